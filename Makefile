@@ -1,0 +1,48 @@
+# make demo: set up, run the demo, leave its report.   make test: set up, check, test.
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/installed
+# Compiled kernels are shared between tests, and kept between runs.
+export TORCHINDUCTOR_CACHE_DIR ?= $(CURDIR)/.cache/inductor
+
+.PHONY: demo test check slow bench docs test-2.9 clean
+
+demo: $(STAMP)
+	$(BIN)/torchtriage demo
+
+test: $(STAMP) check
+	$(BIN)/python -m pytest -m "not slow"
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+slow: $(STAMP)
+	$(BIN)/python -m pytest -m slow
+
+# make bench NAME=overhead
+bench: $(STAMP)
+	$(BIN)/python benchmarks/$(NAME).py
+
+docs: $(STAMP)
+	$(BIN)/python docs/generate.py
+
+# The oldest supported torch, in its own venv (about 6 GB); not part of CI.
+test-2.9: .venv-2.9/installed
+	.venv-2.9/bin/python -m pytest -m "not slow" tests/integration
+
+$(STAMP): pyproject.toml constraints.txt hatch_build.py torchtriage.pth src/torchtriage/native/guard_meter.c
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0 -c constraints.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]' -c constraints.txt
+	touch $@
+
+.venv-2.9/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-2.9
+	.venv-2.9/bin/pip install --quiet --disable-pip-version-check torch==2.9.1
+	.venv-2.9/bin/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) .venv-2.9 .cache build dist

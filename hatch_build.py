@@ -1,0 +1,39 @@
+"""Builds the native part with whatever C compiler there is; without one the wheel is still whole, and says what it lacks."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+NATIVE = Path("src/torchtriage/native")
+LIBRARIES = {"_guard_meter": ["guard_meter.c"]}
+
+
+class NativeBuildHook(BuildHookInterface[Any]):
+    """A plain shared library without Python or torch headers: one build serves every version of both."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        root = Path(self.root)
+        built = [path for name, sources in LIBRARIES.items() if (path := self._build(root, name, sources))]
+        if built:
+            build_data["pure_python"] = False
+            build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+            build_data["artifacts"] += [str(path.relative_to(root)) for path in built]
+
+    def _build(self, root: Path, name: str, sources: list[str]) -> Path | None:
+        compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang") or shutil.which("c++")
+        target = root / NATIVE / f"{name}{'.dll' if sys.platform == 'win32' else '.so'}"
+        if compiler is None:
+            self.app.display_warning(f"no C compiler: {name} is left out, torchtriage will say what it cannot count")
+            return None
+        command = [*compiler.split(), "-std=c11", "-O2", "-shared", "-fPIC", *(str(root / NATIVE / s) for s in sources), "-o", str(target)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            self.app.display_warning(f"{name} could not be built and is left out: {done.stderr.strip()[:500]}")
+            return None
+        return target

@@ -1,0 +1,86 @@
+"""What is worth knowing about a process: what ran, on what, where its code lies."""
+
+import glob
+import json
+import os
+import platform
+import sys
+import sysconfig
+from typing import Any
+
+from torchtriage.launch.environment import RUN_ID, allowed_environment
+
+
+def process_facts(started: float) -> dict[str, Any]:
+    """Facts of this process; nothing is imported for them."""
+    torch = sys.modules.get("torch")
+    rank = os.environ.get("RANK")
+    return {
+        "run_id": os.environ.get(RUN_ID), "start": started, "pid": os.getpid(), "ppid": os.getppid(),
+        "argv": list(getattr(sys, "argv", [])), "executable": sys.executable, "cwd": os.getcwd(), "host": platform.node() or "host",
+        "rank": int(rank) if rank and rank.isdigit() else None, "world_size": os.environ.get("WORLD_SIZE"),
+        "python": platform.python_version(), "platform": platform.platform(), "cpu_count": os.cpu_count(),
+        "torch": str(getattr(torch, "__version__", "")) or None, "torchtriage": our_version(),
+        "environment": allowed_environment(os.environ), "your_roots": your_roots(),
+        "torch_dir": os.path.dirname(getattr(torch, "__file__", "") or ""), "libraries": installed_libraries(),
+    }
+
+
+def our_version() -> str:
+    from torchtriage import __version__
+
+    return __version__
+
+
+def your_roots() -> list[str]:
+    """The folders whose code is the user's: the script's, the working folder, and editable installs."""
+    roots = [os.getcwd()]
+    main = sys.modules.get("__main__")
+    script = getattr(main, "__file__", None) or (sys.argv[0] if getattr(sys, "argv", None) else "")
+    if script:
+        roots.insert(0, os.path.dirname(os.path.abspath(script)))
+    roots.extend(_editable_roots())
+    return list(dict.fromkeys(roots))
+
+
+def _site_folders() -> list[str]:
+    return list(dict.fromkeys(sysconfig.get_paths()[name] for name in ("purelib", "platlib")))
+
+
+def _editable_roots() -> list[str]:
+    roots = []
+    for folder in _site_folders():
+        for path in glob.glob(os.path.join(folder, "*.dist-info", "direct_url.json")):
+            try:
+                with open(path, encoding="utf-8") as file:
+                    url = json.load(file)
+            except (OSError, ValueError):
+                continue
+            if url.get("dir_info", {}).get("editable") and url.get("url", "").startswith("file://"):
+                roots.append(url["url"].removeprefix("file://"))
+    return roots
+
+
+def installed_libraries() -> dict[str, tuple[str, str]]:
+    """Top-level package -> (distribution, version), from the folder names and RECORD heads of what is installed."""
+    found: dict[str, tuple[str, str]] = {}
+    for folder in _site_folders():
+        for info in glob.glob(os.path.join(folder, "*.dist-info")):
+            name, _, version = os.path.basename(info).removesuffix(".dist-info").rpartition("-")
+            for top in _top_levels(info) or [name]:
+                found.setdefault(top, (name.replace("_", "-"), version))
+    return found
+
+
+def _top_levels(info: str) -> list[str]:
+    try:
+        with open(os.path.join(info, "top_level.txt"), encoding="utf-8") as file:
+            return file.read().split()
+    except OSError:
+        pass
+    try:
+        with open(os.path.join(info, "RECORD"), encoding="utf-8") as file:
+            lines = [next(file, "") for _ in range(200)]
+    except OSError:
+        return []
+    return list({line.split("/", 1)[0] for line in lines if "/" in line and not line.startswith(("..", "__pycache__")) and "-info/" not in line})

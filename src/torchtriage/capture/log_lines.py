@@ -1,0 +1,188 @@
+"""Takes the prefixes off the lines of a TORCH_LOGS log and puts the messages that torch logged together again."""
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+TAGS = frozenset({"graph_breaks", "recompiles", "recompiles_verbose"})
+MAX_OPEN = 16           # torch writes a message in one piece; only other threads of the process come between its lines
+MAX_BLOCK_LINES = 1000  # a message without prefixes has no sure end; the longest user stacks stay below this
+
+_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
+_RANKS = r"((?:\[[A-Za-z_]{1,40}\d{1,6}\]: ?){0,4})"
+_COMPILE_ID = r"\[(!?\d+(?:/\d+)*)(?:_\d+)?\] ?"
+_PREFIX = re.compile(
+    _RANKS + r"[VDIWEC](\d{4} \d\d:\d\d:\d\d\.\d{6}) (\d{1,10}) ([^\]]{1,300}?:\d+)\] ?"
+    r"(?:" + _COMPILE_ID + r")?(?:\[__(\w+)\] ?)?")
+_TAG = re.compile(r"(?:" + _COMPILE_ID + r")?\[__(graph_breaks|recompiles|recompiles_verbose)\] ?")
+_LEADING_RANKS = re.compile(_RANKS)
+_RANK = re.compile(r"\[([A-Za-z_]+)(\d+)\]:")
+_DYNAMO = re.compile(r"torch[/\\]_dynamo[/\\]")
+_BARE_HEAD = re.compile(r"Graph break(?: \([^)]{1,100}\))? in user code at |Recompiling function \S|torch\._dynamo hit config\.")
+_HEAD = re.compile(
+    _BARE_HEAD.pattern + r"|Graph break: (?:skip|torch\.compile)|Graph break from `|WON'T CONVERT |Skipping frame |skipping: ")
+_RECOMPILE_LINE = re.compile(r"\s+triggered by the following|\s*- |\s+guard \d+ failures:|\s*$")
+_LIMIT_LINE = re.compile(r"\s+\S|User stack trace:|To log all|To diagnose|\s*$")
+_BREAK_LINE = re.compile(
+    r"\s|$|(?:Graph Break )?Reason:|User code traceback:|Stack variable source attribution:|\*\*\* While handling")
+_BEFORE_TYPE = re.compile(r"(?:Graph Break )?Reason: .*:$|\*\*\* .*\*\*\*$")
+
+
+class Stream(NamedTuple):
+    """Whose line it is: torch's own rank, the launcher's local rank, the process."""
+
+    rank: int | None
+    local_rank: int | None
+    pid: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message as torch logged it; `order` is that in which messages began, `stamp` the month, day and time."""
+
+    stream: Stream
+    order: int
+    stamp: str = ""
+    compile_id: str | None = None
+    tag: str = ""
+    lines: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+
+def messages(lines: Iterable[str]) -> Iterator[Message]:
+    """The messages that tell of breaks, recompiles, limits and skipped frames; those of one process in the order they began."""
+    assembler = _Assembler()
+    blocks = assembler.blocks
+    for line in lines:
+        if "_dynamo" in line or "break" in line or "ecompil" in line or blocks:
+            yield from assembler.feed(line)
+    yield from assembler.close()
+
+
+class _Assembler:
+    """Messages under way: by their full prefix, and at most one a stream without prefixes."""
+
+    def __init__(self) -> None:
+        self.blocks: dict[Stream, _Block] = {}
+        self._orders = itertools.count()
+        self._open: dict[Stream, dict[tuple[str | None, ...], Message]] = {}
+
+    def feed(self, line: str) -> list[Message]:
+        """The messages that this line completes. It can hold several lines: processes that share a pipe glue theirs together."""
+        line = line.rstrip("\r\n")
+        if "\x1b" in line:
+            line = _COLOUR.sub("", line)
+        prefix = _PREFIX.search(line)
+        if prefix is None:
+            return self._feed_bare(line)
+        done: list[Message] = []
+        while line.find("_dynamo", prefix.end()) >= 0 and (following := _PREFIX.search(line, prefix.end())):
+            done += self._feed_prefixed(prefix, line[prefix.end(): following.start()])
+            prefix = following
+        return done + self._feed_prefixed(prefix, line[prefix.end():])
+
+    def close(self) -> Iterator[Message]:
+        for block in self.blocks.values():
+            yield block.message
+        for under_way in self._open.values():
+            yield from under_way.values()
+
+    def _feed_prefixed(self, prefix: re.Match[str], text: str) -> list[Message]:
+        ranks, stamp, pid, place, compile_id, tag = prefix.groups()
+        is_tagged = tag in TAGS
+        if not is_tagged and (tag or not _DYNAMO.search(place)):
+            return []
+        stream = _stream(ranks, pid)
+        key = (stamp, place, compile_id, tag)
+        under_way = self._open.get(stream, {})
+        message = under_way.get(key)
+        is_head = _HEAD.match(text) is not None
+        if message is not None and not is_head:
+            message.lines.append(text)
+            return []
+        if not is_tagged and not is_head:
+            return []
+        done: list[Message] = []
+        if message is not None:
+            done = list(under_way.values())
+            under_way.clear()
+        elif len(under_way) >= MAX_OPEN:
+            done = [under_way.pop(next(iter(under_way)))]
+        under_way[key] = Message(
+            stream=stream, order=next(self._orders), stamp=stamp, compile_id=compile_id, tag=tag or "", lines=[text])
+        self._open[stream] = under_way
+        return done
+
+    def _feed_bare(self, line: str) -> list[Message]:
+        """A line without torch's prefix: pasted text, another log format, or the program's own output."""
+        ranks = _LEADING_RANKS.match(line)
+        stream = _stream(ranks[1] if ranks else "", None)
+        tag = _TAG.search(line)
+        head = _BARE_HEAD.search(line, tag.end() if tag else 0)
+        block = self.blocks.get(stream)
+        if block is not None and head is None and block.take(line):
+            return []
+        done = [self.blocks.pop(stream).message] if block is not None else []
+        first = tag or head
+        if first is None:
+            return done
+        message = Message(
+            stream=stream, order=next(self._orders), compile_id=tag[1] if tag else None, tag=tag[2] if tag else "",
+            lines=[line[head.start() if head else first.end():]])
+        self.blocks[stream] = _Block(before=_shape(line[: first.start()]), message=message)
+        return done
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Block:
+    """A message without prefixes, whose lines are told by their form; `before` is the shape of what another tool put first."""
+
+    before: str
+    message: Message
+
+    def take(self, line: str) -> bool:
+        """Whether the line belongs to the message; it is added then."""
+        lines = self.message.lines
+        if self.before and _shape(line[: len(self.before)]) == self.before:
+            line = line[len(self.before):]
+        tag = _TAG.match(line)
+        if tag:
+            line = line[tag.end():]
+        if len(lines) >= MAX_BLOCK_LINES or not (tag or self._continues(line)):
+            return False
+        lines.append(line)
+        return True
+
+    def _continues(self, line: str) -> bool:
+        head = self.message.lines[0]
+        if head.startswith("Recompiling"):
+            return _RECOMPILE_LINE.match(line) is not None
+        if head.startswith("torch._dynamo"):
+            return _LIMIT_LINE.match(line) is not None
+        if head.startswith("Graph break"):
+            last = next((text for text in reversed(self.message.lines) if text.strip()), "")
+            return _BREAK_LINE.match(line) is not None or _BEFORE_TYPE.match(last) is not None
+        return False
+
+
+def _shape(before: str) -> str:
+    """The text with every digit alike, so that one line's timestamp equals the next line's."""
+    return re.sub(r"\d", "0", before)
+
+
+@lru_cache(maxsize=1024)
+def _stream(ranks: str, pid: str | None) -> Stream:
+    """The stream of a line that begins with such ranks, as in "[default0]:[rank8]:"."""
+    rank = local_rank = None
+    for role, number in _RANK.findall(ranks):
+        if role == "rank":
+            rank = int(number)
+        else:
+            local_rank = int(number)
+    return Stream(rank, local_rank, int(pid) if pid else None)

@@ -1,0 +1,152 @@
+"""Arms the taps on torch, as its modules are imported or at once, and sends what they see to one sink."""
+
+import os
+import time
+from collections.abc import Callable
+from types import CodeType, FrameType, ModuleType
+from typing import Any
+
+from torchtriage.capture import steps, torch_private
+from torchtriage.capture.compile_calls import compile_call
+from torchtriage.capture.eager_meter import EagerMeter
+from torchtriage.capture.piece_timer import PieceTimer
+from torchtriage.capture.trace_logger import TraceHandler, attach, filtered
+from torchtriage.launch.imports import ImportWatcher
+from torchtriage.recording.events import Event, FrameSkipped, LimitHit, Recompile, Tap
+from torchtriage.recording.recording import Series
+
+_STDLIB = os.path.dirname(os.__file__) + os.sep
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+class Observer:
+    """One observation of this process, from arming to the end of the process or to `disarm`."""
+
+    def __init__(self, sink: Callable[[Event], None], measure: bool = False) -> None:
+        self._sink = sink
+        self.steps = steps.StepCounter()
+        self.meter = EagerMeter()
+        self.timer = PieceTimer() if measure else None
+        self._undo: list[Callable[[], None]] = []
+        self._skipped: set[CodeType] = set()
+        self._errors = 0
+        self._facts_at_end: dict[str, Any] | None = None
+        self._handler = TraceHandler(self._take, self.steps.current, torch_private.lookup_interned_string, self._on_error)
+
+    def arm_for_run(self) -> None:
+        """Arm every tap as torch's modules appear; nothing is imported for our sake."""
+        steps.active.append(self.steps)
+        watcher = ImportWatcher()
+        watcher.when_imported("torch._logging._internal", self._arm_trace_early)
+        watcher.when_imported("torch.optim.optimizer", self._arm_steps)
+        watcher.when_imported("torch._dynamo", self._arm_compile_calls)
+        watcher.when_imported("torch._dynamo.convert_frame", self._arm_convert_frame)
+        if self.timer is not None:
+            watcher.when_imported("torch._dynamo.output_graph", self._arm_timer)
+
+    def arm_for_block(self) -> None:
+        """Arm what can be taken away again, for `watch()`."""
+        import torch._dynamo.convert_frame
+        import torch.optim.optimizer
+
+        steps.active.append(self.steps)
+        self._undo.append(lambda: steps.active.remove(self.steps))
+        self._undo.append(attach(self._handler))
+        self._tap("trace", "armed")
+        self._arm_steps(torch.optim.optimizer)
+        self._restoring(torch._dynamo, "optimize", self._arm_compile_calls)
+        self._restoring(torch._dynamo.convert_frame, "graph_break_log", lambda module: None)
+        self._restoring(torch._dynamo.convert_frame, "add_skip_reason", self._arm_convert_frame)
+        self._undo.append(self.meter.disarm)
+
+    def disarm(self) -> None:
+        """Leave logging and Dynamo as they were."""
+        for event in self._handler.unfinished():
+            self._sink(event)
+        self._facts_at_end = self.facts()
+        for undo in reversed(self._undo):
+            undo()
+        self._undo.clear()
+
+    def facts(self) -> dict[str, Any]:
+        """The running totals: steps, and what the silent-eager meter counted."""
+        if self._facts_at_end is not None:
+            return self._facts_at_end
+        return {**self.steps.facts(), "eager_calls": self.meter.facts()}
+
+    def series(self) -> list[Series]:
+        return [self.steps.series()] if self.steps.marks else []
+
+    def last_events(self) -> list[Event]:
+        """What is only known at the end: recompiles under way, and the sums of --measure."""
+        pending = self._handler.unfinished()
+        return pending + (list(self.timer.events(time=time.time(), pid=os.getpid())) if self.timer else [])
+
+    def _restoring(self, module: ModuleType, name: str, arm: Callable[[ModuleType], None]) -> None:
+        if hasattr(module, name):
+            self._undo.append(lambda original=getattr(module, name): setattr(module, name, original))  # type: ignore[misc]
+        arm(module)
+
+    def _arm_trace_early(self, internal: ModuleType) -> None:
+        """Right after torch's logging is loaded and before anybody has bound trace_structured."""
+        attach(self._handler)
+        if "TORCH_TRACE" not in os.environ:
+            torch_private.wrap_trace_structured(internal, lambda original: filtered(original, torch_private.is_recompile))
+        self._tap("trace", "armed")
+
+    def _arm_steps(self, optimizer_module: ModuleType) -> None:
+        undo = steps.watch_optimizers(self.steps, optimizer_module)
+        self._tap("steps", "armed" if undo else "absent", "" if undo else "this torch has no global optimizer hook")
+        if undo:
+            self._undo.append(undo)
+
+    def _arm_compile_calls(self, dynamo: ModuleType) -> None:
+        found = torch_private.wrap_optimize(dynamo, self._on_compile_call)
+        self._tap("compile calls", "armed" if found else "absent", "" if found else "torch._dynamo.optimize is gone")
+
+    def _arm_convert_frame(self, convert_frame: ModuleType) -> None:
+        whole = torch_private.ask_for_whole_frame_breaks(convert_frame)
+        self._tap("whole-frame breaks", "armed" if whole else "absent", "" if whole else "convert_frame has no graph_break_log")
+        found = torch_private.wrap_add_skip_reason(convert_frame, self._on_skip)
+        self._tap("skipped frames", "armed" if found else "absent", "" if found else "this torch gives no skip reasons (2.13 and later do)")
+
+    def _arm_timer(self, output_graph: ModuleType) -> None:
+        assert self.timer is not None
+        found = torch_private.wrap_backend_calls(output_graph, self.timer.wrap)
+        self._tap("piece timer", "armed" if found else "absent", "" if found else "OutputGraph.call_user_compiler is gone")
+
+    def _take(self, event: Event) -> None:
+        self._sink(event)
+        if isinstance(event, Recompile):
+            self.meter.count_recompile()
+        elif isinstance(event, LimitHit) and not self.meter.asked:
+            problem = self.meter.arm()
+            self._tap("silent-eager meter", "absent" if problem else "armed", problem or f"since {event.function} hit its limit")
+
+    def _on_compile_call(self, arguments: dict[str, Any], frame: FrameType) -> None:
+        try:
+            self._sink(compile_call(arguments, frame, time=time.time(), step=self.steps.current(), pid=os.getpid()))
+        except Exception as error:
+            self._on_error(error)
+
+    def _on_skip(self, reason: str, code: CodeType) -> None:
+        path = code.co_filename
+        in_stdlib = path.startswith((_STDLIB, "<frozen")) and "site-packages" not in path
+        if code in self._skipped or in_stdlib or path.startswith(_OURS) or f"{os.sep}torch{os.sep}" in path:
+            return  # Dynamo passes over thousands of frames of torch and python; only the program's own are news
+        self._skipped.add(code)
+        self._sink(FrameSkipped(path=path, line=code.co_firstlineno, function=code.co_name, reason=str(reason)[:500],
+                                time=time.time(), step=self.steps.current(), pid=os.getpid()))
+
+    def _on_error(self, error: Exception) -> None:
+        """Our failure becomes a fact of the recording, once, and never the user's."""
+        self._errors += 1
+        if self._errors == 1:
+            frame = error.__traceback__
+            place = f"{os.path.basename(frame.tb_frame.f_code.co_filename)}:{frame.tb_lineno}" if frame else ""
+            self._tap("recorder", "lost", f"{type(error).__name__}: {error} ({place})")
+
+    def _tap(self, name: str, state: str, detail: str = "") -> None:
+        self._sink(Tap(name=name, state=state, detail=detail, time=time.time(), step=self.steps.current(), pid=os.getpid()))
+
+

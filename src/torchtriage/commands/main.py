@@ -1,0 +1,63 @@
+"""The command line: `torchtriage COMMAND`."""
+
+import argparse
+import inspect
+import sys
+from collections.abc import Sequence
+
+from torchtriage import __version__
+from torchtriage.commands.base import Command, settings
+from torchtriage.commands.demo import Demo
+from torchtriage.commands.explain import Explain
+from torchtriage.commands.report import Report
+from torchtriage.commands.run import Run
+from torchtriage.errors import CommandError, TriageError
+
+COMMANDS: tuple[Command, ...] = (Run(), Report(), Explain(), Demo())
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="torchtriage", description="Triage for PyTorch training: what torch.compile does to your program, what it costs, what to change.",
+        epilog="start with: torchtriage demo, then: torchtriage run train.py",
+    )
+    parser.add_argument("--version", action="version", version=f"torchtriage {__version__}")
+    subparsers = parser.add_subparsers(dest="name", metavar="COMMAND", required=True)
+    for command in COMMANDS:
+        text = inspect.cleandoc(type(command).__doc__ or "")
+        sub = subparsers.add_parser(
+            command.name, help=text.split("\n")[0], description=text, formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        command.add_arguments(sub)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    words, plain_command = _split_plain_command(words)
+    args = build_parser().parse_args(words)
+    args.plain_command = plain_command is not None
+    if plain_command is not None:
+        args.command = plain_command
+    command = next(c for c in COMMANDS if c.name == args.name)
+    try:
+        return command.run(args, settings(args))
+    except CommandError as error:
+        print(f"torchtriage: {error}", file=sys.stderr)
+        return error.exit_code
+    except TriageError as error:
+        print(f"torchtriage: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our pipe has left; python would complain about it at exit
+        return 0
+
+
+def _split_plain_command(words: list[str]) -> tuple[list[str], list[str] | None]:
+    """`run FLAGS -- CMD ARGS`: everything after -- is the command, if no script stands before it."""
+    if not words or words[0] != "run" or "--" not in words:
+        return words, None
+    at = words.index("--")
+    before = build_parser().parse_args(words[:at])
+    return (words, None) if before.command else (words[:at], words[at + 1:])

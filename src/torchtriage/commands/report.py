@@ -1,0 +1,69 @@
+"""The `report` command."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from torchtriage.commands.base import add_baseline_flags, add_shared_flags, chosen, exit_code, show
+from torchtriage.config import Config
+from torchtriage.errors import CommandError
+from torchtriage.recording.recording import Recording
+
+
+class Report:
+    """Show the findings of a recording, of a TORCH_TRACE file or folder, or of a TORCH_LOGS text log (- reads it from stdin)."""
+
+    name = "report"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("source", metavar="RECORDING|TRACE|LOG|-", help="a .triage folder, a trace file or folder, a text log, or - for a log on stdin")
+        parser.add_argument("--events", action="store_true", help="with --format json: every graph break and recompile as well")
+        add_baseline_flags(parser)
+        add_shared_flags(parser)
+
+    def run(self, args: argparse.Namespace, config: Config) -> int:
+        from torchtriage.diagnosis.report import build_report
+
+        report = chosen(build_report(read_source(args.source), with_events=args.events), config, args)
+        show(report, config, args, path=args.output)
+        return exit_code(report, config)
+
+
+def read_source(source: str) -> Recording:
+    """A recording from whatever the user has."""
+    from torchtriage.capture.log_reader import read_log
+    from torchtriage.capture.trace_reader import is_trace, read_traces
+    from torchtriage.recording.reader import is_recording, read_recording
+
+    if source == "-":
+        sys.stdin.reconfigure(errors="replace")  # type: ignore[union-attr]  # a text stream always has it
+        return read_log(sys.stdin)
+    path = Path(source)
+    if not path.exists():
+        raise CommandError(f"nothing at {path}; give a .triage folder, a TORCH_TRACE file or folder, a TORCH_LOGS text log, or -")
+    try:
+        if is_recording(path):
+            return read_recording(path)
+        if path.is_dir():
+            return read_traces(_trace_files(path))
+        with path.open("rb") as file:
+            head = file.read(1 << 16)
+        if is_trace(head):
+            return read_traces([path])
+        with path.open(encoding="utf-8", errors="replace") as text:
+            return read_log(text)
+    except PermissionError as error:
+        raise CommandError(f"cannot read {error.filename}: permission denied") from error
+
+
+def _trace_files(folder: Path) -> list[Path]:
+    from torchtriage.capture.trace_reader import is_trace
+
+    found = []
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        with path.open("rb") as file:
+            if is_trace(file.read(1 << 16)):
+                found.append(path)
+    if not found:
+        raise CommandError(f"{folder} holds no recording and no trace; make one with: torchtriage run SCRIPT.py, or TORCH_TRACE={folder} python SCRIPT.py")
+    return found

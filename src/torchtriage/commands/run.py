@@ -1,0 +1,146 @@
+"""The `run` command."""
+
+import argparse
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torchtriage.commands.base import add_baseline_flags, add_shared_flags, chosen, exit_code, say, show
+from torchtriage.config import Config
+from torchtriage.errors import CommandError
+from torchtriage.launch import environment, supervise
+
+if TYPE_CHECKING:
+    from torchtriage.commands.status import StatusLine
+    from torchtriage.recording.store import Writer
+
+
+class Run:
+    """Run a program under observation and print what torch.compile did to it.
+
+    torchtriage run train.py --epochs 3        a script, as python would run it
+    torchtriage run -m package.train           a module
+    torchtriage run -- torchrun train.py       any command; every Python process below it joins the recording
+    """
+
+    name = "run"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("-m", dest="module", action="store_true", help="run a module instead of a script")
+        parser.add_argument("--measure", action="store_true", help="time compiled pieces and the gaps at graph breaks (costs about 1 us a piece)")
+        add_baseline_flags(parser)
+        add_shared_flags(parser)
+        parser.add_argument("command", nargs=argparse.REMAINDER, metavar="script.py args... | -- command args...")
+
+    def run(self, args: argparse.Namespace, config: Config) -> int:
+        command = self._command(args)
+        folder = prepared_folder(args.output or default_name(args.command), args.force)
+        return observe_and_report(command, folder, args, config)
+
+    def _command(self, args: argparse.Namespace) -> list[str]:
+        if not args.command:
+            raise CommandError("nothing to run; try: torchtriage run train.py, run -m package, or run -- command args")
+        if args.plain_command:
+            return list(args.command)
+        if not args.module:
+            script = Path(args.command[0])
+            if not script.exists():
+                raise CommandError(f"no script at {script}; for a command that is not a Python script use: torchtriage run -- {script} ...")
+            if not os.access(script, os.R_OK):
+                raise CommandError(f"cannot read {script}: permission denied")
+        return supervise.python_command(args.command, args.module)
+
+
+def default_name(command: list[str]) -> str:
+    stem = Path(command[0]).stem if command else "run"
+    return f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}.triage"
+
+
+def prepared_folder(name: str, force: bool) -> Path:
+    """The folder's path, free for a new recording; it is made when the run begins."""
+    folder = Path(name).absolute()
+    if folder.suffix != ".triage":
+        folder = folder.with_name(folder.name + ".triage")
+    if folder.exists():
+        from torchtriage.recording.reader import is_recording
+
+        empty = folder.is_dir() and not any(folder.iterdir())
+        if not empty and not force:
+            raise CommandError(f"{folder} holds an earlier run; overwrite it with --force, or name another with -o")
+        if not empty and not is_recording(folder):
+            raise CommandError(f"{folder} exists and is not a recording; it is left alone, name another with -o")
+        shutil.rmtree(folder)
+    return folder
+
+
+def observe_and_report(command: list[str], folder: Path, args: argparse.Namespace, config: Config) -> int:
+    """Run the command to its end, then diagnose what it left; the command's own failure wins over ours."""
+    run_id = f"{time.time_ns():x}-{os.getpid()}"
+    launcher = _launcher_file(folder, run_id, command)
+    if launcher is None:
+        return _run_unobserved(command)
+    say(args, f"recording into {shown(folder)}")
+    env = supervise.observed_environment(os.environ, str(folder), run_id, config.measure)
+    status = _status_line(folder, args)
+    try:
+        code = supervise.run_to_end(command, env, status)
+    except OSError as error:
+        raise CommandError(f"cannot start {command[0]}: {error.strerror}") from error
+    finally:
+        if status is not None:
+            status.clear()
+    launcher.put_facts({"end": time.time(), "exit_status": code})
+    launcher.close()
+    if code:
+        say(args, f"the program ended with status {code}")
+    finding_code = report_folder(folder, args, config)
+    return code or finding_code
+
+
+def report_folder(folder: Path, args: argparse.Namespace, config: Config) -> int:
+    from torchtriage.diagnosis.report import build_report
+    from torchtriage.recording.reader import read_recording
+
+    report = chosen(build_report(read_recording(folder), with_events=config.format == "json"), config, args)
+    show(report, config, args, next_command=f"torchtriage report {shown(folder)} -v")
+    return exit_code(report, config)
+
+
+def _launcher_file(folder: Path, run_id: str, command: list[str]) -> "Writer | None":
+    """The launcher's own file in a fresh folder; None, said on stderr, if the folder cannot be written."""
+    from torchtriage import __version__
+    from torchtriage.recording.reader import LAUNCHER_FILE
+    from torchtriage.recording.store import Writer
+
+    try:
+        environment.claim(str(folder), run_id)
+        writer = Writer(folder / LAUNCHER_FILE)
+    except OSError as error:
+        print(f"torchtriage: cannot write {folder}: {error.strerror}; the program runs unobserved", file=sys.stderr)
+        return None
+    writer.put_facts({"run_id": run_id, "argv": command, "cwd": os.getcwd(), "start": time.time(), "torchtriage": __version__})
+    return writer
+
+
+def _run_unobserved(command: list[str]) -> int:
+    return supervise.run_to_end(command, os.environ)
+
+
+def _status_line(folder: Path, args: argparse.Namespace) -> "StatusLine | None":
+    if args.quiet or not sys.stderr.isatty():
+        return None
+    from torchtriage.commands.status import StatusLine
+
+    return StatusLine(folder)
+
+
+def shown(folder: Path) -> str:
+    """Relative to the working folder where that is shorter."""
+    try:
+        return str(folder.relative_to(Path.cwd()))
+    except ValueError:
+        return str(folder)
+

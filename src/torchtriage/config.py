@@ -1,0 +1,91 @@
+"""Settings from [tool.torchtriage] in pyproject.toml and from the environment; the only reader of either."""
+
+import dataclasses
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torchtriage.errors import CommandError
+
+SEVERITIES = ("P0", "P1", "P2", "P3", "P4")
+COLOURS = ("auto", "always", "never")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Every key is the name of a flag with `-` for `_`."""
+
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    fail_on: str = "never"
+    baseline: str | None = None
+    format: str | None = None
+    color: str = "auto"
+    measure: bool = False
+
+
+def load_config(folder: Path, environ: Mapping[str, str]) -> Config:
+    """File, then environment on top; flags go on top of that in the commands."""
+    values = _from_file(folder)
+    for field in dataclasses.fields(Config):
+        variable = f"TORCHTRIAGE_{field.name.upper()}"
+        if environ.get(variable):
+            values[field.name] = _parsed(field.name, environ[variable], variable)
+    return Config(**values)
+
+
+def _from_file(folder: Path) -> dict[str, Any]:
+    for parent in (folder, *folder.parents):
+        path = parent / "pyproject.toml"
+        if path.is_file():
+            return _checked(path)
+    return {}
+
+
+def _checked(path: Path) -> dict[str, Any]:
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("torchtriage", {})
+    except (OSError, ValueError) as error:
+        raise CommandError(f"cannot read {path}: {error}") from error
+    known = {field.name.replace("_", "-"): field.name for field in dataclasses.fields(Config)}
+    values = {}
+    for key, value in table.items():
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"valid keys: {', '.join(known)}"
+            raise CommandError(f"unknown key {key!r} in [tool.torchtriage] of {path}; {hint}")
+        values[known[key]] = _parsed(known[key], value, f"{key} in {path}")
+    return values
+
+
+def _parsed(name: str, value: Any, where: str) -> Any:
+    if name in ("select", "ignore"):
+        items = value.split(",") if isinstance(value, str) else value
+        if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+            raise CommandError(f"{where} must be a list of codes, got {value!r}")
+        return tuple(item.strip() for item in items if item.strip())
+    if name == "fail_on":
+        return check_threshold(value, where)
+    if name == "color" and value not in COLOURS:
+        raise CommandError(f"{where} must be one of {', '.join(COLOURS)}, got {value!r}")
+    if name == "measure":
+        if value not in (True, False, "0", "1"):
+            raise CommandError(f"{where} must be true or false, got {value!r}")
+        return value in (True, "1")
+    if not isinstance(value, str):
+        raise CommandError(f"{where} must be a string, got {value!r}")
+    return value
+
+
+def check_threshold(value: Any, where: str) -> str:
+    if isinstance(value, str) and (value.upper() in SEVERITIES or value.lower() == "never"):
+        return value.upper() if value.upper() in SEVERITIES else "never"
+    raise CommandError(f"{where} must be P0, P1, P2, P3, P4 or never, got {value!r}")
+
+
+def current_config() -> Config:
+    return load_config(Path.cwd(), os.environ)

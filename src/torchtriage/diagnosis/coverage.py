@@ -1,0 +1,237 @@
+"""TT3xx: what torch.compile did not cover, and what compiling cost."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from torchtriage.diagnosis.frames import Frame, frames
+from torchtriage.diagnosis.places import Place, locate
+from torchtriage.diagnosis.rules import finding, fingerprint_of, rule
+from torchtriage.diagnosis.steady import steady_state
+from torchtriage.findings.model import Cost, CostKind, Evidence, Finding, Fix, OwnerKind
+from torchtriage.recording.events import CacheUse, CompileCall, CompileEnd, CompileStart, FrameSkipped, GraphBreak, LimitHit, Placed
+from torchtriage.recording.recording import Process
+
+COLD_START_SECONDS = 10.0   # below this nobody waits; an inductor compile of one small model takes about as long here
+_LIMIT_SKIP = "custom frame execution strategy"     # how Dynamo words the skip that follows a limit
+
+
+@rule
+def recompile_limit_hit(process: Process) -> Iterator[Finding]:
+    """A frame hit its recompile limit, so calls that no old entry serves run eager without a word."""
+    at_limit = [frame for frame in frames(process).values() if frame.limits]
+    for frame in at_limit:
+        hit = frame.limits[0]
+        place = locate(process, hit)
+        name = place_name(place, hit)
+        eager = _eager_calls(process, len(at_limit))
+        since = "" if hit.step is None else f" since step {hit.step}"
+        limit = "its recompile limit" if hit.limit is None else f"its recompile limit ({hit.limit})"
+        if hit.limit_name.startswith("accumulated"):
+            limit = f"the accumulated recompile limit ({hit.limit})"
+        yield finding(
+            "TT301", title=f"{name} hit {limit}: {eager}{since}",
+            cause=_limit_cause(hit), fix=Fix(text=(
+                f"cure the recompiles of {name} (see the TT2xx finding of this frame); raising torch._dynamo.config.{hit.limit_name} "
+                "only helps if the number of variants is small and known"
+            )),
+            cost=_seconds_cost(frame), evidence=Evidence(
+                num_events=len(frame.limits), reasons=tuple(_first_line(r) for r in hit.reasons[:10]),
+                compile_ids=tuple(e.compile_id or "" for e in frame.limits[:20]), notes=_eager_notes(process, len(at_limit)),
+            ),
+            verification=(f"no frame at its recompile limit in the next recording: {name}",),
+            **fields_of(place, "TT301", hit.limit_name, process, hit),
+        )
+
+
+def _limit_cause(hit: LimitHit) -> str:
+    reason = f"; the last guard that failed: {_first_line(hit.reasons[0])}" if hit.reasons else ""
+    return f"Dynamo stops compiling a frame after {hit.limit or 'so many'} recompiles (torch._dynamo.config.{hit.limit_name}){reason}"
+
+
+def _eager_calls(process: Process, num_frames: int) -> str:
+    counted = process.facts.get("eager_calls")
+    if not counted:
+        return "later calls may run eager (not counted)"
+    if num_frames > 1:
+        return f"{counted['eager']} frame executions ran eager in this process"
+    return f"{counted['eager']} calls ran eager"
+
+
+def _eager_notes(process: Process, num_frames: int) -> tuple[str, ...]:
+    counted = process.facts.get("eager_calls")
+    if not counted:
+        return ("the silent-eager meter was not armed; record with: torchtriage run",)
+    notes = [f"since the meter was armed: {counted['misses']} guard misses, {counted['recompiles']} of them recompiled, {counted['hits']} hits"]
+    if num_frames > 1:
+        notes.append(f"{num_frames} frames are at their limit; the meter counts the process, not each frame")
+    return tuple(notes)
+
+
+@rule
+def frame_skipped(process: Process) -> Iterator[Finding]:
+    """Dynamo ran a whole frame of the program eager, for a reason other than a break or the limit."""
+    explained = {(e.path, e.function) for e in process.of(LimitHit)} | {
+        (entry.path, entry.function) for e in process.of(GraphBreak) for entry in (*e.stack, e)
+    }
+    failed = {(e.path, e.function) for e in process.of(CompileEnd) if e.fail_type}
+    targets = {(c.target_path, c.target_line) for c in process.of(CompileCall)}
+    for skip in process.of(FrameSkipped):
+        key = (skip.path, skip.function)
+        place = locate(process, skip)
+        if key in explained or key in failed or "torch_dynamo_resume" in skip.function or _LIMIT_SKIP in skip.reason:
+            continue
+        if (skip.path, skip.line) not in targets:
+            continue  # a helper that Dynamo passes over costs nothing; a compile target that it passes over does
+        name = place_name(place, skip)
+        yield finding(
+            "TT302", title=f"{name} is compiled and yet runs eager: Dynamo skips its frame",
+            cause=f"Dynamo gave up on the whole frame: {skip.reason}",
+            fix=Fix(text=f"compile what {name} calls instead of {name} itself; a generator function cannot be compiled directly"),
+            evidence=Evidence(num_events=1, reasons=(skip.reason,)),
+            verification=(f"{name} is among the compiled frames of the next recording",),
+            **fields_of(place, "TT302", skip.reason, process, skip),
+        )
+
+
+@rule
+def compile_did_nothing(process: Process) -> Iterator[Finding]:
+    """torch.compile was called and none of its target's code was ever compiled."""
+    if not process.facts.get("end"):
+        return  # the run is still going, or was cut off before it could call the target
+    starts = list(process.of(CompileStart))
+    touched = {(e.path, e.line) for kind in (CompileStart, FrameSkipped, LimitHit) for e in process.of(kind)}
+    inlined = {(entry.path, entry.function) for e in (*starts, *process.of(GraphBreak)) for entry in e.stack}
+    # A module with hooks, or with torch's own forward, is compiled through a wrapper of torch's.
+    through_wrapper = any(e.path.endswith("_dynamo/external_utils.py") for e in starts)
+    for call in process.of(CompileCall):
+        place = locate(process, call)
+        name = call.target.rsplit(".", 1)[-1]
+        used = (call.target_path, call.target_line) in touched or (call.target_path, name) in inlined
+        if used or not call.target_path or place.owner.kind is not OwnerKind.YOU or (through_wrapper and name == "forward"):
+            continue
+        why = "disable=True" if call.disabled else "the compiled object was not called, or the original was called in its place"
+        yield finding(
+            "TT303", title=f"torch.compile({call.target}) compiled nothing",
+            cause=f"no frame of {call.target} was compiled: {why}",
+            fix=Fix(text=(
+                f"call what torch.compile returned at line {place.location.line}, not the original; for a module, model.compile() "
+                "compiles it in place, so that every way of calling it is covered; check TORCHDYNAMO_DISABLE and torch.compiler.set_stance"
+            )),
+            evidence=Evidence(num_events=1),
+            verification=(f"{call.target} is among the compiled frames of the next recording",),
+            **fields_of(place, "TT303", call.target, process, call),
+        )
+
+
+@rule
+def compile_failed(process: Process) -> Iterator[Finding]:
+    """A compile failed, the error was suppressed, and the function runs eager."""
+    seen: set[tuple[str, str, str]] = set()
+    for end in process.of(CompileEnd):
+        key = (end.path, end.function, str(end.fail_type))
+        if not end.fail_type or end.fail_type == "Unsupported" or not end.suppress_errors or key in seen:
+            continue
+        seen.add(key)
+        place = locate(process, end)
+        name = place_name(place, end)
+        yield finding(
+            "TT304", title=f"compiling {name} failed with {end.fail_type} and it runs eager",
+            cause=_first_line(end.fail_reason or end.fail_type),
+            fix=Fix(text="unset torch._dynamo.config.suppress_errors to see the error, then fix or exclude the code that raises it"),
+            evidence=Evidence(num_events=1, compile_ids=(end.compile_id or "",), reasons=((end.fail_reason or "")[:500],)),
+            verification=(f"no failed compile of {name} in the next recording",),
+            **fields_of(place, "TT304", end.fail_type, process, end),
+        )
+
+
+@rule
+def errors_suppressed(process: Process) -> Iterator[Finding]:
+    """suppress_errors is set: every compile error turns into silent eager execution."""
+    first = next((e for e in process.of(CompileEnd) if e.suppress_errors), None)
+    if first is None:
+        return
+    place = locate(process, first)
+    yield finding(
+        "TT305", title="torch._dynamo.config.suppress_errors is set: a failed compile runs eager without a word",
+        cause="suppress_errors turns every compile error into eager execution; it cures no graph break and hides real bugs",
+        fix=Fix(text="remove torch._dynamo.config.suppress_errors = True (or TORCHDYNAMO_SUPPRESS_ERRORS=1) and fix what then raises"),
+        evidence=Evidence(num_events=1), verification=("suppress_errors is off in the next recording",),
+        **fields_of(place, "TT305", "", process, first),
+    )
+
+
+@rule
+def slow_cold_start(process: Process) -> Iterator[Finding]:
+    """Start-up is spent compiling."""
+    steady = steady_state(process)
+    ends = [e for e in process.of(CompileEnd) if e.time <= steady.start and e.seconds is not None]
+    seconds = busy_seconds(ends)
+    if seconds < COLD_START_SECONDS:
+        return
+    slowest = sorted(ends, key=lambda e: -(e.seconds or 0.0))[:5]
+    place = locate(process, slowest[0])
+    listing = ", ".join(f"{place_name(locate(process, e), e)} {e.seconds:.1f} s" for e in slowest)
+    yield finding(
+        "TT306", title=f"{seconds:.0f} s of compiling before steady state ({len(ends)} compiles)",
+        cause=f"slowest: {listing}",
+        fix=Fix(text=(
+            "keep TORCHINDUCTOR_CACHE_DIR between runs, compile the repeated block instead of the whole model, "
+            "and cure the graph breaks and recompiles listed here: each adds compiles"
+        )),
+        cost=Cost(seconds=seconds, kind=CostKind.OBSERVED), evidence=Evidence(num_events=len(ends)),
+        verification=("less compile time before steady state in the next recording",),
+        **fields_of(place, "TT306", "", process, slowest[0]),
+    )
+
+
+@rule
+def compile_cache_misses(process: Process) -> Iterator[Finding]:
+    """Compile caches were bypassed, or missed for so long that it shows at start-up."""
+    uses = list(process.of(CacheUse))
+    count = Counter((use.cache, use.outcome) for use in uses)
+    bypasses = [use for use in uses if use.outcome == "bypass"]
+    inductor = sum(e.inductor_seconds or 0.0 for e in process.of(CompileEnd))
+    misses = count["fx_graph", "miss"]
+    if not bypasses and (not misses or inductor < COLD_START_SECONDS):
+        return
+    reason = _first_line(bypasses[0].reason) if bypasses else "first run with this code, version and cache folder"
+    title = f"{len(bypasses)} compile-cache bypasses" if bypasses else f"{misses} graphs were not in the compile cache"
+    yield finding(
+        "TT307", title=title, cause=f"{', '.join(f'{c} {o}: {n}' for (c, o), n in sorted(count.items()))}; {reason}",
+        fix=Fix(text="keep TORCHINDUCTOR_CACHE_DIR between runs; a bypass names the construct that cannot be cached"),
+        cost=Cost(seconds=inductor, kind=CostKind.OBSERVED, note="inductor time, hits and misses together") if inductor else Cost(),
+        evidence=Evidence(num_events=len(uses), reasons=tuple({_first_line(b.reason) for b in bypasses})[:10]),
+        verification=("fewer cache misses in the next recording",), fingerprint=fingerprint_of("TT307", None, reason, process),
+    )
+
+
+def busy_seconds(ends: list[CompileEnd]) -> float:
+    """The time covered by these compiles; overlapping ones (threads, nested) count once."""
+    spans = sorted((e.time - (e.seconds or 0.0), e.time) for e in ends)
+    total, reach = 0.0, float("-inf")
+    for start, end in spans:
+        total += max(0.0, end - max(start, reach))
+        reach = max(reach, end)
+    return total
+
+
+def _seconds_cost(frame: Frame) -> Cost:
+    seconds = frame.seconds()
+    return Cost() if seconds is None else Cost(seconds=seconds, kind=CostKind.OBSERVED, note="compile time of this frame")
+
+
+def _first_line(text: str) -> str:
+    return text.split("\n", 1)[0].split("  # ")[0].strip()
+
+
+def place_name(place: Place, event: Placed) -> str:
+    return place.location.function or event.function or "a frame"
+
+
+def fields_of(place: Place, code: str, reason: str, process: Process, event: Placed) -> dict[str, object]:
+    """The fields that every placed finding shares."""
+    return {
+        "location": place.location, "raised_at": place.raised_at, "owner": place.owner,
+        "steps": () if event.step is None else (event.step,), "ranks": () if process.rank is None else (process.rank,),
+        "fingerprint": fingerprint_of(code, place, reason, process),
+    }

@@ -1,0 +1,89 @@
+"""Whose line it is: from torch's place and stack to the owner and the user's nearest line."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torchtriage.findings.model import UNKNOWN_OWNER, YOU, Location, Owner, OwnerKind
+from torchtriage.recording.events import Placed, StackEntry
+from torchtriage.recording.recording import Process
+
+_INSTALLED = re.compile(r"/(?:site|dist)-packages/([^/]+)")
+_STDLIB = re.compile(r"/lib/python3\.\d+/|^<frozen |/lib/python3\d+\.zip/")
+_RESUME = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)$")
+_TORCH = Owner(kind=OwnerKind.TORCH)
+_PYTHON = Owner(kind=OwnerKind.PYTHON)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a finding is shown, where torch raised it, who can fix it, and the text of the shown line."""
+
+    location: Location
+    raised_at: Location | None
+    owner: Owner
+    code: str
+
+
+def resume_of(function: str) -> tuple[str, int] | None:
+    """`torch_dynamo_resume_in_f_at_12` -> ("f", 12); None for a frame that is not a resume function."""
+    match = _RESUME.match(function)
+    return (match[1], int(match[2])) if match else None
+
+
+def owner_of(path: str, facts: Mapping[str, Any]) -> Owner:
+    """Torch, an installed library, python, you, or a library outside the places that are yours."""
+    path = path.replace("\\", "/")
+    if path in ("", "unknown"):
+        return UNKNOWN_OWNER
+    installed = _INSTALLED.search(path)
+    if installed and installed[1] == "torch" or _below(path, facts.get("torch_dir")):
+        return _TORCH
+    if installed:
+        top = installed[1].removesuffix(".py")
+        name, version = facts.get("libraries", {}).get(top, (top, ""))
+        return Owner(kind=OwnerKind.LIBRARY, name=name, version=version)
+    if _STDLIB.search(path):
+        return _PYTHON
+    yours = facts.get("your_roots")
+    if not yours or path.startswith("<") or "/ipykernel_" in path or any(_below(path, root) for root in yours):
+        return YOU
+    return Owner(kind=OwnerKind.LIBRARY, name=path.rsplit("/", 2)[-2])
+
+
+def _below(path: str, root: object) -> bool:
+    return isinstance(root, str) and bool(root) and path.startswith(root.replace("\\", "/").rstrip("/") + "/")
+
+
+def locate(process: Process, event: Placed) -> Place:
+    """The user's nearest line for an event; the event's own place if no line of the stack is the user's."""
+    own = StackEntry(path=event.path, line=event.line or 0, function=event.function)
+    entries = list(event.stack)
+    if not entries or (entries[-1].path, entries[-1].line) != (own.path, own.line):
+        entries.append(own)
+    owners = [owner_of(entry.path, process.facts) for entry in entries]
+    # Torch and the standard library only carry out what their caller asked, so the caller owns the problem.
+    owner = next((o for o in reversed(owners) if o.kind not in (OwnerKind.TORCH, OwnerKind.PYTHON)), owners[-1])
+    shown = next((e for e, o in zip(reversed(entries), reversed(owners), strict=True) if o == YOU), own)
+    raised_at = None if shown.path == own.path and shown.line == own.line else _location(process, own)
+    return Place(location=_location(process, shown), raised_at=raised_at, owner=owner, code=code_at(process, shown))
+
+
+def _location(process: Process, entry: StackEntry) -> Location:
+    return Location(path=entry.path, line=entry.line or None, function=qualified_name(process, entry) or None)
+
+
+def qualified_name(process: Process, entry: StackEntry) -> str:
+    """`Policy.forward` where the recording kept the source, else the bare name; resume functions get their origin's name."""
+    resume = resume_of(entry.function)
+    name = resume[0] if resume else entry.function
+    source = process.sources.get((entry.path, entry.line))
+    if source and source.qualname.rsplit(".", 1)[-1] == name:
+        return source.qualname
+    return name
+
+
+def code_at(process: Process, entry: StackEntry) -> str:
+    source = process.sources.get((entry.path, entry.line))
+    return (source.line(entry.line) if source else entry.code).strip()

@@ -1,0 +1,263 @@
+"""Read the text of one guard failure: what was guarded, what it was when compiled, what it is now."""
+
+import ast
+import enum
+import functools
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from torchtriage.diagnosis.source_names import readable
+
+
+class Kind(enum.StrEnum):
+    """What the failed guard looked at; the value is part of fingerprints."""
+
+    SIZE = "size"
+    STRIDE = "stride"
+    RANK = "rank"
+    DTYPE = "dtype"
+    DEVICE = "device"
+    REQUIRES_GRAD = "requires_grad"
+    EQUALS = "equals"
+    LENGTH = "length"
+    KEYS = "keys"
+    NONE = "none"
+    ATTRIBUTE = "attribute"
+    TYPE = "type"
+    IDENTITY = "identity"
+    GLOBAL_STATE = "global state"
+    ZERO_ONE = "zero or one"
+    SYMBOLIC = "symbolic"
+    MARKING = "marking"
+    EMPTY = "empty"
+    UNPARSED = "unparsed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """One parsed reason. `old` is what the cache entry was compiled for; `new` only where torch tells it."""
+
+    kind: Kind
+    raw: str
+    guard: str = ""             # the guard alone, without entry, comment and stack
+    path: str = ""              # the guarded source as torch writes it
+    source: str = ""            # the same as the user writes it
+    old: str | None = None
+    new: str | None = None
+    dim: int | None = None
+    entry: str | None = None    # compile id of the cache entry whose guard failed
+    code: str = ""              # the user's line that made torch guard
+    place: str = ""             # path:line of that line
+    hint: str = ""              # torch's own hint
+
+    @property
+    def is_global(self) -> bool:
+        return self.path.startswith("G[")
+
+    @property
+    def is_parameter(self) -> bool:
+        return "._parameters[" in self.path
+
+    @property
+    def is_zero_one(self) -> bool:
+        """Torch always compiles apart for a size of 0 or 1."""
+        return self.kind is Kind.ZERO_ONE or (self.kind is Kind.SIZE and bool({"0", "1"} & {self.old, self.new}))
+
+    @property
+    def value_type(self) -> str:
+        """int, float, bool, str or other: the type of the constant that `old` spells."""
+        return type_name(self.old or "")
+
+
+def type_name(text: str) -> str:
+    """The type of the Python constant that a text spells: int, float, bool, str or other."""
+    if text in ("nan", "inf", "-inf"):
+        return "float"
+    try:
+        value = ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return "other"
+    name = type(value).__name__
+    return name if name in ("int", "float", "bool", "str") else "other"
+
+
+_ENTRY = re.compile(r"(?:- )?(?:(!\d+(?:/\d+/\d+)?|\d+/\d+(?:_\d+)?|None):(?:\s|$))?\s*")
+_STACK = re.compile(r"\n[\s-]*user stack(?: trace)?:", re.IGNORECASE)
+_FRAME = re.compile(r'File "(?P<path>[^"\n]+)", line (?P<line>\d+), in [^\n]+(?:\n[\s-]*(?P<code>[^\n]+))?')
+_COMMENT = re.compile(r"(?:(?P<code>.*?)  # )?(?P<place>\S+:\d+) in ")
+_HINT = re.compile(r"\s*\(HINT: (.*)\)", re.DOTALL)
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
+
+
+@functools.lru_cache(maxsize=4096)
+def parse_reason(raw: str) -> Reason:
+    """The reason that a text gives; a form that is not known is kept as UNPARSED, never lost."""
+    text = raw.strip()
+    head = _ENTRY.match(text)
+    entry = head[1] if head and head[1] != "None" else None
+    text, *stack = _STACK.split(text[head.end():] if head else text, maxsplit=1)
+    guard, comment = _cut_comment(text)
+    hint = _HINT.search(comment or guard)
+    guard = _HINT.sub("", guard).strip()
+    reason = _match(guard, raw)
+    code, place = _written_at(comment, stack[0] if stack else "")
+    closure = re.match(r'guard on "(\w+)"', hint[1]) if hint else None
+    if closure and ".__closure__[" in reason.path:
+        reason = replace(reason, source=closure[1])
+    return replace(reason, entry=entry, code=code, place=place, hint=hint[1] if hint else "")
+
+
+def _cut_comment(text: str) -> tuple[str, str]:
+    """The guard and the comment behind it; a `  # ` inside a string constant does not count."""
+    masked = _QUOTED.sub(lambda quoted: "'" * len(quoted[0]), text)
+    at = masked.find("  # ")
+    return (text[:at], text[at + 4:]) if at >= 0 else (text, "")
+
+
+def _written_at(comment: str, stack: str) -> tuple[str, str]:
+    """The line that made torch guard: from the full stack if there is one, else from the shortened comment."""
+    frames = list(_FRAME.finditer(stack))
+    if frames:
+        return (frames[-1]["code"] or "").strip(), f"{frames[-1]['path']}:{frames[-1]['line']}"
+    match = _COMMENT.match(comment)
+    return ((match["code"] or "").strip(), match["place"]) if match else ("", "")
+
+
+def _match(guard: str, raw: str) -> Reason:
+    if not guard:
+        return Reason(kind=Kind.EMPTY, raw=raw)
+    for pattern, read in _FORMS:
+        match = pattern.fullmatch(guard)
+        reason = read(match, Reason(kind=Kind.UNPARSED, raw=raw, guard=guard)) if match else None
+        if reason:
+            return replace(reason, source=readable(reason.path))
+    return Reason(kind=Kind.UNPARSED, raw=raw, guard=guard)
+
+
+Read = Callable[[re.Match[str], Reason], Reason | None]
+
+
+def _as(kind: Kind, **fixed: str) -> Read:
+    """A reader that takes path, old, new and dim from the groups of the same names."""
+    def read(match: re.Match[str], reason: Reason) -> Reason:
+        found = {name: text.strip() for name, text in match.groupdict().items() if text}
+        dim = found.pop("dim", None)
+        return replace(reason, kind=kind, dim=int(dim) if dim else None, **{**fixed, **found})  # type: ignore[arg-type]  # names of str fields
+    return read
+
+
+_TENSOR_KINDS = {
+    "size": Kind.SIZE, "stride": Kind.STRIDE, "rank": Kind.RANK, "dtype": Kind.DTYPE,
+    "device index": Kind.DEVICE, "requires_grad": Kind.REQUIRES_GRAD,
+}
+
+
+def _tensor(match: re.Match[str], reason: Reason) -> Reason | None:
+    reason = replace(reason, path=match["path"], old=match["old"].strip(), new=match["new"] and match["new"].strip())
+    if match["what"] == "dispatch key set":
+        return _dispatch(reason)
+    kind = _TENSOR_KINDS[match["what"]]
+    if kind is Kind.REQUIRES_GRAD:
+        old = reason.old in ("1", "True")
+        return replace(reason, kind=kind, old=str(old), new=str(not old))
+    if kind is Kind.DEVICE:
+        return replace(reason, kind=kind, old=f"device {reason.old}", new=f"device {reason.new}")
+    return replace(reason, kind=kind, dim=int(match["dim"]) if match["dim"] else None)
+
+
+def _dispatch(reason: Reason) -> Reason | None:
+    """A tensor's dispatch keys hold its device, and whether autograd, inference mode or autocast is on."""
+    old, new = (re.findall(r"\w+", (text or "").removeprefix("DispatchKeySet")) for text in (reason.old, reason.new))
+    if not old or not new:
+        return None
+    if old[0] != new[0]:
+        return replace(reason, kind=Kind.DEVICE, old=old[0].lower(), new=new[0].lower())
+    changed = set(old) ^ set(new)
+    if any(key.startswith("Autocast") for key in changed):
+        return replace(reason, kind=Kind.GLOBAL_STATE, path="autocast", old=None, new=None)
+    if any(key.startswith(("Autograd", "ADInplaceOrView")) for key in changed):
+        return replace(reason, kind=Kind.GLOBAL_STATE, path="inference_mode", old=None, new=None)
+    return replace(reason, kind=Kind.TYPE)
+
+
+def _found_type(match: re.Match[str], reason: Reason) -> Reason:
+    if match["new"] == "<class 'NoneType'>":
+        return replace(reason, kind=Kind.NONE, path=match["path"], old="a tensor", new="None")
+    return replace(reason, kind=Kind.TYPE, path=match["path"], old="a tensor", new=class_name(match["new"] or "") or None)
+
+
+def class_name(text: str) -> str:
+    """`<class 'a.b.C'>` -> `C`."""
+    return text.removeprefix("<class '").removesuffix("'>").rpartition(".")[2]
+
+
+def _class(kind: Kind) -> Read:
+    def read(match: re.Match[str], reason: Reason) -> Reason:
+        return replace(reason, kind=kind, path=match["path"], old=class_name(match["old"] or "") or None)
+    return read
+
+
+def _flags(match: re.Match[str], reason: Reason) -> Reason:
+    names = (re.sub(r"^autocast(\(\w+\))?_\w+$", "autocast", flag) for flag in match["flags"].split())
+    return replace(reason, kind=Kind.GLOBAL_STATE, path=", ".join(dict.fromkeys(names)))
+
+
+_SIZE_OF = re.compile(r"(?P<path>[\w.'\"\[\]]+?)\.(?:size|stride)\(\)\[(?P<dim>\d+)\]")
+_NAME = re.compile(r"(?<![\w.])[A-Za-z_][\w.]*(?:\[[^\]]*\][\w.]*)*(?!\w*\()")
+_ZERO_ONE = re.compile(r"2 <= [^<>=]+|1 < [^<>=]+|[^<>=]+ >= 2|[^<>=]+ > 1|[^<>=]+ != [01]|.*\.size\(\)\[\d+\] == (?P<old>[01])")
+
+
+def _symbolic(match: re.Match[str], reason: Reason) -> Reason:
+    """A relation between sizes; its subject is the first size in it, else the first name."""
+    size = _SIZE_OF.search(reason.guard)
+    name = next((n[0] for n in _NAME.finditer(reason.guard) if n[0] not in ("and", "or", "not", "math")), "")
+    path, dim = (size["path"], int(size["dim"])) if size else (name, None)
+    special = _ZERO_ONE.fullmatch(reason.guard)
+    if special:
+        return replace(reason, kind=Kind.ZERO_ONE, path=path, dim=dim, old=special["old"])
+    return replace(reason, kind=Kind.SYMBOLIC, path=path, dim=dim)
+
+
+_FORMS: tuple[tuple[re.Pattern[str], Read], ...] = tuple((re.compile(pattern, re.DOTALL), read) for pattern, read in (
+    (r"tensor '(?P<path>.+)' (?:Tensor )?(?P<what>size|stride|rank|dtype|dispatch key set|requires_grad|device index) mismatch"
+     r"(?: at index (?P<dim>\d{1,4}))?\. [Ee]xpected (?:requires_grad=|device index to be )?(?P<old>.+?)(?:, actual (?P<new>.+))?", _tensor),
+    (r"expected type of '(?P<path>.+)' to be a tensor type, (?:'? ?but found (?P<new><class .+>)|but found .*)", _found_type),
+    (r"GLOBAL_STATE changed:(?P<flags>.*)", _flags),
+    (r"___check_torch_function_mode_stack\(\)", _as(Kind.GLOBAL_STATE, path="torch_function_mode")),
+    (r"utils_device\.CURRENT_DEVICE == (?P<old>.+)", _as(Kind.GLOBAL_STATE, path="default_device")),
+    (r"torch\.autograd\.forward_ad\._current_level == (?P<old>.+)", _as(Kind.GLOBAL_STATE, path="forward_ad_level")),
+    (r"torch\._functorch\.pyfunctorch\.compare_functorch_state\(.*\)", _as(Kind.GLOBAL_STATE, path="functorch_transforms")),
+    (r"torch\._functorch\.\S*top_saved_tensors_hooks ids == (?P<old>.+)", _as(Kind.GLOBAL_STATE, path="saved_tensors_hooks")),
+    (r"___?check_(?:type_id|fake_script_type)\((?P<path>.+), \d+\)(?:, type=(?P<old>.+))?", _class(Kind.TYPE)),
+    (r"TYPE_MISMATCH\((?P<path>.+)\)", _as(Kind.TYPE)),
+    (r"__(?:_)?check_obj_id\((?P<path>.+), \d+\)(?:, type=(?P<old>.+))?", _class(Kind.IDENTITY)),
+    (r"CodeGuardAccessor: Not a function on (?P<path>.+)", _as(Kind.IDENTITY)),
+    (r"Cache line invalidated because (?P<path>.+) got deallocated", _as(Kind.IDENTITY, new="deallocated")),
+    (r"BACKEND_MATCH failure: .*", _as(Kind.IDENTITY, path="the backend")),
+    (r"Duplicate tensors? found.*?\[['\"](?P<path>[^'\"]+)['\"].*", _as(Kind.IDENTITY, old="a tensor of its own", new="the same tensor as another argument")),
+    (r"not ___dict_contains\((?P<old>.+), (?P<path>.+)\)", _as(Kind.KEYS)),
+    (r"___dict_contains\((?P<old>.+), (?P<path>.+)\)", _as(Kind.KEYS)),
+    (r"(?:not )?set\.__contains__\((?P<path>.+), (?P<old>.+?)\)", _as(Kind.KEYS)),
+    (r"KeyError on (?P<path>.+)", _as(Kind.KEYS)),
+    (r"list\(dict\.keys\((?P<path>.+)\)\)\[\d+\] == (?P<old>.+)", _as(Kind.KEYS)),
+    (r"list\((?P<path>.+)\.keys\(\)\) == (?P<old>.+)", _as(Kind.KEYS)),
+    (r"___dict_version\((?P<path>.+)\) == \d+", _as(Kind.KEYS)),
+    (r"len\((?P<path>.+)\) [!=]= (?P<old>\d+)", _as(Kind.LENGTH)),
+    (r"___tuple_iterator_len\((?P<path>.+)\) == (?P<old>\d+)", _as(Kind.LENGTH)),
+    (r"IndexError on (?P<path>.+)", _as(Kind.LENGTH)),
+    (r"hasattr\((?P<path>.+), '_dynamo_\w+'\) == False|\(\(getattr\(.+", _as(Kind.MARKING)),
+    (r"_(?:has_)?dynamo_\w+ (?:is present|should be absent|not a subset|expected|mismatch).*", _as(Kind.MARKING)),
+    (r"(?:not )?hasattr\((?P<path>.+), '(?P<old>\w+)'\)(?: == False)?", _as(Kind.ATTRIBUTE)),
+    (r"getattr failed on source (?P<path>.+)", _as(Kind.ATTRIBUTE)),
+    (r"(?P<path>[^=<>]+) is None", _as(Kind.NONE, old="None", new="not None")),
+    (r"(?P<path>[^=<>]+) is not None", _as(Kind.NONE, old="not None", new="None")),
+    (r"(?P<path>[\w.'\"\[\]]+) is (?P<old>[\w.'\"\[\]]+)", _as(Kind.IDENTITY)),
+    (r"(?:\(type\(.+\) is (?:float|complex) and )?__(?:math|numpy)_isnan\((?P<path>[^()]+)\)\)?", _as(Kind.EQUALS, old="nan")),
+    (r"\"?Shape guard failed with values: (?P<new>.*)", _as(Kind.SYMBOLIC)),
+    (r"[^'\"=<>!]*?(?:\.(?:size|stride)\(\)\[\d+\]|\.storage_offset\(\)).*", _symbolic),
+    (r"[^'\"]*(?:['\"]\w+['\"][^'\"]*)*?(?: [<>]=? | != | % |\bEq\(|\bNe\(|\bMod\().*", _symbolic),
+    (r"(?:int|float|str|bool|complex|bytes|___normalize_(?:range|count)_iter)\((?P<path>[^()]+)\) == (?P<old>.+)", _as(Kind.EQUALS)),
+    (r"(?P<path>(?:[^=<>!'\"]|'[^']*'|\"[^\"]*\")+?) == (?P<old>.+)", _as(Kind.EQUALS)),
+    (r"not (?P<path>[\w.'\"\[\]]+)", _as(Kind.LENGTH, old="0")),
+))

@@ -1,0 +1,91 @@
+"""From a recording to the report that every reporter renders."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from torchtriage.diagnosis.coverage import busy_seconds
+from torchtriage.diagnosis.diagnose import diagnose
+from torchtriage.diagnosis.frames import break_key, frame_key
+from torchtriage.findings.report import Report
+from torchtriage.recording.events import CompileEnd, CompileStart, GapTime, GraphBreak, LimitHit, Placed, Recompile, Tap
+from torchtriage.recording.recording import Process, Recording
+
+_NOT_IN = {
+    "trace": ("the step of each event", "skipped frames", "calls that ran eager past the recompile limit", "torch.compile call sites"),
+    "log": ("compile times", "the step of each event", "skipped frames", "calls that ran eager past the recompile limit",
+            "torch.compile call sites", "caches"),
+}
+
+
+def build_report(recording: Recording, with_events: bool = False) -> Report:
+    """Diagnose a recording and put the facts of the run beside the findings."""
+    return Report(
+        findings=diagnose(recording), run=run_facts(recording), watched=watched(recording), not_seen=not_seen(recording),
+        totals=totals(recording), events=listed_events(recording) if with_events else {},
+    )
+
+
+def totals(recording: Recording) -> dict[str, float | int | None]:
+    breaks = list(recording.of(GraphBreak))
+    ends = [[e for e in p.of(CompileEnd) if e.seconds is not None] for p in recording.processes]
+    eager = [p.facts["eager_calls"]["eager"] for p in recording.processes if p.facts.get("eager_calls")]
+    steps = [p.num_steps for p in recording.processes if p.num_steps is not None]
+    limits = [{frame_key(e) for e in p.of(LimitHit)} for p in recording.processes]
+    return {
+        "compiles": sum(1 for _ in recording.of(CompileStart)), "graph_breaks": len(breaks),
+        "distinct_graph_breaks": len({break_key(b) for b in breaks}), "recompiles": sum(1 for _ in recording.of(Recompile)),
+        "frames_at_limit": sum(len(frames) for frames in limits),
+        "eager_calls": sum(eager) if eager else (None if any(limits) or recording.origin in _NOT_IN else 0),
+        "compile_seconds": round(max(busy_seconds(e) for e in ends), 3) if any(ends) else None,
+        "steps": max(steps) if steps else None,
+    }
+
+
+def run_facts(recording: Recording) -> dict[str, Any]:
+    """What ran, where and how it ended."""
+    first = recording.processes[0].facts if recording.processes else {}
+    names = ("argv", "cwd", "executable", "host", "python", "torch", "platform", "cpu_count", "environment", "torchtriage", "start", "end")
+    facts = {name: recording.facts.get(name, first.get(name)) for name in names}
+    starts = [p.facts["start"] for p in recording.processes if p.facts.get("start")]
+    return {
+        **facts, "origin": recording.origin, "path": recording.path, "exit_status": recording.facts.get("exit_status"),
+        "start": facts["start"] or (min(starts) if starts else None), "num_processes": len(recording.processes),
+        "ranks": sorted(p.rank for p in recording.processes if p.rank is not None),
+    }
+
+
+def watched(recording: Recording) -> list[str]:
+    if recording.origin == "trace":
+        return ["graph breaks, recompiles, limits, compile times and caches of the structured trace"]
+    if recording.origin == "log":
+        return ["graph breaks, recompiles and limits that the log holds"]
+    armed = {tap.name for tap in recording.of(Tap) if tap.state == "armed"}
+    return sorted(armed)
+
+
+def not_seen(recording: Recording) -> list[str]:
+    """What this source cannot show, and which taps were absent or lost."""
+    missing = list(_NOT_IN.get(recording.origin, ()))
+    for tap in recording.of(Tap):
+        if tap.state != "armed":
+            missing.append(f"{tap.name}: {tap.detail}")
+    if recording.origin in ("recording", "watch") and not any(True for _ in recording.of(GapTime)):
+        missing.append("run-time cost of graph breaks (torchtriage run --measure)")
+    return list(dict.fromkeys(missing))
+
+
+def listed_events(recording: Recording) -> dict[str, list[dict[str, Any]]]:
+    """The graph breaks and recompiles one by one, at torch's own places."""
+    def rows(kind: type[GraphBreak] | type[Recompile]) -> Iterable[tuple[Process, Placed]]:
+        return ((p, e) for p in recording.processes for e in p.of(kind))
+
+    def common(process: Process, event: Placed) -> dict[str, Any]:
+        return {"path": event.path, "line": event.line, "function": event.function, "compile_id": event.compile_id,
+                "step": event.step, "rank": event.rank if event.rank is not None else process.rank, "time": event.time}
+
+    return {
+        "graph_breaks": [
+            {**common(p, e), "gb_id": e.gb_id, "type": e.type, "reason": e.reason} for p, e in rows(GraphBreak) if isinstance(e, GraphBreak)
+        ],
+        "recompiles": [{**common(p, e), "reasons": list(e.reasons)} for p, e in rows(Recompile) if isinstance(e, Recompile)],
+    }

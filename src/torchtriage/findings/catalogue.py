@@ -1,0 +1,54 @@
+"""The catalogue of rules: every code, its slug, category and default severity, and the page that explains it."""
+
+import importlib.resources
+import re
+from dataclasses import dataclass
+
+from torchtriage.findings.model import Category, Severity
+
+_HEAD = re.compile(r"# (TT\d{3}): ([a-z0-9-]+)\n+(P[0-4]) · ([^\n]+)\n+([^\n]+)\n")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One row of the catalogue; everything in it is read from the rule's page."""
+
+    code: str
+    slug: str
+    severity: Severity
+    category: Category
+    summary: str
+    page: str
+
+
+def parse_page(text: str) -> Rule:
+    """The rule that a page describes.
+
+    A page begins with `# TT204: changing-int-argument`, then `P2 · torch.compile compatibility`, then one sentence.
+    """
+    head = _HEAD.match(text)
+    if head is None:
+        raise ValueError(f"a rule page must begin with '# CODE: slug', 'P0..P4 · category' and one sentence; got {text[:80]!r}")
+    code, slug, severity, category, summary = head.groups()
+    return Rule(
+        code=code, slug=slug, severity=Severity[severity], category=Category(category), summary=summary, page=text,
+    )
+
+
+_cache: dict[str, Rule] = {}
+
+
+def rule(code: str) -> Rule:
+    """The rule with this code; KeyError if there is none."""
+    if code not in _cache:
+        page = importlib.resources.files("torchtriage.findings") / "rules" / f"{code}.md"
+        if not page.is_file():
+            raise KeyError(code)
+        _cache[code] = parse_page(page.read_text(encoding="utf-8"))
+    return _cache[code]
+
+
+def codes() -> list[str]:
+    """Every code there is, in order."""
+    pages = (importlib.resources.files("torchtriage.findings") / "rules").iterdir()
+    return sorted(page.name.removesuffix(".md") for page in pages if page.name.endswith(".md"))

@@ -1,0 +1,36 @@
+"""A fingerprint names a problem across runs, machines and edits elsewhere in the file: no line number, no value."""
+
+import hashlib
+import re
+
+_NUMBER = re.compile(r"0x[0-9a-fA-F]+|(?<![A-Za-z_])-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_SPACE = re.compile(r"\s+")
+_STRING = re.compile(r"'[^']*'|\"[^\"]*\"")
+
+
+def normalised_line(source: str) -> str:
+    """A source line without its indentation, inner spacing and comment."""
+    return _SPACE.sub(" ", source.split("  #")[0]).strip()
+
+
+def normalised_reason(reason: str) -> str:
+    """A reason without the values in it."""
+    return _SPACE.sub(" ", _NUMBER.sub("N", reason)).strip()
+
+
+def portable_path(path: str, roots: tuple[str, ...] = ()) -> str:
+    """A path below the first root that holds it, or below site-packages, with forward slashes."""
+    path = path.replace("\\", "/")
+    for marker in ("/site-packages/", "/dist-packages/"):
+        if marker in path:
+            return path.rsplit(marker, 1)[1]
+    for root in sorted((r.replace("\\", "/").rstrip("/") for r in roots if r), key=len, reverse=True):
+        if path.startswith(root + "/"):
+            return path[len(root) + 1:]
+    return path.rsplit("/", 1)[-1]
+
+
+def fingerprint(code: str, path: str, function: str, source: str, reason: str) -> str:
+    """Sixteen hex digits for code + path + function + normalised source line + normalised reason."""
+    key = "\n".join((code, path, function, normalised_line(source), normalised_reason(reason)))
+    return hashlib.sha256(key.encode()).hexdigest()[:16]

@@ -1,0 +1,139 @@
+"""The one data type that every part of torchtriage ends in: a finding."""
+
+import enum
+from dataclasses import dataclass, field, replace
+
+
+class Severity(enum.IntEnum):
+    """P0 is the worst; the meaning of each step is in severity.py."""
+
+    P0 = 0
+    P1 = 1
+    P2 = 2
+    P3 = 3
+    P4 = 4
+
+
+class Category(enum.StrEnum):
+    CORRECTNESS = "correctness bug"
+    CONCURRENCY = "race condition / concurrency"
+    RESOURCE = "memory leak / resource"
+    PERFORMANCE = "performance bottleneck"
+    NUMERICS = "numerical stability"
+    COMPILE = "torch.compile compatibility"
+    DEAD_CODE = "dead code / unwired"
+    CONTRACT = "API design / contract"
+    TEST_GAP = "test coverage gap"
+    DOCUMENTATION = "documentation / naming"
+    DEFENSIVE = "defensive programming"
+    LEGACY = "legacy code"
+
+
+class CostKind(enum.StrEnum):
+    OBSERVED = "observed"
+    ESTIMATED = "estimated"
+    NOT_MEASURED = "not measured"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What a problem took; every number is observed or estimated, and an absent one is None, never zero."""
+
+    seconds: float | None = None
+    share: float | None = None
+    ms_per_step: float | None = None
+    kind: CostKind = CostKind.NOT_MEASURED
+    note: str = ""
+
+
+NOT_MEASURED = Cost()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fix:
+    """What to change; `safe` only if the change cannot alter what the program computes or make it raise."""
+
+    text: str
+    edit: str | None = None
+    safe: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Location:
+    path: str
+    line: int | None = None
+    function: str | None = None
+    column: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}" if self.line else self.path
+
+
+UNKNOWN_PLACE = Location(path="unknown")
+
+
+class OwnerKind(enum.StrEnum):
+    YOU = "you"
+    LIBRARY = "library"
+    TORCH = "torch"
+    PYTHON = "python"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """Who can fix it."""
+
+    kind: OwnerKind
+    name: str = ""
+    version: str = ""
+
+    def __str__(self) -> str:
+        if self.kind is OwnerKind.LIBRARY:
+            return f"{self.name} {self.version}".strip()
+        return str(self.kind)
+
+
+YOU = Owner(kind=OwnerKind.YOU)
+UNKNOWN_OWNER = Owner(kind=OwnerKind.UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """The facts behind a finding: how often, what values over time, which places it drew in."""
+
+    num_events: int = 0
+    values: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    compile_ids: tuple[str, ...] = ()
+    source: tuple[str, ...] = ()
+    folded: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One located problem with cause, cost, fix and how to verify it."""
+
+    code: str
+    slug: str
+    title: str
+    severity: Severity
+    category: Category
+    cause: str
+    fix: Fix
+    location: Location = UNKNOWN_PLACE
+    raised_at: Location | None = None
+    owner: Owner = UNKNOWN_OWNER
+    upstream: str | None = None
+    cost: Cost = NOT_MEASURED
+    evidence: Evidence = field(default_factory=Evidence)
+    verification: tuple[str, ...] = ()
+    related: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
+    steps: tuple[int, ...] = ()
+    status: str = "open"
+    fingerprint: str = ""
+
+    def with_(self, **changes: object) -> "Finding":
+        return replace(self, **changes)  # type: ignore[arg-type]  # dataclasses.replace cannot be typed by field

@@ -1,0 +1,95 @@
+"""`with torchtriage.watch() as seen:` gives what torch.compile did in a block, and what it means."""
+
+import functools
+import os
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
+
+from torchtriage.capture.facts import your_roots
+from torchtriage.capture.observe import Observer
+from torchtriage.diagnosis.report import build_report
+from torchtriage.findings.model import Finding
+from torchtriage.findings.report import Report
+from torchtriage.recording.events import Event, GraphBreak, LimitHit, Recompile
+from torchtriage.recording.recording import Process, Recording
+from torchtriage.recording.sources import source_around
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Seen:
+    """What a watched block has shown so far; complete once the block is left."""
+
+    def __init__(self) -> None:
+        self._events: list[Event] = []
+        self._facts: dict[str, Any] = {}
+
+    @property
+    def graph_breaks(self) -> list[GraphBreak]:
+        return [e for e in self._events if isinstance(e, GraphBreak)]
+
+    @property
+    def recompiles(self) -> list[Recompile]:
+        return [e for e in self._events if isinstance(e, Recompile)]
+
+    @property
+    def limits(self) -> list[LimitHit]:
+        return [e for e in self._events if isinstance(e, LimitHit)]
+
+    @property
+    def findings(self) -> list[Finding]:
+        return list(self.report.findings)
+
+    @property
+    def report(self) -> Report:
+        return build_report(self._recording(), with_events=True)
+
+    def __repr__(self) -> str:
+        from torchtriage.reporters import terminal
+
+        return terminal.render(self.report)
+
+    def _recording(self) -> Recording:
+        places = {(e.path, e.line or 0) for e in self._events if hasattr(e, "path")}
+        places |= {(entry.path, entry.line) for e in self._events for entry in getattr(e, "stack", ())}
+        sources = {place: source for place in places if (source := source_around(*place)) is not None}
+        process = Process(events=tuple(self._events), facts=self._facts, sources=sources)
+        return Recording(processes=(process,), facts={"cwd": os.getcwd()}, origin="watch")
+
+
+class watch:  # noqa: N801 - used as a function, a context manager and a decorator
+    """Watch a block, or every call of a function: nests, and leaves logging and Dynamo as they were."""
+
+    def __init__(self) -> None:
+        self._seen = Seen()
+        self._observer: Observer | None = None
+
+    def __enter__(self) -> Seen:
+        import torch
+
+        self._seen._facts.update(
+            start=time.time(), pid=os.getpid(), your_roots=your_roots(), torch=str(torch.__version__), cwd=os.getcwd(),
+            torch_dir=os.path.dirname(torch.__file__),
+        )
+        self._observer = Observer(self._seen._events.append)
+        self._observer.arm_for_block()
+        return self._seen
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        assert self._observer is not None
+        self._observer.disarm()
+        self._seen._facts.update(self._observer.facts())
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """As a decorator: what was seen is at `function.seen`, over all calls."""
+
+        @functools.wraps(function)
+        def watched(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self:
+                return function(*args, **kwargs)
+
+        watched.seen = self._seen  # type: ignore[attr-defined]
+        return watched

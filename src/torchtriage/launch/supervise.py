@@ -1,0 +1,54 @@
+"""Starts the program as a process of its own, stays out of its way, and returns how it ended."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
+
+from torchtriage.launch import environment
+
+PARENT = "TORCHTRIAGE_PARENT"
+TICK_SECONDS = 0.25
+
+
+def python_command(script: Sequence[str], module: bool) -> list[str]:
+    """What `python script.py args` or `python -m pkg args` would be, with the interpreter that runs us."""
+    return [sys.executable, *(["-m"] if module else []), *script]
+
+
+def observed_environment(base: Mapping[str, str], folder: str, run_id: str, measure: bool) -> dict[str, str]:
+    """The environment in which every Python process below joins the recording."""
+    env = dict(base)
+    env[environment.FOLDER] = folder
+    env[environment.RUN_ID] = run_id
+    env[PARENT] = str(os.getpid())
+    if measure:
+        env[environment.MEASURE] = "1"
+    return env
+
+
+def run_to_end(command: Sequence[str], env: Mapping[str, str], tick: Callable[[], None] | None = None) -> int:
+    """Run the command with our own stdin, stdout and stderr; returns its exit status, 128 + N if signal N ended it."""
+    child = subprocess.Popen(list(command), env=dict(env))
+    # Ctrl-C reaches the whole process group: the program decides what it means, and we stay to report.
+    previous = {s: signal.signal(s, _pass_on(child, s)) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        while True:
+            try:
+                status = child.wait(TICK_SECONDS if tick else None)
+                return status if status >= 0 else 128 - status
+            except subprocess.TimeoutExpired:
+                if tick:
+                    tick()
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _pass_on(child: "subprocess.Popen[bytes]", number: int) -> Callable[[int, FrameType | None], None]:
+    def handle(received: int, frame: FrameType | None) -> None:
+        if number == signal.SIGTERM:
+            child.terminate()
+    return handle

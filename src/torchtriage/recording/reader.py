@@ -1,0 +1,28 @@
+"""Reads a `.triage` folder: every process that left a file, and what the launcher says of the run."""
+
+from pathlib import Path
+
+from torchtriage.errors import TriageError
+from torchtriage.recording.recording import Recording
+from torchtriage.recording.store import read_process
+
+LAUNCHER_FILE = "launcher.sqlite"
+
+
+def is_recording(folder: Path) -> bool:
+    return folder.is_dir() and ((folder / "run_id").exists() or any(folder.glob("*.sqlite")))
+
+
+def read_recording(folder: Path) -> Recording:
+    """The processes of a run in the order of rank and start; the launcher's facts are the run's."""
+    facts: dict[str, object] = {"joined": (folder / "joined").exists()}
+    processes = []
+    for path in sorted(folder.glob("*.sqlite")):
+        if path.name == LAUNCHER_FILE:
+            facts.update(read_process(path).facts)
+        else:
+            processes.append(read_process(path))
+    if not processes and not (folder / "run_id").exists():
+        raise TriageError(f"{folder} holds no recording; make one with: torchtriage run SCRIPT.py")
+    processes.sort(key=lambda p: (p.rank if p.rank is not None else -1, p.facts.get("start") or 0.0))
+    return Recording(processes=tuple(processes), facts=facts, path=str(folder))

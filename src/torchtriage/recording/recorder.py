@@ -1,0 +1,166 @@
+"""Takes events from a running program and writes them on a thread of its own; never raises, never blocks a step."""
+
+import collections
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from torchtriage.recording.events import Event, Placed, Tap
+from torchtriage.recording.recording import Series, Source
+from torchtriage.recording.sources import source_around
+from torchtriage.recording.store import Writer
+
+MAX_EVENTS = 200_000    # about 200 MB of recording; past this, events are counted by kind and no longer kept
+MAX_QUEUE = 20_000      # events that wait for the disk; a compile makes about ten
+FLUSH_SECONDS = 0.25
+CLOSE_SECONDS = 5.0
+
+
+class Observed(Protocol):
+    """What a recorder asks for at each write, and once at the end."""
+
+    def facts(self) -> Mapping[str, Any]: ...
+
+    def series(self) -> Iterable[Series]: ...
+
+    def last_events(self) -> Iterable[Event]: ...
+
+
+# Closing the parent's SQLite connection in a forked child could truncate the parent's log, so it is kept alive.
+_left_with_parent: list[Writer] = []
+
+
+class Recorder:
+    """One process's way into the recording. The file is made with the first event, so an idle process leaves none."""
+
+    def __init__(self, folder: Path, facts: Callable[[], Mapping[str, Any]], always: bool = False) -> None:
+        self._folder = folder
+        self._facts = facts
+        self._always = always
+        self._queue: collections.deque[Event] = collections.deque()
+        self._taps: list[Tap] = []
+        self._dropped: collections.Counter[str] = collections.Counter()
+        self._seen_places: set[tuple[str, int]] = set()
+        self._num_written = 0
+        self._last_facts: dict[str, Any] = {}
+        self._writer: Writer | None = None
+        self._error = ""
+        self._wake = threading.Event()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closing = False
+        self._pid = os.getpid()
+        self._observed: Observed | None = None
+        os.register_at_fork(after_in_child=self._after_fork)
+
+    def add(self, event: Event) -> None:
+        """Queue an event; called on the program's threads, so it does no more than append."""
+        if len(self._queue) >= MAX_QUEUE or self._num_written >= MAX_EVENTS:
+            self._dropped[event.kind] += 1
+            return
+        self._queue.append(event)
+        if isinstance(event, Tap):
+            self._taps.append(event)
+        if self._thread is None and not self._closing and not isinstance(event, Tap):
+            self._start()
+
+    def follow(self, observed: Observed) -> None:
+        """Also write what this source has to say beside its events."""
+        self._observed = observed
+        if self._always and self._thread is None:
+            self._start()
+
+    def close(self) -> None:
+        """Write what is left; a slow disk may take some seconds, then the program's end goes first."""
+        if self._closing or self._pid != os.getpid():
+            return
+        self._closing = True
+        if self._thread is None and not self._always and not self._has_steps():
+            return
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(CLOSE_SECONDS)
+        if self._lock.acquire(timeout=CLOSE_SECONDS):
+            try:
+                if self._observed is not None:
+                    self._queue.extend(self._observed.last_events())
+                self._flush()
+                if self._writer is not None:
+                    self._writer.put_facts({"end": time.time(), "recorder_error": self._error})
+                    self._writer.close()
+                    self._writer = None
+            except Exception as error:
+                self._error = f"{type(error).__name__}: {error}"
+            finally:
+                self._lock.release()
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._loop, name="torchtriage", daemon=True)
+        self._thread.start()
+
+    def _loop(self) -> None:
+        while not self._closing:
+            with self._lock:
+                self._flush()
+            self._wake.wait(FLUSH_SECONDS)
+
+    def _flush(self) -> None:
+        try:
+            facts = dict(self._observed.facts()) if self._observed else {}
+            series = list(self._observed.series()) if self._observed else []
+            batch = [self._queue.popleft() for _ in range(len(self._queue))]
+            if self._dropped:
+                facts["dropped"] = dict(self._dropped)
+            if self._writer is None:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                base = self._facts()
+                rank = base.get("rank")
+                name = f"{'' if rank is None else f'rank{rank}-'}{base.get('host', 'host')}-{os.getpid()}.sqlite"
+                self._writer = Writer(self._folder / name)
+                facts = {**base, **facts}
+            self._writer.put(batch, facts=self._changed(facts), sources=self._new_sources(batch), series=series)
+            self._num_written += len(batch)
+        except Exception as error:
+            self._error = f"{type(error).__name__}: {error}"
+
+    def _changed(self, facts: dict[str, Any]) -> dict[str, Any]:
+        """Only what differs from the last write, so that an idle run does not touch the disk."""
+        changed = {k: v for k, v in facts.items() if k not in self._last_facts or self._last_facts[k] != v}
+        self._last_facts.update(changed)
+        return changed
+
+    def _has_steps(self) -> bool:
+        return self._observed is not None and self._observed.facts().get("num_steps") is not None
+
+    def _new_sources(self, batch: list[Event]) -> dict[tuple[str, int], Source]:
+        found: dict[tuple[str, int], Source] = {}
+        for event in batch:
+            if not isinstance(event, Placed):
+                continue
+            for path, line in {(event.path, event.line or 0), *((e.path, e.line) for e in event.stack)}:
+                if (path, line) not in self._seen_places:
+                    self._seen_places.add((path, line))
+                    source = source_around(path, line)
+                    if source is not None:
+                        found[path, line] = source
+        return found
+
+    def _after_fork(self) -> None:
+        """The thread, the lock and the connection stayed with the parent; a child with events of its own makes its own file."""
+        if self._writer is not None:
+            _left_with_parent.append(self._writer)
+        self._queue = collections.deque(self._taps)
+        self._dropped.clear()
+        self._seen_places.clear()
+        self._num_written = 0
+        self._last_facts.clear()
+        self._writer = None
+        self._wake = threading.Event()
+        self._lock = threading.Lock()
+        self._thread = None
+        self._closing = False
+        self._always = False
+        self._pid = os.getpid()

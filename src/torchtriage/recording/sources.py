@@ -1,0 +1,47 @@
+"""The few source lines around a place, kept with the run so that a finding can be shown without the program."""
+
+import linecache
+import re
+
+from torchtriage.recording.recording import Source
+
+CONTEXT = 3
+MAX_LINE = 300
+_SCOPE = re.compile(r"(\s*)(?:async\s+)?(class|def)\s+(\w+)")
+
+
+def source_around(path: str, line: int) -> Source | None:
+    """The lines around a place and the qualified name of the function there; None if the file cannot be read."""
+    lines = linecache.getlines(path)
+    if not 0 < line <= len(lines):
+        return None
+    first = max(1, line - CONTEXT)
+    shown = tuple(text.rstrip("\n")[:MAX_LINE] for text in lines[first - 1: line + CONTEXT])
+    return Source(first_line=first, lines=shown, qualname=qualname_at(lines, line))
+
+
+def qualname_at(lines: list[str], line: int) -> str:
+    """The dotted name of the function that holds a line, by indentation: `Policy.forward`."""
+    names: list[str] = []
+    start = _first_definition(lines, line)
+    indent = _indent(lines[start - 1]) + 1 if start != line or _SCOPE.match(lines[line - 1]) else _indent(lines[line - 1])
+    for text in reversed(lines[:start]):
+        scope = _SCOPE.match(text)
+        if scope and len(scope[1]) < indent:
+            names.append(scope[3])
+            indent = len(scope[1])
+        if indent == 0:
+            break
+    return ".".join(reversed(names))
+
+
+def _first_definition(lines: list[str], line: int) -> int:
+    """A code object's first line may be its decorator; the name stands on the `def` below it."""
+    number = line
+    while number < len(lines) and lines[number - 1].lstrip().startswith("@"):
+        number += 1
+    return number
+
+
+def _indent(text: str) -> int:
+    return len(text) - len(text.lstrip())

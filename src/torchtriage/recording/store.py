@@ -1,0 +1,184 @@
+"""The file of one process: SQLite, readable while it grows, versioned."""
+
+import array
+import json
+import os
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torchtriage.errors import TriageError
+from torchtriage.recording.events import COLUMNS, Event, from_payload, to_payload
+from torchtriage.recording.recording import Process, Series, Source
+
+SCHEMA = 1
+COPY_SECONDS = 60.0     # how stale the copy on a network file system may get while the run goes on
+NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "lustre", "gpfs", "beegfs", "fuse", "9p", "afs", "ceph", "glusterfs", "orangefs", "panfs")
+
+_TABLES = """
+create table if not exists facts (key text primary key, value text not null);
+create table if not exists events (id integer primary key, kind text not null, time real, step integer, rank integer,
+    pid integer, compile_id text, payload text not null);
+create table if not exists sources (path text not null, line integer not null, first_line integer not null,
+    text text not null, qualname text not null, primary key (path, line));
+create table if not exists series (name text primary key, steps blob not null, data blob not null);
+"""
+
+
+class Writer:
+    """Appends to one file; every call is one transaction, so that a kill leaves the file whole."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._local: Path | None = None
+        self._copied = time.monotonic()
+        self._db = self._open()
+        self.put_facts({"schema": SCHEMA})
+
+    def _open(self) -> sqlite3.Connection:
+        if not _on_network(self.path):
+            db = _connect(self.path)
+            try:
+                if db.execute("pragma journal_mode=wal").fetchone()[0] == "wal":
+                    return _prepared(db)
+            except sqlite3.OperationalError:
+                pass
+            db.close()
+            _unlink(self.path)
+        # Where WAL is refused, a lock over the network could block a step, so the file grows on a local disk.
+        self._local = Path(tempfile.mkdtemp(prefix="torchtriage-")) / self.path.name
+        db = _prepared(_connect(self._local))
+        self._copy(db)
+        return db
+
+    def put(self, events: Iterable[Event] = (), facts: Mapping[str, Any] | None = None,
+            sources: Mapping[tuple[str, int], Source] | None = None, series: Iterable[Series] = ()) -> None:
+        series, events = list(series), list(events)
+        if not (series or events or facts or sources):
+            return
+        with self._db as db:
+            db.executemany(
+                "insert into events (kind, time, step, rank, pid, compile_id, payload) values (?,?,?,?,?,?,?)",
+                [(e.kind, *(getattr(e, c) for c in COLUMNS), to_payload(e)) for e in events],
+            )
+            db.executemany("insert or replace into facts values (?,?)", [(k, json.dumps(v)) for k, v in (facts or {}).items()])
+            db.executemany(
+                "insert or ignore into sources values (?,?,?,?,?)",
+                [(p, n, s.first_line, "\n".join(s.lines), s.qualname) for (p, n), s in (sources or {}).items()],
+            )
+            db.executemany(
+                "insert or replace into series values (?,?,?)",
+                [(s.name, array.array("f", s.steps).tobytes(), array.array("f", s.values).tobytes()) for s in series],
+            )
+        if self._local and time.monotonic() - self._copied > COPY_SECONDS:
+            self._copy(self._db)
+
+    def put_facts(self, facts: Mapping[str, Any]) -> None:
+        self.put(facts=facts)
+
+    def close(self) -> None:
+        if self._local:
+            self._copy(self._db)
+            self._db.close()
+            shutil.rmtree(self._local.parent, ignore_errors=True)
+            return
+        # One plain file is easier to copy and to open read-only than a file with a log beside it.
+        try:
+            self._db.execute("pragma journal_mode=delete")
+        except sqlite3.OperationalError:
+            pass  # a reader holds the file open; the log stays beside it
+        self._db.close()
+
+    def _copy(self, db: sqlite3.Connection) -> None:
+        """Replace the copy at the destination as a whole, so that a reader never sees half of it."""
+        half = self.path.with_suffix(".part")
+        try:
+            db.commit()
+            assert self._local is not None
+            shutil.copyfile(self._local, half)
+            os.replace(half, self.path)
+        except OSError:
+            _unlink(half)
+        self._copied = time.monotonic()
+
+
+def read_process(path: Path) -> Process:
+    """One file of a recording, also while it is being written."""
+    try:
+        db = _connect_to_read(path)
+        facts = {key: json.loads(value) for key, value in db.execute("select key, value from facts")}
+        _check_schema(path, facts)
+        events = tuple(
+            from_payload(kind, payload, **dict(zip(COLUMNS, columns, strict=True)))
+            for kind, payload, *columns in db.execute(f"select kind, payload, {', '.join(COLUMNS)} from events order by id")
+        )
+        sources = {
+            (p, n): Source(first_line=first, lines=tuple(text.split("\n")), qualname=qualname)
+            for p, n, first, text, qualname in db.execute("select path, line, first_line, text, qualname from sources")
+        }
+        series = {
+            name: Series(name=name, steps=array.array("f", steps), values=array.array("f", data))
+            for name, steps, data in db.execute("select name, steps, data from series")
+        }
+        db.close()
+    except (sqlite3.DatabaseError, ValueError) as error:
+        raise TriageError(f"cannot read {path}: {error}; the file is damaged or not a recording of torchtriage") from error
+    return Process(events=events, facts=facts, sources=sources, series=series)
+
+
+def _check_schema(path: Path, facts: Mapping[str, Any]) -> None:
+    found = facts.get("schema")
+    if not isinstance(found, int):
+        raise TriageError(f"{path} has no schema number; it is not a recording of torchtriage, or the run was killed as it began")
+    if found > SCHEMA:
+        raise TriageError(
+            f"{path} has schema {found}, this torchtriage reads up to {SCHEMA}; "
+            f"upgrade torchtriage, or read it with version {facts.get('torchtriage', '?')}"
+        )
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=5.0, check_same_thread=False)
+
+
+def _connect_to_read(path: Path) -> sqlite3.Connection:
+    """Read-only; where even that needs a write (a log beside the file, a read-only folder), the file as it stands."""
+    uri = path.absolute().as_uri()
+    try:
+        db = sqlite3.connect(f"{uri}?mode=ro", uri=True, timeout=5.0)
+        db.execute("select 1 from facts limit 1")
+        return db
+    except sqlite3.OperationalError:
+        return sqlite3.connect(f"{uri}?mode=ro&immutable=1", uri=True)
+
+
+def _prepared(db: sqlite3.Connection) -> sqlite3.Connection:
+    db.execute("pragma synchronous=normal")
+    with db:
+        db.executescript(_TABLES)
+    return db
+
+
+def _unlink(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+
+
+def _on_network(path: Path) -> bool:
+    """Whether the folder lies on a file system of another machine, where WAL is not safe even if SQLite accepts it."""
+    try:
+        mounts = Path("/proc/mounts").read_text().splitlines()
+    except OSError:
+        return False
+    folder = str(path.parent.resolve())
+    best, kind = "", ""
+    for mount in mounts:
+        _, point, file_system, *_ = mount.split(" ")
+        point = point.replace("\\040", " ")
+        if (folder == point or folder.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
+            best, kind = point, file_system
+    return kind.startswith(NETWORK_FILE_SYSTEMS)

@@ -1,0 +1,57 @@
+"""Findings as JSON, schema 1."""
+
+import json
+import math
+from typing import Any
+
+from torchtriage.findings.model import Finding, Location
+from torchtriage.findings.report import TOTALS, Report
+
+SCHEMA = 1
+
+
+def render(report: Report) -> str:
+    data: dict[str, Any] = {
+        "schema": SCHEMA, "run": report.run, "watched": list(report.watched), "not_seen": list(report.not_seen),
+        "totals": {name: report.totals.get(name) for name in TOTALS},
+        "num_known": report.num_known, "num_hidden": report.num_hidden,
+        "findings": [finding_as_dict(f) for f in report.findings],
+    }
+    if report.events:
+        data["events"] = report.events
+    return json.dumps(_plain(data), indent=1, default=str) + "\n"
+
+
+def finding_as_dict(finding: Finding) -> dict[str, Any]:
+    cost, evidence = finding.cost, finding.evidence
+    return {
+        "code": finding.code, "slug": finding.slug, "severity": finding.severity.name, "category": str(finding.category),
+        "title": finding.title, "status": finding.status,
+        "owner": {"kind": str(finding.owner.kind), "name": finding.owner.name, "version": finding.owner.version},
+        "path": finding.location.path, "line": finding.location.line, "column": finding.location.column,
+        "function": finding.location.function, "raised_at": _place(finding.raised_at), "cause": finding.cause,
+        "upstream": finding.upstream, "fix": {"text": finding.fix.text, "edit": finding.fix.edit, "safe": finding.fix.safe},
+        "cost": {"seconds": cost.seconds, "share": cost.share, "ms_per_step": cost.ms_per_step, "kind": str(cost.kind), "note": cost.note},
+        "num_events": evidence.num_events,
+        "evidence": {
+            "values": evidence.values, "reasons": evidence.reasons, "compile_ids": evidence.compile_ids, "source": evidence.source,
+            "folded": evidence.folded, "notes": evidence.notes,
+        },
+        "verification": finding.verification, "related": finding.related, "ranks": finding.ranks, "steps": finding.steps,
+        "fingerprint": finding.fingerprint,
+    }
+
+
+def _place(place: Location | None) -> dict[str, Any] | None:
+    return None if place is None else {"path": place.path, "line": place.line, "function": place.function}
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN and no infinity; they become null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    return value

@@ -1,0 +1,154 @@
+"""Findings for people at a terminal: at most three screens, worst first, then the exact next command."""
+
+import io
+import os
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+from torchtriage.findings.model import Cost, CostKind, Finding, Location, OwnerKind
+from torchtriage.findings.report import Report
+
+SCREENS = 3
+LINES_OF_A_SCREEN = 40
+_COLOURS = {"P0": "bold white on red", "P1": "bold red", "P2": "yellow", "P3": "cyan", "P4": "dim"}
+_INDENT = " " * 8
+
+
+def render(report: Report, *, width: int = 100, colour: bool = False, verbose: bool = False, next_command: str = "") -> str:
+    """The whole report as text, with ANSI colours if asked for."""
+    from rich.console import Console
+
+    out = io.StringIO()
+    console = Console(file=out, width=max(60, width), force_terminal=colour, no_color=not colour, highlight=False, soft_wrap=True)
+    budget = SCREENS * LINES_OF_A_SCREEN
+    shown = 0
+    for finding in report.findings:
+        block = _finding(finding, report.run, max(60, width), verbose)
+        budget -= len(block) + 1
+        if budget < 0 and shown and not verbose:
+            break
+        for text, style in block:
+            console.print(text, style=style, markup=False)
+        console.print()
+        shown += 1
+    for line in _closing(report, shown, next_command):
+        console.print(line, markup=False)
+    return out.getvalue()
+
+
+def _finding(f: Finding, run: Mapping[str, Any], width: int, verbose: bool) -> list[tuple[str, str | None]]:
+    head = f"{f.code} {f.severity.name}  {f.title}"
+    cost = cost_text(f.cost)
+    if cost:
+        head = f"{head}   {cost}"
+    lines: list[tuple[str, str | None]] = [(head, _COLOURS[f.severity.name])]
+    lines.append((f"  --> {_where(f.location, run)}{_owner(f, run)}", None))
+    code = _source_line(f)
+    if code:
+        lines.append((f"      | {code}", "dim"))
+    lines += _field("why", f.cause + (f" [{f.upstream}]" if f.upstream else ""), width)
+    lines += _field("fix", f.fix.text, width)
+    if f.cost.note:
+        lines += _field("cost", f.cost.note, width)
+    for folded in f.evidence.folded[: None if verbose else 3]:
+        lines += _field("with", folded, width)
+    if len(f.evidence.folded) > 3 and not verbose:
+        lines += _field("with", f"{len(f.evidence.folded) - 3} more resume frames (-v)", width)
+    if verbose:
+        for note in f.evidence.notes:
+            lines += _field("note", note, width)
+        lines += _field("id", f.fingerprint, width)
+    lines += _field("more", f"torchtriage explain {f.code}", width)
+    return lines
+
+
+def _field(name: str, text: str, width: int) -> list[tuple[str, str | None]]:
+    wrapped = textwrap.wrap(" ".join(text.split()), width - len(_INDENT), break_long_words=False, break_on_hyphens=False) or [""]
+    return [(f"  {name:<6}{wrapped[0]}", None)] + [(f"{_INDENT}{line}", None) for line in wrapped[1:]]
+
+
+def _where(place: Location, run: Mapping[str, Any]) -> str:
+    inside = f"  in {place.function}" if place.function and place.function != "<module>" else ""
+    return f"{short_path(str(place), run)}{inside}"
+
+
+def _owner(f: Finding, run: Mapping[str, Any]) -> str:
+    parts = []
+    if f.owner.kind is not OwnerKind.YOU and f.owner.kind is not OwnerKind.UNKNOWN:
+        parts.append(f"owner: {f.owner}")
+    if f.raised_at is not None:
+        parts.append(f"raised at {short_path(str(f.raised_at), run)}")
+    if f.ranks:
+        parts.append(f"rank{'s' if len(f.ranks) > 1 else ''} {', '.join(map(str, f.ranks))}")
+    return f"   ({'; '.join(parts)})" if parts else ""
+
+
+def short_path(path: str, run: Mapping[str, Any]) -> str:
+    """Relative to the working folder of the run, or below site-packages."""
+    cwd = str(run.get("cwd") or "").rstrip(os.sep)
+    if cwd and path.startswith(cwd + os.sep):
+        return path[len(cwd) + 1:]
+    return path.rsplit("site-packages/", 1)[-1]
+
+
+def _source_line(f: Finding) -> str:
+    marked = [line for line in f.evidence.source if line.startswith(">")]
+    return marked[0][1:].strip() if marked else ""
+
+
+def cost_text(cost: Cost) -> str:
+    parts = []
+    if cost.seconds is not None:
+        parts.append(f"{cost.seconds:.1f} s")
+    if cost.ms_per_step is not None:
+        parts.append(f"{cost.ms_per_step:.2f} ms a step")
+    if cost.share is not None:
+        parts.append(f"{cost.share:.0%} of steady state")
+    return f"{', '.join(parts)} ({cost.kind})" if parts and cost.kind is not CostKind.NOT_MEASURED else ""
+
+
+def _closing(report: Report, shown: int, next_command: str) -> list[str]:
+    lines = []
+    left = len(report.findings) - shown
+    if left:
+        counts = ", ".join(f"{n} {s}" for s, n in _by_severity(report.findings[shown:]).items())
+        lines.append(f"{left} more finding{'s' if left > 1 else ''} ({counts}); see them all with -v")
+    lines.append(_totals_line(report))
+    if not report.findings:
+        lines.append("no findings")
+        lines.append(f"watched: {', '.join(report.watched) or 'nothing: torch was not imported, or no process joined'}")
+    if report.not_seen and not report.findings:
+        lines.append(f"not seen: {'; '.join(report.not_seen)}")
+    if report.num_known:
+        lines.append(f"{report.num_known} known finding{'s' if report.num_known > 1 else ''} accepted by the baseline")
+    if report.num_hidden:
+        lines.append(f"{report.num_hidden} hidden by --select or --ignore")
+    if next_command:
+        lines.append(f"next: {next_command}")
+    return lines
+
+
+def _by_severity(findings: Any) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for f in findings:
+        counts[f.severity.name] = counts.get(f.severity.name, 0) + 1
+    return counts
+
+
+def _totals_line(report: Report) -> str:
+    t = report.totals
+    parts = [
+        f"{len(report.findings)} finding{'s' if len(report.findings) != 1 else ''}",
+        f"{t.get('compiles')} compiles", f"{t.get('recompiles')} recompiles",
+        f"{t.get('graph_breaks')} graph breaks at {t.get('distinct_graph_breaks')} places",
+    ]
+    if t.get("frames_at_limit"):
+        parts.append(f"{t['frames_at_limit']} frames at their limit")
+    if t.get("eager_calls"):
+        parts.append(f"{t['eager_calls']} eager calls")
+    if t.get("compile_seconds") is not None:
+        parts.append(f"{t['compile_seconds']:.1f} s compiling")
+    if t.get("steps"):
+        parts.append(f"{t['steps']} steps")
+    return ", ".join(parts)
