@@ -1,10 +1,11 @@
 """Triage for PyTorch training: what torch.compile does to your program, what it costs, and what to change."""
 
-from typing import TYPE_CHECKING, Any
-
 __version__ = "0.1.0"
 
+TYPE_CHECKING = False   # importing typing would be half the cost of importing this module
 if TYPE_CHECKING:
+    from typing import Any
+
     from torchtriage.capture.steps import step as step
     from torchtriage.integrations.watch import Seen as Seen
     from torchtriage.integrations.watch import watch as watch
@@ -14,7 +15,7 @@ __all__ = ["Seen", "__version__", "step", "watch"]
 _HOMES = {"step": "torchtriage.capture.steps", "watch": "torchtriage.integrations.watch", "Seen": "torchtriage.integrations.watch"}
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     """Public names load on first use, so that importing torchtriage costs nothing."""
     if name not in _HOMES:
         raise AttributeError(f"module 'torchtriage' has no attribute {name!r}; it has: {', '.join(__all__)}")

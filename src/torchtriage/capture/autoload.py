@@ -19,7 +19,7 @@ def start() -> None:
     _mark_joined(folder)
     from torchtriage.launch.imports import ImportWatcher
 
-    ImportWatcher().when_imported("torch._C", lambda module: _arm(folder))
+    ImportWatcher().when_imported("torch._C", lambda _: _arm(folder))
 
 
 def _mark_joined(folder: str) -> None:

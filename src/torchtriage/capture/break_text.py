@@ -8,7 +8,8 @@ from torchtriage.recording.events import StackEntry
 _HEADER = re.compile(
     r"Graph [Bb]reak(?: \(user stack suppressed due to duplicate graph break\))? in user code at (.+?):(\d+)\s*$", re.M)
 _REASON = re.compile(r"^Graph Break Reason: ?(.*)$", re.M)
-_PREFACE = re.compile(r"Encountered graph break when attempting to |Failed to handle graph break gracefully")
+_PREFACE = re.compile(
+    r"Encountered graph break (?:when attempting to|that we cannot resume)|Failed to handle graph break gracefully")
 _GB_ID = re.compile(r"/(gb\d{4})\.html", re.I)
 _FRAME = re.compile(r'^\s*File "(.+?)", line (\d+)(?:, in (.+?))?\s*$')
 _SECTION = re.compile(r"^ {0,2}(Explanation|Hint|Developer debug context): ?", re.M)

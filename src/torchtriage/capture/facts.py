@@ -83,4 +83,5 @@ def _top_levels(info: str) -> list[str]:
             lines = [next(file, "") for _ in range(200)]
     except OSError:
         return []
-    return list({line.split("/", 1)[0] for line in lines if "/" in line and not line.startswith(("..", "__pycache__")) and "-info/" not in line})
+    packages = (line for line in lines if "/" in line and "-info/" not in line and not line.startswith(("..", "__pycache__")))
+    return list({line.split("/", 1)[0] for line in packages})

@@ -13,21 +13,25 @@ MAX_BLOCK_LINES = 1000  # a message without prefixes has no sure end; the longes
 
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 _RANKS = r"((?:\[[A-Za-z_]{1,40}\d{1,6}\]: ?){0,4})"
-_COMPILE_ID = r"\[(!?\d+(?:/\d+)*)(?:_\d+)?\] ?"
+_COMPILE_ID = r"\[(!\d+(?:/\d+)*|\d+/\d+)(?:_\d+)?\] ?"
 _PREFIX = re.compile(
     _RANKS + r"[VDIWEC](\d{4} \d\d:\d\d:\d\d\.\d{6}) (\d{1,10}) ([^\]]{1,300}?:\d+)\] ?"
     r"(?:" + _COMPILE_ID + r")?(?:\[__(\w+)\] ?)?")
 _TAG = re.compile(r"(?:" + _COMPILE_ID + r")?\[__(graph_breaks|recompiles|recompiles_verbose)\] ?")
+_LEADING_ID = re.compile(_COMPILE_ID)
+_LAST_ID = re.compile(_COMPILE_ID + r"$")
 _LEADING_RANKS = re.compile(_RANKS)
 _RANK = re.compile(r"\[([A-Za-z_]+)(\d+)\]:")
 _DYNAMO = re.compile(r"torch[/\\]_dynamo[/\\]")
-_BARE_HEAD = re.compile(r"Graph break(?: \([^)]{1,100}\))? in user code at |Recompiling function \S|torch\._dynamo hit config\.")
-_HEAD = re.compile(
-    _BARE_HEAD.pattern + r"|Graph break: (?:skip|torch\.compile)|Graph break from `|WON'T CONVERT |Skipping frame |skipping: ")
+_BARE_HEAD = re.compile(
+    r"Graph break(?: \([^)]{1,100}\))? in user code at |Graph break: (?:skip: from user code|torch\.compile cannot)|"
+    r"Recompiling function \S|torch\._dynamo hit config\.")
+_HEAD = re.compile(_BARE_HEAD.pattern + r"|Graph break from `|WON'T CONVERT |Skipping frame |skipping: ")
 _RECOMPILE_LINE = re.compile(r"\s+triggered by the following|\s*- |\s+guard \d+ failures:|\s*$")
 _LIMIT_LINE = re.compile(r"\s+\S|User stack trace:|To log all|To diagnose|\s*$")
 _BREAK_LINE = re.compile(
-    r"\s|$|(?:Graph Break )?Reason:|User code traceback:|Stack variable source attribution:|\*\*\* While handling")
+    r"\s|$|(?:Graph Break )?Reason:|User code traceback:|Stack variable source attribution:|\*\*\* While handling|"
+    r"torch\.compile will skip|The graph break occurred|Traceback \(|torch\._dynamo\.exc\.|from user code:|Set TORCHDYNAMO")
 _BEFORE_TYPE = re.compile(r"(?:Graph Break )?Reason: .*:$|\*\*\* .*\*\*\*$")
 
 
@@ -100,8 +104,8 @@ class _Assembler:
             return []
         stream = _stream(ranks, pid)
         key = (stamp, place, compile_id, tag)
-        under_way = self._open.get(stream, {})
-        message = under_way.get(key)
+        under_way = self._open.get(stream)
+        message = under_way.get(key) if under_way else None
         is_head = _HEAD.match(text) is not None
         if message is not None and not is_head:
             message.lines.append(text)
@@ -109,14 +113,16 @@ class _Assembler:
         if not is_tagged and not is_head:
             return []
         done: list[Message] = []
-        if message is not None:
+        if under_way is None:
+            under_way = self._open[stream] = {}
+            done = list(self._open.pop(stream._replace(rank=None), {}).values()) if stream.rank is not None else []
+        elif message is not None:
             done = list(under_way.values())
             under_way.clear()
         elif len(under_way) >= MAX_OPEN:
             done = [under_way.pop(next(iter(under_way)))]
         under_way[key] = Message(
             stream=stream, order=next(self._orders), stamp=stamp, compile_id=compile_id, tag=tag or "", lines=[text])
-        self._open[stream] = under_way
         return done
 
     def _feed_bare(self, line: str) -> list[Message]:
@@ -129,13 +135,14 @@ class _Assembler:
         if block is not None and head is None and block.take(line):
             return []
         done = [self.blocks.pop(stream).message] if block is not None else []
-        first = tag or head
-        if first is None:
+        if head is None and tag is None:
             return done
+        text_at = head.start() if head else tag.end() if tag else 0
+        marks = tag or _LAST_ID.search(line, 0, text_at)
         message = Message(
-            stream=stream, order=next(self._orders), compile_id=tag[1] if tag else None, tag=tag[2] if tag else "",
-            lines=[line[head.start() if head else first.end():]])
-        self.blocks[stream] = _Block(before=_shape(line[: first.start()]), message=message)
+            stream=stream, order=next(self._orders), compile_id=marks[1] if marks else None, tag=tag[2] if tag else "",
+            lines=[line[text_at:]])
+        self.blocks[stream] = _Block(before=_shape(line[: marks.start() if marks else text_at]), message=message)
         return done
 
 
@@ -152,8 +159,11 @@ class _Block:
         if self.before and _shape(line[: len(self.before)]) == self.before:
             line = line[len(self.before):]
         tag = _TAG.match(line)
-        if tag:
-            line = line[tag.end():]
+        marks = tag or _LEADING_ID.match(line)
+        if marks:
+            line = line[marks.end():]
+            if (marks[1], tag[2] if tag else "") != (self.message.compile_id, self.message.tag):
+                return False
         if len(lines) >= MAX_BLOCK_LINES or not (tag or self._continues(line)):
             return False
         lines.append(line)

@@ -15,6 +15,7 @@ from torchtriage.recording.events import Event, FrameSkipped, GraphBreak, LimitH
 from torchtriage.recording.recording import Process, Recording
 
 MAX_UNPARSED_TEXT = 2000
+NO_RANK = float("inf")  # sorts after every rank
 
 _RECOMPILE = re.compile(r"Recompiling function (\S+)(?: in (.+):(\d+))?\s*$")
 _REASON = re.compile(r"\s*- (.*)")
@@ -41,15 +42,26 @@ def read_log(lines: Iterable[str], *, year: int | None = None) -> Recording:
     readers: dict[Stream, _Reader] = {}
     for message in messages(lines):
         if message.stream not in readers:
-            readers[message.stream] = _Reader()
+            readers[message.stream] = _reader_of(message.stream, readers)
         readers[message.stream].read(message, year)
     return Recording(processes=_processes(readers), origin="log")
+
+
+def _reader_of(stream: Stream, readers: dict[Stream, "_Reader"]) -> "_Reader":
+    """The reader of the process behind a new stream; a process also logs before it has a rank."""
+    for other, reader in readers.items():
+        is_same = stream.pid is not None and (other.pid, other.local_rank) == (stream.pid, stream.local_rank)
+        if is_same and (reader.rank is None or stream.rank is None):
+            reader.rank = stream.rank if reader.rank is None else reader.rank
+            return reader
+    return _Reader(stream)
 
 
 class _Reader:
     """Turns the messages of one process into events, and keeps what a later message needs from an earlier one."""
 
-    def __init__(self) -> None:
+    def __init__(self, stream: Stream) -> None:
+        self.rank, self.local_rank, self.pid = stream
         self.events: dict[int, Event] = {}  # by the order in which their messages began
         self._stacks: dict[tuple[object, ...], tuple[StackEntry, ...]] = {}
         self._last_break: int | None = None
@@ -206,7 +218,7 @@ def _reasons(lines: list[str]) -> tuple[str, ...]:
             reasons.append(item)
         else:
             reasons[-1] += "\n" + item
-    return tuple(reasons)
+    return tuple(reason.rstrip() for reason in reasons)
 
 
 def _user_name(function: str) -> str:
@@ -225,20 +237,22 @@ def _seconds(stamp: str, year: int) -> float:
 
 
 def _processes(readers: dict[Stream, _Reader]) -> tuple[Process, ...]:
-    """One process a rank and process id. What a process logged before it had a rank belongs to the rank it got."""
-    ranks: dict[int | None, set[int]] = {}
-    for stream in readers:
-        if stream.rank is not None:
-            ranks.setdefault(stream.pid, set()).add(stream.rank)
-    pids = {stream.pid for stream in readers if stream.pid is not None}
-    groups: dict[tuple[int | None, int | None], dict[int, Event]] = {}
-    for stream, reader in readers.items():
-        pid = next(iter(pids)) if stream.pid is None and len(pids) == 1 else stream.pid
-        known = ranks.get(pid, set())
-        rank = stream.rank if stream.rank is not None else next(iter(known)) if len(known) == 1 else stream.local_rank
-        groups.setdefault((rank, pid), {}).update(reader.events)
-    processes = []
-    for (rank, pid), by_order in sorted(groups.items(), key=lambda item: (item[0][0] is None, item[0][0] or 0, item[0][1] or 0)):
-        events = [event if event.rank == rank else replace(event, rank=rank) for _, event in sorted(by_order.items())]
-        processes.append(Process(events=tuple(events), facts={"rank": rank, "pid": pid}))
-    return tuple(processes)
+    """One process a rank and process id; text without prefixes belongs to the only process, if there is only one."""
+    distinct = {id(reader): reader for reader in readers.values()}.values()
+    named = [reader for reader in distinct if reader.pid is not None]
+    groups: dict[tuple[float, int], dict[int, Event]] = {}
+    for reader in distinct:
+        is_unnamed = (reader.rank, reader.local_rank, reader.pid) == (None, None, None)
+        owner = named[0] if is_unnamed and len(named) == 1 else reader
+        rank = owner.rank if owner.rank is not None else owner.local_rank
+        groups.setdefault((NO_RANK if rank is None else rank, owner.pid or 0), {}).update(reader.events)
+    ordered = sorted(groups.items(), key=lambda item: item[0])
+    return tuple(_process(None if rank == NO_RANK else int(rank), pid or None, events) for (rank, pid), events in ordered)
+
+
+def _process(rank: int | None, pid: int | None, by_order: dict[int, Event]) -> Process:
+    events = (event for _, event in sorted(by_order.items(), key=lambda item: item[0]))
+    return Process(
+        events=tuple(event if event.rank == rank else replace(event, rank=rank) for event in events),
+        facts={"rank": rank, "pid": pid},
+    )

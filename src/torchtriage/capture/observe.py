@@ -11,12 +11,12 @@ from torchtriage.capture.compile_calls import compile_call
 from torchtriage.capture.eager_meter import EagerMeter
 from torchtriage.capture.piece_timer import PieceTimer
 from torchtriage.capture.trace_logger import TraceHandler, attach, filtered
+from torchtriage.capture.translate import OUR_FOLDERS
 from torchtriage.launch.imports import ImportWatcher
 from torchtriage.recording.events import Event, FrameSkipped, LimitHit, Recompile, Tap
 from torchtriage.recording.recording import Series
 
 _STDLIB = os.path.dirname(os.__file__) + os.sep
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 class Observer:
@@ -38,7 +38,7 @@ class Observer:
         steps.active.append(self.steps)
         watcher = ImportWatcher()
         watcher.when_imported("torch._logging._internal", self._arm_trace_early)
-        watcher.when_imported("torch.optim.optimizer", self._arm_steps)
+        watcher.when_imported("torch.autograd.profiler", self._arm_steps)
         watcher.when_imported("torch._dynamo", self._arm_compile_calls)
         watcher.when_imported("torch._dynamo.convert_frame", self._arm_convert_frame)
         if self.timer is not None:
@@ -47,16 +47,15 @@ class Observer:
     def arm_for_block(self) -> None:
         """Arm what can be taken away again, for `watch()`."""
         import torch._dynamo.convert_frame
-        import torch.optim.optimizer
+        import torch.autograd.profiler
 
         steps.active.append(self.steps)
         self._undo.append(lambda: steps.active.remove(self.steps))
         self._undo.append(attach(self._handler))
         self._tap("trace", "armed")
-        self._arm_steps(torch.optim.optimizer)
-        self._restoring(torch._dynamo, "optimize", self._arm_compile_calls)
-        self._restoring(torch._dynamo.convert_frame, "graph_break_log", lambda module: None)
-        self._restoring(torch._dynamo.convert_frame, "add_skip_reason", self._arm_convert_frame)
+        self._arm_steps(torch.autograd.profiler)
+        self._restoring(torch._dynamo, ("optimize",), self._arm_compile_calls)
+        self._restoring(torch._dynamo.convert_frame, ("graph_break_log", "add_skip_reason"), self._arm_convert_frame)
         self._undo.append(self.meter.disarm)
 
     def disarm(self) -> None:
@@ -82,9 +81,10 @@ class Observer:
         pending = self._handler.unfinished()
         return pending + (list(self.timer.events(time=time.time(), pid=os.getpid())) if self.timer else [])
 
-    def _restoring(self, module: ModuleType, name: str, arm: Callable[[ModuleType], None]) -> None:
-        if hasattr(module, name):
-            self._undo.append(lambda original=getattr(module, name): setattr(module, name, original))  # type: ignore[misc]
+    def _restoring(self, module: ModuleType, names: tuple[str, ...], arm: Callable[[ModuleType], None]) -> None:
+        """Arm a tap that replaces these names of a module, and remember what they were."""
+        before = {name: getattr(module, name) for name in names if hasattr(module, name)}
+        self._undo.append(lambda: vars(module).update(before))
         arm(module)
 
     def _arm_trace_early(self, internal: ModuleType) -> None:
@@ -94,9 +94,9 @@ class Observer:
             torch_private.wrap_trace_structured(internal, lambda original: filtered(original, torch_private.is_recompile))
         self._tap("trace", "armed")
 
-    def _arm_steps(self, optimizer_module: ModuleType) -> None:
-        undo = steps.watch_optimizers(self.steps, optimizer_module)
-        self._tap("steps", "armed" if undo else "absent", "" if undo else "this torch has no global optimizer hook")
+    def _arm_steps(self, profiler_module: ModuleType) -> None:
+        undo = steps.watch_optimizers(self.steps, profiler_module)
+        self._tap("steps", "armed" if undo else "absent", "" if undo else "torch.autograd.profiler.record_function is gone")
         if undo:
             self._undo.append(undo)
 
@@ -132,7 +132,7 @@ class Observer:
     def _on_skip(self, reason: str, code: CodeType) -> None:
         path = code.co_filename
         in_stdlib = path.startswith((_STDLIB, "<frozen")) and "site-packages" not in path
-        if code in self._skipped or in_stdlib or path.startswith(_OURS) or f"{os.sep}torch{os.sep}" in path:
+        if code in self._skipped or in_stdlib or path.startswith(OUR_FOLDERS) or f"{os.sep}torch{os.sep}" in path:
             return  # Dynamo passes over thousands of frames of torch and python; only the program's own are news
         self._skipped.add(code)
         self._sink(FrameSkipped(path=path, line=code.co_firstlineno, function=code.co_name, reason=str(reason)[:500],

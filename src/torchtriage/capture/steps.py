@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 from torchtriage.capture import torch_private
@@ -14,7 +14,7 @@ MAX_POINTS = 2048   # of the step-time series; when full, neighbours are merged 
 class StepCounter:
     """The step that an event belongs to, and how long steps take, in bounded memory."""
 
-    __slots__ = ("by_optimizer", "explicit", "first", "marks", "_num_marks", "_points", "_stride", "_last")
+    __slots__ = ("_last", "_num_marks", "_points", "_stride", "by_optimizer", "explicit", "first", "marks")
 
     def __init__(self) -> None:
         self.explicit = 0
@@ -55,35 +55,25 @@ class StepCounter:
         return Series(name="step_seconds", steps=steps, values=list(self._points))
 
 
-def optimizer_hook(counter: StepCounter) -> Callable[..., None]:
-    """A post-step hook that Dynamo neither traces into nor compiles: it returns at once while tracing, and calls no Python."""
-    import torch
+def watch_optimizers(counter: StepCounter, profiler_module: ModuleType) -> Callable[[], None] | None:
+    """Count the steps of every optimizer that steps eagerly; returns the undoing, or None where torch has no place for it.
 
-    is_compiling = torch.compiler.is_compiling
+    Every optimizer steps inside a `record_function("Optimizer.step#...")` block, which Dynamo passes over without
+    tracing it. A hook in torch's own lists would be traced, and changes which frames Dynamo compiles.
+    """
     clock = time.perf_counter
 
-    def count_step(optimizer: object, args: object, kwargs: object) -> None:
-        if is_compiling():
+    def on_block_end(name: str, frame: FrameType) -> None:
+        if not name.startswith("Optimizer.step#"):
             return
-        key = id(optimizer)
+        key = id(frame.f_locals.get("self"))
         if counter.first is None:
             counter.first = key
         counter.by_optimizer[key] = counter.by_optimizer.get(key, 0) + 1
         if key == counter.first and not counter.explicit:
             counter.marks.append(clock())
 
-    torch_private.never_compile(count_step)
-    return count_step
-
-
-def watch_optimizers(counter: StepCounter, optimizer_module: ModuleType) -> Callable[[], None] | None:
-    """Count the steps of every optimizer; returns the undoing, or None where torch has no global hook."""
-    register = getattr(optimizer_module, "register_optimizer_step_post_hook", None)
-    if register is None:
-        return None
-    handle = register(optimizer_hook(counter))
-    remove: Callable[[], None] = handle.remove
-    return remove
+    return torch_private.wrap_record_function(profiler_module, on_block_end)
 
 
 active: list[StepCounter] = []

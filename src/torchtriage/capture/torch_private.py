@@ -112,11 +112,48 @@ def wrap_backend_calls(output_graph: ModuleType, wrap: Callable[[str, Any], Any]
     return True
 
 
-def never_compile(function: Callable[..., Any]) -> bool:
+def wrap_record_function(profiler_module: ModuleType, note: Callable[[str, FrameType], None]) -> Callable[[], None] | None:
+    """Call `note` at the end of every record_function block; returns the undoing. Without it no event knows its step."""
+    block = getattr(profiler_module, "record_function", None)
+    original = getattr(block, "__exit__", None)
+    if block is None or original is None:
+        return None
+    swap = frame_callback_swap()
+
+    def leave(self: Any, kind: Any, error: Any, trace: Any) -> Any:
+        if kind is None:
+            callback = swap(None)
+            try:
+                note(self.name, sys._getframe(1))
+            except Exception:
+                pass  # a step that is not counted is better than one that fails
+            finally:
+                swap(callback)
+        return original(self, kind, error, trace)
+
+    block.__exit__ = never_compile(leave)
+
+    def undo() -> None:
+        block.__exit__ = original
+
+    return undo
+
+
+def frame_callback_swap() -> Callable[[Any], Any]:
+    """A C function that swaps Dynamo's frame callback on this thread for another; while it is None, Dynamo is not offered our frames."""
+    try:
+        from torch._C._dynamo.eval_frame import set_eval_frame
+    except ImportError:
+        return lambda callback: callback
+    swap: Callable[[Any], Any] = set_eval_frame
+    return swap
+
+
+def never_compile(function: Callable[..., Any]) -> Callable[..., Any]:
     """Tell Dynamo's frame evaluator to run this function's own frames as they are."""
     try:
         from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
     except ImportError:
-        return False
+        return function
     set_code_exec_strategy(function.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.DEFAULT))
-    return True
+    return function

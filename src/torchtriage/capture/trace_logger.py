@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from torchtriage.capture import torch_private
 from torchtriage.capture.translate import ARTIFACTS, KINDS, NO_PAYLOAD, Translator
 from torchtriage.recording.events import Event
 
@@ -23,12 +24,17 @@ class TraceHandler(logging.Handler):
         self._on_error = on_error
 
     def emit(self, record: logging.LogRecord) -> None:
+        # Records also come while compiled code runs, when Dynamo would take our own functions for the program's.
+        swap = torch_private.frame_callback_swap()
+        callback = swap(None)
         try:
             columns = {"time": record.created, "step": self._step(), "pid": os.getpid()}
             for event in self._translator.feed(record.metadata, record.payload, **columns):  # type: ignore[attr-defined]
                 self._sink(event)
         except Exception as error:  # reaches the user's compiled call otherwise
             self._on_error(error)
+        finally:
+            swap(callback)
 
     def unfinished(self) -> list[Event]:
         """Recompiles that torch announced and did not come back to."""
@@ -71,10 +77,10 @@ def attach(handler: TraceHandler) -> Callable[[], None]:
 def _kept(base: type[logging.Logger]) -> type[logging.Logger]:
     class KeptLogger(base):  # type: ignore[valid-type, misc]  # the class is whatever the logger had
         kept_by_torchtriage = True
-        disabled = property(lambda self: False, lambda self, value: None)
+        disabled = property(lambda _: False, lambda _, __: None)
 
         def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - logging's name
-            return level >= self.level
+            return bool(level >= self.level)
 
     return KeptLogger
 
@@ -82,8 +88,16 @@ def _kept(base: type[logging.Logger]) -> type[logging.Logger]:
 def filtered(original: Callable[..., None], is_recompile: Callable[[], bool]) -> Callable[..., None]:
     """torch's trace_structured, which returns early for records that only we would receive and do not need."""
     logger = logging.getLogger(LOGGER_NAME)
+    swap = torch_private.frame_callback_swap()
 
     def trace_structured(name: str, metadata_fn: Callable[[], Any] = dict, **options: Any) -> None:
+        callback = swap(None)
+        try:
+            pass_on(name, metadata_fn, options)
+        finally:
+            swap(callback)
+
+    def pass_on(name: str, metadata_fn: Callable[[], Any], options: dict[str, Any]) -> None:
         if name != "artifact":
             # Writing out the guards is the dearest payload we keep; only a recompile needs it.
             needed = name in KINDS and (name != "dynamo_cpp_guards_str" or is_recompile())
@@ -99,7 +113,7 @@ def filtered(original: Callable[..., None], is_recompile: Callable[[], bool]) ->
                 options["payload_fn"] = lambda: None
         original(name, metadata_fn, **options)
 
-    return trace_structured
+    return torch_private.never_compile(trace_structured)
 
 
 def _others_listen(logger: logging.Logger) -> bool:

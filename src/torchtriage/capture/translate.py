@@ -35,14 +35,15 @@ _LIMIT = re.compile(r"recompile[_ ]limit|cache_size_limit", re.I)
 _LIMIT_NAME = re.compile(r"(accumulated_recompile_limit|accumulated_cache_size_limit|recompile_limit|cache_size_limit)")
 _LIMIT_VALUE = re.compile(r"currently set to (\d+)")
 _EQUALS = re.compile(r"EQUALS_MATCH: (.+?) == (.+?)(?:\s+#.*)?$", re.M)
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+OUR_FOLDERS = tuple(os.path.join(_PACKAGE, name, "") for name in ("capture", "integrations", "launch", "recording"))
 MAX_GUARD_VALUES = 32
 
 
 class Translator:
     """Keeps what one record needs from earlier ones: interned file names, the frame behind a compile id, the recompile under way."""
 
-    def __init__(self, lookup_string: Callable[[int], str | None] = lambda index: None) -> None:
+    def __init__(self, lookup_string: Callable[[int], str | None] = lambda _: None) -> None:
         self._strings: dict[int, str] = {}
         self._lookup_string = lookup_string
         self._frames: dict[str, CompileStart] = {}
@@ -167,13 +168,13 @@ def parse_reasons(payload: str) -> tuple[str, ...]:
     except ValueError:
         reasons = text
     if isinstance(reasons, list):
-        return tuple(str(reason) for reason in reasons)
+        return tuple(str(reason).strip() for reason in reasons)
     return (str(reasons),) if reasons else ()
 
 
 def strip_launchers(stack: tuple[StackEntry, ...]) -> tuple[StackEntry, ...]:
     """The stack without frames of ours and of runpy."""
-    return tuple(e for e in stack if not e.path.startswith(_OURS) and "runpy" not in e.path)
+    return tuple(e for e in stack if not e.path.startswith(OUR_FOLDERS) and "runpy" not in e.path)
 
 
 def _frame_part(compile_id: str | None) -> str:

@@ -2,11 +2,11 @@
 
 import argparse
 import importlib.resources
-from pathlib import Path
 
 from torchtriage.commands.base import add_shared_flags, say
-from torchtriage.commands.run import observe_and_report, prepared_folder
+from torchtriage.commands.run import observe_and_report, prepared_folder, shown
 from torchtriage.config import Config
+from torchtriage.errors import CommandError
 from torchtriage.launch import supervise
 
 
@@ -20,8 +20,14 @@ class Demo:
         add_shared_flags(parser)
 
     def run(self, args: argparse.Namespace, config: Config) -> int:
-        program = importlib.resources.files("torchtriage.demo") / "sick_policy.py"
-        folder = prepared_folder(args.output or "demo.triage", force=args.force or args.output is None)
-        with importlib.resources.as_file(program) as path:
-            say(args, f"running {Path(path).name}, a policy with six hazards in it")
-            return observe_and_report(supervise.python_command([str(path)], module=False), folder, args, config)
+        folder = prepared_folder(args.output or "torchtriage-demo/demo.triage", force=args.force or args.output is None)
+        # A copy beside the recording: the user can read it, cure it and run it again.
+        script = folder.parent / "sick_policy.py"
+        source = importlib.resources.files("torchtriage.demo") / "sick_policy.py"
+        try:
+            script.parent.mkdir(parents=True, exist_ok=True)
+            script.write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
+        except OSError as error:
+            raise CommandError(f"cannot write {script}: {error.strerror}; run the demo in a folder you may write") from error
+        say(args, f"running {shown(script)}, a small policy with real torch.compile trouble in it")
+        return observe_and_report(supervise.python_command([str(script)], module=False), folder, args, config)

@@ -18,7 +18,8 @@ COMMANDS: tuple[Command, ...] = (Run(), Report(), Explain(), Demo())
 
 def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="torchtriage", description="Triage for PyTorch training: what torch.compile does to your program, what it costs, what to change.",
+        prog="torchtriage",
+        description="Triage for PyTorch training: what torch.compile does to your program, what it costs, what to change.",
         epilog="start with: torchtriage demo, then: torchtriage run train.py",
     )
     parser.add_argument("--version", action="version", version=f"torchtriage {__version__}")

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+import time
 from pathlib import Path
 
 from torchtriage.commands.base import add_baseline_flags, add_shared_flags, chosen, exit_code, show
@@ -16,7 +17,8 @@ class Report:
     name = "report"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("source", metavar="RECORDING|TRACE|LOG|-", help="a .triage folder, a trace file or folder, a text log, or - for a log on stdin")
+        parser.add_argument("source", metavar="RECORDING|TRACE|LOG|-",
+                            help="a .triage folder, a trace file or folder, a text log, or - for a log on stdin")
         parser.add_argument("--events", action="store_true", help="with --format json: every graph break and recompile as well")
         add_baseline_flags(parser)
         add_shared_flags(parser)
@@ -51,7 +53,7 @@ def read_source(source: str) -> Recording:
         if is_trace(head):
             return read_traces([path])
         with path.open(encoding="utf-8", errors="replace") as text:
-            return read_log(text)
+            return read_log(text, year=time.gmtime(path.stat().st_mtime).tm_year)
     except PermissionError as error:
         raise CommandError(f"cannot read {error.filename}: permission denied") from error
 
@@ -65,5 +67,7 @@ def _trace_files(folder: Path) -> list[Path]:
             if is_trace(file.read(1 << 16)):
                 found.append(path)
     if not found:
-        raise CommandError(f"{folder} holds no recording and no trace; make one with: torchtriage run SCRIPT.py, or TORCH_TRACE={folder} python SCRIPT.py")
+        raise CommandError(
+            f"{folder} holds no recording and no trace; make one with: torchtriage run SCRIPT.py, or TORCH_TRACE={folder} python SCRIPT.py"
+        )
     return found

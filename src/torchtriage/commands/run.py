@@ -30,7 +30,8 @@ class Run:
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("-m", dest="module", action="store_true", help="run a module instead of a script")
-        parser.add_argument("--measure", action="store_true", help="time compiled pieces and the gaps at graph breaks (costs about 1 us a piece)")
+        parser.add_argument("--measure", action="store_true",
+                            help="time compiled pieces and the gaps at graph breaks (costs about 1 us a piece)")
         add_baseline_flags(parser)
         add_shared_flags(parser)
         parser.add_argument("command", nargs=argparse.REMAINDER, metavar="script.py args... | -- command args...")

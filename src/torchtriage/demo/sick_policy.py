@@ -56,7 +56,7 @@ def train(num_steps: int = 60) -> None:
         obs = torch.randn(batch, 8)
         logits, value = act(obs)
         action = torch.distributions.Categorical(logits=logits.detach()).sample()
-        pieces = torch.randn(batch).split(batch // (1 + step % 3))
+        pieces = torch.randn(batch).split(batch // (2 + step % 3))
         loss = compiled_loss(logits, value, action, compiled_collate(list(pieces)))
         optimizer.zero_grad()
         loss.backward()

@@ -10,6 +10,8 @@ from torchtriage.diagnosis.break_seen import Seen, quote
 SCALARS = "torch._dynamo.config.capture_scalar_outputs = True"
 SHAPES = "torch._dynamo.config.capture_dynamic_output_shape_ops = True"
 AUTOGRAD = "torch._dynamo.config.trace_autograd_ops = True"
+RNN = "torch._dynamo.config.allow_rnn = True"
+UNBACKED = "the number is then unbacked: branching on it still breaks"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,14 +24,14 @@ class Remedy:
 
     @property
     def full(self) -> str:
-        return f"{self.text}{self.caveat and '; '}{self.caveat}"
+        return f"{self.text}; {self.caveat}" if self.caveat else self.text
 
 
 # Hints that PyTorch adds to hundreds of kinds; none says what to change.
 _GENERIC_HINT = re.compile(
     r"report an issue|open an issue|file an issue|write Dynamo tracing rules|graph break is fundamental|may be difficult to debug"
     r"|likely to be a Dynamo bug|caused by an earlier graph break|may result in an error when running in eager"
-    r"|not supposed to be reachable|does not really define", re.I,
+    r"|not supposed to be reachable|does not really define", re.IGNORECASE,
 )
 
 
@@ -40,146 +42,178 @@ def specific_hint(hints: tuple[str, ...]) -> str:
 
 def remedy_for(code: str, seen: Seen, refined: bool = False) -> Remedy:
     """The most specific remedy known: ours for the id, ours for the code, PyTorch's own hint, or a way to isolate the line."""
-    text = None if refined else BY_ID.get(seen.event.gb_id or "")
-    if text is not None:
-        return Remedy(text=text.format(line=seen.quoted, where=seen.where, name=seen.called or "the call", type=seen.object_type or "the object"))
+    if not refined and seen.event.gb_id in BY_ID:
+        return _by_id(seen.event.gb_id, seen)
     return _BY_CODE.get(code, _other)(seen)
 
 
+def _by_id(gb_id: str, seen: Seen) -> Remedy:
+    name, kind = seen.called or "the call", seen.object_type or "the object"
+    return Remedy(text=BY_ID[gb_id].format(line=seen.quoted, where=seen.where, name=name, type=kind))
+
+
 def _print(seen: Seen) -> Remedy:
+    if seen.event.gb_id == "GB0296":
+        return _by_id("GB0296", seen)
     setting = "torch._dynamo.config.reorderable_logging_functions.add(print)"
     return Remedy(
-        text=f"move {seen.quoted} at {seen.where} out of the compiled function, or {setting}", setting=setting,
+        text=f"move {seen.at} out of the compiled function, or {setting}", setting=setting,
         caveat="it then prints after the graph, and only if every argument is a tensor, a constant or an f-string of them"
                " (suppress_errors does not cure it)",
     )
 
 
 def _logging(seen: Seen) -> Remedy:
-    if "warn" in seen.called and "Logger" not in seen.event.type or "warnings." in seen.line:
-        setting = "torch._dynamo.config.reorderable_logging_functions.add(warnings.warn)"
-        return Remedy(text=f"warn once outside the compiled function instead of {seen.quoted} at {seen.where}, or {setting}", setting=setting)
-    found = re.search(r"\.(\w+)\(", seen.line)
-    method = found[1] if found else "warning"
-    setting = f"torch._dynamo.config.ignore_logging_functions.add(logging.Logger.{method})"
+    function = re.search(r"\b((?:warnings|logging)\.\w+)\(", seen.line)
+    if function or re.search(r"^_?warnings\.warn$", seen.called):
+        setting = f"torch._dynamo.config.reorderable_logging_functions.add({function[1] if function else 'warnings.warn'})"
+        return Remedy(text=f"log outside the compiled function instead of {seen.at}, or {setting}", setting=setting)
+    method = re.search(r"\.(debug|info|warning|warn|error|exception|critical|log|warning_once)\(", seen.line)
+    setting = f"torch._dynamo.config.ignore_logging_functions.add(logging.Logger.{method[1] if method else 'warning'})"
     return Remedy(
-        text=f"log outside the compiled function instead of {seen.quoted} at {seen.where}, or {setting}", setting=setting,
+        text=f"log outside the compiled function instead of {seen.at}, or {setting}", setting=setting,
         caveat="compiled code then drops the message (before torch 2.13 the setting is ignore_logger_methods);"
                " reorderable_logging_functions does not cure logger methods",
     )
 
 
 def _branch(seen: Seen) -> Remedy:
-    test = quote(seen.condition) if seen.line else "the tensor condition"
+    test = quote(seen.condition) if seen.condition else seen.quoted
+    plain, where = test.strip("`"), seen.where
     if "Ndarray" in seen.event.context:
-        return Remedy(text=f"{test} at {seen.where} is a NumPy value, which Dynamo traces as a tensor: compute it with Python ints or math.*")
-    if seen.line.startswith("assert"):
-        return Remedy(text=f"torch._assert_async({test}) instead of the assert at {seen.where}, or check before the compiled call")
-    if seen.line.startswith("while"):
-        return Remedy(text=f"a loop with a fixed bound and a torch.where mask instead of `while` on {test} at {seen.where}, or torch.while_loop")
-    if re.fullmatch(r"`(not )?self\.[\w.]+`", test):
-        return Remedy(text=f"keep {test} (tested at {seen.where}) as a Python bool or int instead of a tensor, "
-                           "or torch.where(...) over both outcomes")
-    return Remedy(text=f"torch.where({test.strip('`')}, a, b) over both outcomes instead of the branch at {seen.where}; "
-                       "torch.cond(pred, f, g, operands) if computing both is too dear")
+        text = f"{test} at {where} is a NumPy value, which Dynamo traces as a tensor: use Python ints or math.* there"
+    elif seen.line.startswith("assert"):
+        text = f"torch._assert_async({plain}) instead of the assert at {where}, or check before the compiled call"
+    elif seen.line.startswith("while"):
+        text = f"a fixed bound and a torch.where mask, or torch.while_loop, instead of `while {plain}` at {where}"
+    elif re.fullmatch(r"(not )?self\.[\w.]+", plain):
+        text = f"keep {test} (tested at {where}) as a Python bool or int, not a tensor, or torch.where over both outcomes"
+    elif re.search(r"\bin\b", plain) and not re.search(r"\bfor\b", plain):
+        text = f"torch.isin and torch.where on tensors instead of {test} at {where}"
+    elif not seen.condition or re.search(r"(?<!\.)\b(and|or|not|any|all)\b", plain):
+        text = (f"{test} at {where} asks a tensor for a Python bool: combine tensors with & | ~ .any() .all() and select"
+                " with torch.where; keep the parts that are plain Python in the `if`")
+    else:
+        text = (f"torch.where({plain}, a, b) over both outcomes instead of the branch at {where};"
+                " torch.cond(pred, f, g, operands) if computing both is too dear")
+    return Remedy(text=text)
 
 
 def _scalar(seen: Seen) -> Remedy:
-    caveat = "the number is then unbacked: branching on it still breaks"
     if seen.called == "range":
-        return Remedy(text=f"give range() at {seen.where} a Python int: a fixed bound with a torch.where mask, or a size from x.shape")
+        return Remedy(text=f"give range() at {seen.where} a Python int: a fixed bound with a torch.where mask, or a size")
     if seen.operator in ("equal", "allclose"):
-        return Remedy(text=f"keep the comparison a tensor: (a == b).all() instead of torch.{seen.operator} at {seen.where}, and torch.where on it"
-                           " (capture_scalar_outputs does not cure this one)")
+        return Remedy(
+            text=f"keep the comparison a tensor: (a == b).all() and torch.where instead of torch.{seen.operator} at"
+                 f" {seen.where} (capture_scalar_outputs does not cure this one)")
     if ".tolist(" in seen.line or seen.event.gb_id == "GB0109":
-        return Remedy(text=f"keep {seen.quoted} at {seen.where} a tensor and index it; for an integer tensor {SCALARS} also works,"
-                           " for a floating one it does not")
-    return Remedy(text=f"keep the value a tensor instead of {seen.quoted} at {seen.where}, or {SCALARS}", setting=SCALARS, caveat=caveat)
+        return Remedy(
+            text=f"keep {seen.at} a tensor and index it; {SCALARS} also works for an integer tensor, not for a floating one")
+    return Remedy(text=f"keep the value a tensor instead of {seen.at}, or {SCALARS}", setting=SCALARS, caveat=UNBACKED)
+
+
+_SAME_SIZE = {
+    "nonzero": "torch.where(mask, a, b) keeps the full size instead of selecting with the mask",
+    "masked_select": "torch.where(mask, x, 0) keeps the full size",
+    "repeat_interleave": "pass output_size= if you know the total, and the break is gone",
+    "bincount": "torch.zeros(n).index_add_(0, idx, ones) with a known n",
+    "unique": "torch.sort and compare neighbours, or do it before the compiled call",
+}
 
 
 def _shape(seen: Seen) -> Remedy:
-    operator = seen.operator
     if seen.event.gb_id == "GB0124":
-        return Remedy(text=f"slice with a Python int or mask instead of {seen.quoted} at {seen.where}, or {SCALARS}", setting=SCALARS)
-    instead = {
-        "nonzero": "torch.where(mask, a, b) keeps the full size instead of selecting with the mask",
-        "masked_select": "torch.where(mask, x, 0) keeps the full size",
-        "repeat_interleave": "pass output_size= if you know the total, and the break is gone",
-        "bincount": "torch.zeros(n).index_add_(0, idx, ones) with a known n",
-        "unique2": "torch.sort and compare neighbours, or do it before the compiled call",
-    }.get(operator, "do it before the compiled call, or mask instead of selecting")
-    return Remedy(text=f"at {seen.where} {seen.quoted}: {instead}; or {SHAPES}", setting=SHAPES,
-                  caveat="the size is then unbacked, so branching on it still breaks")
+        return Remedy(text=f"slice with a Python int or mask instead of {seen.at}, or {SCALARS}", setting=SCALARS)
+    instead = _SAME_SIZE.get(seen.operator, "do it before the compiled call, or mask instead of selecting")
+    return Remedy(text=f"{seen.at}: {instead}; or {SHAPES}", setting=SHAPES, caveat=UNBACKED.replace("number", "size"))
 
 
 _CALLS: tuple[tuple[str, str], ...] = (
     (r"manual_seed|rng_state|\bseed$|fork_rng|default_generator", "set the random state before the compiled call, not in it"),
-    (r"pickle|json|torch\.save|torch\.load|\bopen$|shelve|marshal", "read, write and serialise outside the compiled function; memoise on a plain key"),
-    (r"^(os|posix|nt|sys|platform|socket|subprocess|pathlib|shutil)\.", "read it once before the compiled call and pass the value in"),
+    (r"pickle|json|serialization|\bopen$|shelve|marshal", "read, write and serialise outside the compiled function"),
     (r"inspect|traceback|_getframe", "inspect once in __init__ and keep the answer"),
-    (r"lock|thread|Condition|Semaphore|Queue", "take the lock around the compiled call, not in it"),
-    (r"lru_cache|functools\.cache", "compute the cached value before the compiled call, or drop the cache: tracing runs the function once"),
+    (r"^(os|posix|nt|sys|platform|socket|subprocess|pathlib|shutil)\.", "do it once before the compiled call and pass the"
+                                                                        " value in"),
+    (r"\block|thread|Condition|Semaphore|Queue", "take the lock around the compiled call, not in it"),
+    (r"lru_cache|functools\.cache", "compute the cached value before the compiled call: tracing runs the function once anyway"),
     (r"ContextVar", "read the context variable before the compiled call and pass its value in"),
     (r"torch\.cuda|synchronize|empty_cache|memory_", "do device management outside the compiled function"),
-    (r"^(gc|weakref|ctypes|_ctypes|importlib)\b", "keep it outside the compiled function"),
     (r"tqdm", "put the progress bar around the compiled call"),
-    (r"^(str|repr|format|ascii)$", "format text outside the compiled function: it needs the tensor's values"),
-    (r"^(sorted|sort|min|max|sum)$", "use the torch operator (torch.sort, torch.amax, torch.stack(...).sum()) on a stacked tensor"),
+    (r"^(str|repr|format|ascii)$", "format text outside the compiled function, since it needs the tensor's values"),
+    (r"^(sorted|sort|min|max|sum)$", "use the torch operator (torch.sort, torch.amax, torch.sum) on a stacked tensor"),
     (r"^id$|data_ptr", "do not depend on object identity inside the graph"),
-    (r"^(input|breakpoint|exec|eval|compile|globals|locals)$", "keep it outside the compiled function"),
+    (r"^(input|breakpoint|exec|eval|compile|globals|locals)$|^(gc|weakref|_?ctypes|importlib)\b", "keep it outside the"
+                                                                                                  " compiled function"),
 )
 
 
 def _call(seen: Seen) -> Remedy:
     name = seen.called
-    for pattern, advice in _CALLS:
-        if name and re.search(pattern, name):
-            return Remedy(text=f"{advice}: {seen.quoted} at {seen.where} calls {name}")
+    advice = next((advice for pattern, advice in _CALLS if name and re.search(pattern, name)), "")
+    if advice:
+        return Remedy(text=f"{advice}: {seen.at} calls {name}")
     if seen.event.gb_id in ("GB0007", "GB0008", "GB0009", "GB0177"):
-        what = name or "the function"
-        return Remedy(text=f"call {what} outside the compiled function ({seen.quoted} at {seen.where}); "
-                           "if it works on tensors, make it an operator with torch.library.custom_op")
+        return Remedy(
+            text=f"call {name or 'the function'} outside the compiled function ({seen.at}); if it works on tensors, make it"
+                 " an operator with torch.library.custom_op")
     hint = specific_hint(seen.event.hints)
-    what = f"the call to {name}" if name else "this call"
-    return Remedy(text=f"replace {what} in {seen.quoted} at {seen.where} by a torch operator or move it out of the compiled function"
-                       + (f"; PyTorch: {hint}" if hint else ""))
+    what = f"the call to {name}" if name else "the call"
+    text = f"replace {what} in {seen.at} by a torch operator, or move it out of the compiled function"
+    return Remedy(text=f"{text}; PyTorch: {hint}" if hint else text)
 
 
 def _grad(seen: Seen) -> Remedy:
-    if "autograd.Function" in seen.event.type or "vp" in seen.event.type:
+    if re.search(r"autograd.?function|[jv]vp|vjp", seen.event.type, re.IGNORECASE):
         return _other(seen)
     return Remedy(
-        text=f"move {seen.quoted} at {seen.where} out of the compiled function (compile the forward and the loss), or {AUTOGRAD} on torch 2.13+",
-        setting=AUTOGRAD,
-    )
+        text=f"move {seen.at} out of the compiled function (compile the forward and the loss), or {AUTOGRAD}"
+             " on torch 2.13 and later", setting=AUTOGRAD)
 
 
 def _numpy(seen: Seen) -> Remedy:
-    if re.search(r"random", seen.called + seen.line):
-        return Remedy(text=f"draw with torch.rand, torch.randint or a torch.Generator instead of {seen.quoted} at {seen.where}, "
-                           "or draw before the compiled call and pass the values in")
+    if re.search(r"random|Generator\.", seen.called + seen.line):
+        return Remedy(
+            text=f"draw with torch.rand or torch.randint instead of {seen.at}, or draw before the compiled call and pass"
+                 " the values in")
     name = f" for {seen.called}" if seen.called else ""
-    return Remedy(text=f"use the torch function{name} instead of {seen.quoted} at {seen.where}, or compute it before the compiled call")
+    return Remedy(text=f"use the torch function{name} instead of {seen.at}, or compute it before the compiled call")
 
 
 def _with(seen: Seen) -> Remedy:
     if re.search(r"lock|Lock|Condition|Semaphore", seen.manager + seen.line):
-        return Remedy(text=f"take the lock around the compiled call instead of {seen.quoted} at {seen.where}")
-    return Remedy(text=f"enter {seen.quoted} (at {seen.where}) around the compiled call instead of inside it; "
-                       "torch.no_grad, autocast and set_grad_enabled made inside the function are traced")
+        return Remedy(text=f"take the lock around the compiled call instead of {seen.at}")
+    return Remedy(
+        text=f"enter {seen.at} around the compiled call instead of inside it; torch.no_grad, autocast and"
+             " set_grad_enabled made inside the function are traced")
 
 
-def _uncuttable(seen: Seen) -> Remedy:
-    return Remedy(text=f"move {seen.quoted} at {seen.where} out of the loop, try or with block, so that the graph can be cut there")
+def _clock(seen: Seen) -> Remedy:
+    if "sleep" in seen.called:
+        return Remedy(text=f"sleep outside the compiled function instead of {seen.at}")
+    if re.search(r"random|uuid|secrets", seen.called):
+        return Remedy(text=f"draw with torch.rand or torch.randint, or before the compiled call, instead of {seen.at}")
+    return Remedy(text=f"read {seen.called or 'the clock'} before and after the compiled call instead of {seen.at}")
+
+
+def _object(seen: Seen) -> Remedy:
+    if not seen.called.endswith(".__new__"):
+        return _other(seen)
+    made = seen.called.removesuffix(".__new__")
+    return Remedy(text=f"make the {made} once, outside the compiled function, instead of in {seen.at}")
 
 
 def _other(seen: Seen) -> Remedy:
     """PyTorch's own hint, or a way to keep the line out of the graph."""
     hint = specific_hint(seen.event.hints)
     if hint:
-        return Remedy(text=f"{hint} ({seen.quoted} at {seen.where})")
-    return Remedy(text=f"move {seen.quoted} at {seen.where} out of the compiled function, or put it in a function marked with"
-                       " torch.compiler.disable so that the break is in one known place")
+        return Remedy(text=f"{hint} ({seen.at})")
+    return Remedy(
+        text=f"move {seen.at} out of the compiled function, or put it in a function marked with torch.compiler.disable,"
+             " so that the break is in one known place")
+
+
+def _text(template: str) -> Callable[[Seen], Remedy]:
+    return lambda seen: Remedy(text=template.format(at=seen.at, where=seen.where, name=seen.called or "the function"))
 
 
 _BY_CODE: dict[str, Callable[[Seen], Remedy]] = {
@@ -189,27 +223,24 @@ _BY_CODE: dict[str, Callable[[Seen], Remedy]] = {
     "TT104": _scalar,
     "TT105": _shape,
     "TT106": _call,
-    "TT107": lambda seen: Remedy(
-        text=f"copy before the compiled call, or x.clone() for a tensor, instead of {seen.quoted} at {seen.where}"),
-    "TT108": lambda seen: Remedy(
-        text=f"if the break is not wanted, remove torch.compiler.disable from {seen.called or 'the function'} called at {seen.where};"
-             " if it is, call it at the edge of the compiled function"),
+    "TT107": _text("copy before the compiled call, or x.clone() for a tensor, instead of {at}"),
+    "TT108": _text(
+        "if the break is not wanted, remove torch.compiler.disable from {name} (called at {where}); if it is, call it"
+        " first or last in the compiled function"),
     "TT109": _grad,
-    "TT110": lambda seen: Remedy(
-        text=f"set requires_grad before the compiled call instead of {seen.quoted} at {seen.where}; x.detach() inside the graph needs no change"),
+    "TT110": _text("set requires_grad before the compiled call instead of {at}; detach() inside the graph does not break"),
+    "TT111": _object,
     "TT112": _call,
     "TT114": _numpy,
     "TT115": _with,
-    "TT116": lambda seen: Remedy(text=f"register the hook once, before compiling, instead of {seen.quoted} at {seen.where}"),
+    "TT116": _text("register the hook once, before compiling, instead of {at}"),
     "TT117": lambda seen: Remedy(
-        text=f"torch._dynamo.config.allow_rnn = True traces {seen.recurrent} (slow to compile), or keep it out of the compiled function, "
-             "or write the time loop with its Cell module", setting="torch._dynamo.config.allow_rnn = True"),
-    "TT118": lambda seen: Remedy(
-        text="keep optimizer.step() out of this compiled function; if you want it compiled, do it alone: step = torch.compile(opt.step),"
-             " with lr=torch.tensor(...) so that a scheduled lr does not recompile"),
-    "TT119": _uncuttable,
-    "TT120": lambda seen: Remedy(text=f"remove the explicit break at {seen.where} ({seen.quoted}) if it is not needed any more"),
-    "TT125": lambda seen: Remedy(
-        text=f"call {seen.called or 'it'} before the compiled call and pass the value in as a tensor, instead of {seen.quoted} at {seen.where};"
-             " for randomness use torch.rand"),
+        text=f"{RNN} traces {seen.recurrent} (slow to compile), or keep it out of the compiled function, or write the time"
+             " loop with its Cell module", setting=RNN),
+    "TT118": _text(
+        "keep optimizer.step() ({where}) out of this compiled function; to compile it, do it alone:"
+        " step = torch.compile(opt.step), with lr=torch.tensor(...) so that a scheduled lr does not recompile"),
+    "TT119": _text("move {at} out of the loop, try or with block, so that the graph can be cut there"),
+    "TT120": _text("remove the explicit break ({at}) if it is not needed any more"),
+    "TT125": _clock,
 }

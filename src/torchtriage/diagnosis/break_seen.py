@@ -2,6 +2,7 @@
 
 import ast
 import re
+import warnings
 from dataclasses import dataclass
 
 from torchtriage.recording.events import GraphBreak
@@ -38,26 +39,27 @@ class Seen:
 
     event: GraphBreak
     line: str
+    where: str
     called: str
 
     @property
-    def where(self) -> str:
-        name = self.event.path.replace("\\", "/").rsplit("/", 1)[-1]
-        return f"{name}:{self.event.line}" if self.event.line else name
+    def quoted(self) -> str:
+        return quote(self.line) if self.line else "the line"
 
     @property
-    def quoted(self) -> str:
-        return quote(self.line) if self.line else "this line"
+    def at(self) -> str:
+        return f"{self.quoted} at {self.where}"
 
     @property
     def operator(self) -> str:
         """`aten.nonzero.default` -> `nonzero`."""
         parts = self.called.split(".")
-        return parts[1].strip("_") if len(parts) > 1 and parts[0] in ("aten", "prims", "torch") else self.called
+        name = parts[1].strip("_") if len(parts) > 1 and parts[0] in ("aten", "prims", "torch") else self.called
+        return "unique" if name == "unique2" else name
 
     @property
     def condition(self) -> str:
-        """The expression that the line branches on; the whole line if it cannot be told."""
+        """The expression that the line branches on; empty if it cannot be told."""
         return branch_test(self.line)
 
     @property
@@ -73,7 +75,7 @@ class Seen:
     @property
     def exception(self) -> str:
         found = _RAISED.search(self.event.context)
-        return found[1] if found else "an exception"
+        return found[1] if found else ""
 
     @property
     def object_type(self) -> str:
@@ -94,8 +96,15 @@ class Seen:
 
 
 def see(event: GraphBreak, code_line: str) -> Seen:
+    """The break as its text and `code_line` show it; the line may be a caller's, if the break itself lies in torch."""
     line = code_line.strip() or (event.stack[-1].code.strip() if event.stack else "")
-    return Seen(event=event, line=line, called=_called(event))
+    place = next((e for e in reversed(event.stack) if e.code.strip() == line), event)
+    return Seen(event=event, line=line, where=short_place(place.path, place.line), called=_called(event))
+
+
+def short_place(path: str, line: int | None) -> str:
+    name = path.replace("\\", "/").rsplit("/", 1)[-1]
+    return f"{name}:{line}" if line else name
 
 
 def _called(event: GraphBreak) -> str:
@@ -104,26 +113,33 @@ def _called(event: GraphBreak) -> str:
         if found:
             owner = found.groupdict().get("owner") or ""
             name = found["name"].strip().strip(".")
-            return f"{owner}.{name}" if owner and "<" not in owner else name
+            full = f"{owner}.{name}" if owner and "<" not in owner else name
+            return re.sub(r"^(random\.)?Random\.", "random.", full)
     return ""
 
 
-def quote(text: str) -> str:
+def quote(text: str, limit: int = MAX_QUOTE) -> str:
     """The text in backquotes, cut to a length that fits in a sentence."""
     text = " ".join(text.replace("`", "'").split())
-    return f"`{text if len(text) <= MAX_QUOTE else text[:MAX_QUOTE - 3] + '...'}`"
+    return f"`{text if len(text) <= limit else text[:limit - 3] + '...'}`"
 
 
 def branch_test(line: str) -> str:
-    """The condition of an `if`, `while`, `assert` or `a if c else b`; the line itself if there is none."""
+    """The condition of an `if`, `while`, `assert` or `a if c else b`; empty if the line shows none."""
     source = line[2:] if line.startswith("elif") else line
-    for candidate in (source, f"{source} pass"):
-        try:
-            tree = ast.parse(candidate)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
-        for node in ast.walk(tree):
+    for candidate in (source, f"{source}\n pass"):
+        for node in ast.walk(_parsed(candidate)):
             if isinstance(node, (ast.If, ast.While, ast.Assert, ast.IfExp)):
-                return ast.get_source_segment(candidate, node.test) or line
+                return ast.get_source_segment(candidate, node.test) or ""
     found = _BRANCH.match(line)
-    return found[1] if found else line
+    return found[1] if found else ""
+
+
+def _parsed(source: str) -> ast.AST:
+    """The tree of one source line; an empty module if it is only part of a statement."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")     # a user's odd escape sequence is no business of the report
+            return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module(body=[], type_ignores=[])

@@ -61,7 +61,8 @@ def _eager_notes(process: Process, num_frames: int) -> tuple[str, ...]:
     counted = process.facts.get("eager_calls")
     if not counted:
         return ("the silent-eager meter was not armed; record with: torchtriage run",)
-    notes = [f"since the meter was armed: {counted['misses']} guard misses, {counted['recompiles']} of them recompiled, {counted['hits']} hits"]
+    counts = f"{counted['misses']} guard misses, {counted['recompiles']} of them recompiled, {counted['hits']} hits"
+    notes = [f"since the meter was armed: {counts}"]
     if num_frames > 1:
         notes.append(f"{num_frames} frames are at their limit; the meter counts the process, not each frame")
     return tuple(notes)
@@ -70,9 +71,8 @@ def _eager_notes(process: Process, num_frames: int) -> tuple[str, ...]:
 @rule
 def frame_skipped(process: Process) -> Iterator[Finding]:
     """Dynamo ran a whole frame of the program eager, for a reason other than a break or the limit."""
-    explained = {(e.path, e.function) for e in process.of(LimitHit)} | {
-        (entry.path, entry.function) for e in process.of(GraphBreak) for entry in (*e.stack, e)
-    }
+    explained = {(e.path, e.function) for kind in (LimitHit, GraphBreak) for e in process.of(kind)}
+    explained |= {(entry.path, entry.function) for e in process.of(GraphBreak) for entry in e.stack}
     failed = {(e.path, e.function) for e in process.of(CompileEnd) if e.fail_type}
     targets = {(c.target_path, c.target_line) for c in process.of(CompileCall)}
     for skip in process.of(FrameSkipped):

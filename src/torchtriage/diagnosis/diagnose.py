@@ -81,4 +81,5 @@ def _joined(a: Finding, b: Finding) -> Finding:
 
 def _rank(finding: Finding) -> tuple[object, ...]:
     cost = finding.cost
-    return (finding.severity, -(cost.share or 0.0), -(cost.seconds or 0.0), -finding.evidence.num_events, finding.code, str(finding.location))
+    dearest = (-(cost.share or 0.0), -(cost.seconds or 0.0), -finding.evidence.num_events)
+    return (finding.severity, *dearest, finding.code, str(finding.location))

@@ -68,11 +68,14 @@ def breaks_of_resume_frames(process: Process) -> dict[FrameKey, tuple[BreakKey, 
     A resume frame joins the break whose root frame has the same file and function and whose line there is LINE.
     """
     roots: dict[tuple[str, str, int], list[BreakKey]] = defaultdict(list)
-    compiled = {e.compile_id: e for e in process.of(CompileStart)}
-    for event in process.of(GraphBreak):
-        for root in _roots(event, compiled):
-            if break_key(event) not in roots[root]:
-                roots[root].append(break_key(event))
+    compiled: dict[str | None, CompileStart] = {}
+    for event in process.events:    # in order: after torch._dynamo.reset() compile ids begin anew
+        if isinstance(event, CompileStart):
+            compiled[event.compile_id] = event
+        elif isinstance(event, GraphBreak):
+            for root in _roots(event, compiled):
+                if break_key(event) not in roots[root]:
+                    roots[root].append(break_key(event))
     joined: dict[FrameKey, tuple[BreakKey, ...]] = {}
     for key in frames(process):
         resume = resume_of(key[1])

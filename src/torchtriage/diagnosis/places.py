@@ -38,7 +38,7 @@ def owner_of(path: str, facts: Mapping[str, Any]) -> Owner:
     if path in ("", "unknown"):
         return UNKNOWN_OWNER
     installed = _INSTALLED.search(path)
-    if installed and installed[1] == "torch" or _below(path, facts.get("torch_dir")):
+    if (installed and installed[1] == "torch") or _below(path, facts.get("torch_dir")):
         return _TORCH
     if installed:
         top = installed[1].removesuffix(".py")
@@ -49,7 +49,7 @@ def owner_of(path: str, facts: Mapping[str, Any]) -> Owner:
     yours = facts.get("your_roots")
     if not yours or path.startswith("<") or "/ipykernel_" in path or any(_below(path, root) for root in yours):
         return YOU
-    return Owner(kind=OwnerKind.LIBRARY, name=path.rsplit("/", 2)[-2])
+    return Owner(kind=OwnerKind.LIBRARY, name=path.rpartition("/")[0].rpartition("/")[2] or path)
 
 
 def _below(path: str, root: object) -> bool:

@@ -45,7 +45,7 @@ class Reason:
     source: str = ""            # the same as the user writes it
     old: str | None = None
     new: str | None = None
-    dim: int | None = None
+    dim: int | None = None      # of a tensor; of a tuple key, the part that changed
     entry: str | None = None    # compile id of the cache entry whose guard failed
     code: str = ""              # the user's line that made torch guard
     place: str = ""             # path:line of that line
@@ -82,6 +82,8 @@ def type_name(text: str) -> str:
     return name if name in ("int", "float", "bool", "str") else "other"
 
 
+MAX_READ = 4_000    # characters; real reasons stay below 2,000, and patterns must not run away on garbage
+
 _ENTRY = re.compile(r"(?:- )?(?:(!\d+(?:/\d+/\d+)?|\d+/\d+(?:_\d+)?|None):(?:\s|$))?\s*")
 _STACK = re.compile(r"\n[\s-]*user stack(?: trace)?:", re.IGNORECASE)
 _FRAME = re.compile(r'File "(?P<path>[^"\n]+)", line (?P<line>\d+), in [^\n]+(?:\n[\s-]*(?P<code>[^\n]+))?')
@@ -97,15 +99,23 @@ def parse_reason(raw: str) -> Reason:
     head = _ENTRY.match(text)
     entry = head[1] if head and head[1] != "None" else None
     text, *stack = _STACK.split(text[head.end():] if head else text, maxsplit=1)
-    guard, comment = _cut_comment(text)
+    guard, comment = _cut_comment(text[:MAX_READ])
     hint = _HINT.search(comment or guard)
     guard = _HINT.sub("", guard).strip()
     reason = _match(guard, raw)
-    code, place = _written_at(comment, stack[0] if stack else "")
+    code, place = _written_at(comment, stack[0][-MAX_READ:] if stack else "")
     closure = re.match(r'guard on "(\w+)"', hint[1]) if hint else None
     if closure and ".__closure__[" in reason.path:
         reason = replace(reason, source=closure[1])
-    return replace(reason, entry=entry, code=code, place=place, hint=hint[1] if hint else "")
+    return _as_key(replace(reason, entry=entry, code=code, place=place, hint=hint[1] if hint else ""))
+
+
+def _as_key(reason: Reason) -> Reason:
+    """`k[1] == 0`, set by a line that looks something up with `[k]`, is about one part of a tuple key."""
+    part = re.fullmatch(r"(.+)\[(\d{1,4})\]", reason.source)
+    if part is None or reason.kind is not Kind.EQUALS or f"[{part[1]}]" not in reason.code.replace(" ", ""):
+        return reason
+    return replace(reason, kind=Kind.KEYS, source=part[1], dim=int(part[2]))
 
 
 def _cut_comment(text: str) -> tuple[str, str]:
@@ -143,13 +153,19 @@ def _as(kind: Kind, **fixed: str) -> Read:
     def read(match: re.Match[str], reason: Reason) -> Reason:
         found = {name: text.strip() for name, text in match.groupdict().items() if text}
         dim = found.pop("dim", None)
-        return replace(reason, kind=kind, dim=int(dim) if dim else None, **{**fixed, **found})  # type: ignore[arg-type]  # names of str fields
+        return replace(reason, kind=kind, dim=int(dim) if dim else None, **{**fixed, **found})
     return read
 
 
 _TENSOR_KINDS = {
     "size": Kind.SIZE, "stride": Kind.STRIDE, "rank": Kind.RANK, "dtype": Kind.DTYPE,
     "device index": Kind.DEVICE, "requires_grad": Kind.REQUIRES_GRAD,
+}
+
+
+_DTYPES = {
+    "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16", "Long": "int64", "Int": "int32",
+    "Short": "int16", "Char": "int8", "Byte": "uint8", "Bool": "bool", "ComplexFloat": "complex64", "ComplexDouble": "complex128",
 }
 
 
@@ -163,7 +179,16 @@ def _tensor(match: re.Match[str], reason: Reason) -> Reason | None:
         return replace(reason, kind=kind, old=str(old), new=str(not old))
     if kind is Kind.DEVICE:
         return replace(reason, kind=kind, old=f"device {reason.old}", new=f"device {reason.new}")
-    return replace(reason, kind=kind, dim=int(match["dim"]) if match["dim"] else None)
+    if kind in (Kind.SIZE, Kind.STRIDE):
+        return replace(reason, kind=kind, dim=int(match["dim"])) if match["dim"] else None
+    if kind is Kind.DTYPE:
+        return replace(reason, kind=kind, old=_dtype(reason.old), new=_dtype(reason.new))
+    return replace(reason, kind=kind)
+
+
+def _dtype(name: str | None) -> str | None:
+    """`Float`, as C++ prints a dtype, -> `torch.float32`."""
+    return f"torch.{_DTYPES[name]}" if name in _DTYPES else name
 
 
 def _dispatch(reason: Reason) -> Reason | None:
@@ -184,7 +209,7 @@ def _dispatch(reason: Reason) -> Reason | None:
 def _found_type(match: re.Match[str], reason: Reason) -> Reason:
     if match["new"] == "<class 'NoneType'>":
         return replace(reason, kind=Kind.NONE, path=match["path"], old="a tensor", new="None")
-    return replace(reason, kind=Kind.TYPE, path=match["path"], old="a tensor", new=class_name(match["new"] or "") or None)
+    return replace(reason, kind=Kind.TYPE, path=match["path"], old="Tensor", new=class_name(match["new"] or "") or None)
 
 
 def class_name(text: str) -> str:
@@ -192,10 +217,18 @@ def class_name(text: str) -> str:
     return text.removeprefix("<class '").removesuffix("'>").rpartition(".")[2]
 
 
-def _class(kind: Kind) -> Read:
-    def read(match: re.Match[str], reason: Reason) -> Reason:
-        return replace(reason, kind=kind, path=match["path"], old=class_name(match["old"] or "") or None)
-    return read
+def _contains(match: re.Match[str], reason: Reason) -> Reason:
+    old, new = ("without", "with") if match["absent"] else ("with", "without")
+    return replace(reason, kind=Kind.KEYS, path=match["path"], old=f"{old} {match['key']}", new=f"{new} {match['key']}")
+
+
+def _same_object(match: re.Match[str], reason: Reason) -> Reason:
+    old = f"the same object as {match['other']}"
+    return replace(reason, kind=Kind.IDENTITY, path=match["path"], old=old, new="another object")
+
+
+def _attribute(match: re.Match[str], reason: Reason) -> Reason:
+    return replace(reason, kind=Kind.ATTRIBUTE, path=f"{match['path']}.{match['name']}")
 
 
 def _flags(match: re.Match[str], reason: Reason) -> Reason:
@@ -221,7 +254,8 @@ def _symbolic(match: re.Match[str], reason: Reason) -> Reason:
 
 _FORMS: tuple[tuple[re.Pattern[str], Read], ...] = tuple((re.compile(pattern, re.DOTALL), read) for pattern, read in (
     (r"tensor '(?P<path>.+)' (?:Tensor )?(?P<what>size|stride|rank|dtype|dispatch key set|requires_grad|device index) mismatch"
-     r"(?: at index (?P<dim>\d{1,4}))?\. [Ee]xpected (?:requires_grad=|device index to be )?(?P<old>.+?)(?:, actual (?P<new>.+))?", _tensor),
+     r"(?: at index (?P<dim>\d{1,4}))?\. [Ee]xpected (?:requires_grad=|device index to be )?"
+     r"(?P<old>.+?)(?:, actual (?P<new>.+))?", _tensor),
     (r"expected type of '(?P<path>.+)' to be a tensor type, (?:'? ?but found (?P<new><class .+>)|but found .*)", _found_type),
     (r"GLOBAL_STATE changed:(?P<flags>.*)", _flags),
     (r"___check_torch_function_mode_stack\(\)", _as(Kind.GLOBAL_STATE, path="torch_function_mode")),
@@ -229,16 +263,17 @@ _FORMS: tuple[tuple[re.Pattern[str], Read], ...] = tuple((re.compile(pattern, re
     (r"torch\.autograd\.forward_ad\._current_level == (?P<old>.+)", _as(Kind.GLOBAL_STATE, path="forward_ad_level")),
     (r"torch\._functorch\.pyfunctorch\.compare_functorch_state\(.*\)", _as(Kind.GLOBAL_STATE, path="functorch_transforms")),
     (r"torch\._functorch\.\S*top_saved_tensors_hooks ids == (?P<old>.+)", _as(Kind.GLOBAL_STATE, path="saved_tensors_hooks")),
-    (r"___?check_(?:type_id|fake_script_type)\((?P<path>.+), \d+\)(?:, type=(?P<old>.+))?", _class(Kind.TYPE)),
+    (r"___?check_(?:type_id|fake_script_type)\((?P<path>.+), \d+\)(?:, type=(?:<class '(?:.*\.)?(?P<old>[^.']+)'>|.*))?",
+     _as(Kind.TYPE)),
     (r"TYPE_MISMATCH\((?P<path>.+)\)", _as(Kind.TYPE)),
-    (r"__(?:_)?check_obj_id\((?P<path>.+), \d+\)(?:, type=(?P<old>.+))?", _class(Kind.IDENTITY)),
+    (r"___?check_obj_id\((?P<path>.+), \d+\)(?:, type=.+)?", _as(Kind.IDENTITY)),
     (r"CodeGuardAccessor: Not a function on (?P<path>.+)", _as(Kind.IDENTITY)),
     (r"Cache line invalidated because (?P<path>.+) got deallocated", _as(Kind.IDENTITY, new="deallocated")),
     (r"BACKEND_MATCH failure: .*", _as(Kind.IDENTITY, path="the backend")),
-    (r"Duplicate tensors? found.*?\[['\"](?P<path>[^'\"]+)['\"].*", _as(Kind.IDENTITY, old="a tensor of its own", new="the same tensor as another argument")),
-    (r"not ___dict_contains\((?P<old>.+), (?P<path>.+)\)", _as(Kind.KEYS)),
-    (r"___dict_contains\((?P<old>.+), (?P<path>.+)\)", _as(Kind.KEYS)),
-    (r"(?:not )?set\.__contains__\((?P<path>.+), (?P<old>.+?)\)", _as(Kind.KEYS)),
+    (r"Duplicate tensors? found.*?\[['\"](?P<path>[^'\"]+)['\"].*",
+     _as(Kind.IDENTITY, old="a tensor of its own", new="the same tensor as another argument")),
+    (r"(?P<absent>not )?___dict_contains\((?P<key>.+), (?P<path>.+)\)", _contains),
+    (r"(?P<absent>not )?set\.__contains__\((?P<path>.+), (?P<key>.+?)\)", _contains),
     (r"KeyError on (?P<path>.+)", _as(Kind.KEYS)),
     (r"list\(dict\.keys\((?P<path>.+)\)\)\[\d+\] == (?P<old>.+)", _as(Kind.KEYS)),
     (r"list\((?P<path>.+)\.keys\(\)\) == (?P<old>.+)", _as(Kind.KEYS)),
@@ -248,16 +283,17 @@ _FORMS: tuple[tuple[re.Pattern[str], Read], ...] = tuple((re.compile(pattern, re
     (r"IndexError on (?P<path>.+)", _as(Kind.LENGTH)),
     (r"hasattr\((?P<path>.+), '_dynamo_\w+'\) == False|\(\(getattr\(.+", _as(Kind.MARKING)),
     (r"_(?:has_)?dynamo_\w+ (?:is present|should be absent|not a subset|expected|mismatch).*", _as(Kind.MARKING)),
-    (r"(?:not )?hasattr\((?P<path>.+), '(?P<old>\w+)'\)(?: == False)?", _as(Kind.ATTRIBUTE)),
+    (r"(?:not )?hasattr\((?P<path>.+), '(?P<name>\w+)'\)(?: == False)?", _attribute),
     (r"getattr failed on source (?P<path>.+)", _as(Kind.ATTRIBUTE)),
     (r"(?P<path>[^=<>]+) is None", _as(Kind.NONE, old="None", new="not None")),
     (r"(?P<path>[^=<>]+) is not None", _as(Kind.NONE, old="not None", new="None")),
-    (r"(?P<path>[\w.'\"\[\]]+) is (?P<old>[\w.'\"\[\]]+)", _as(Kind.IDENTITY)),
+    (r"(?P<path>[\w.'\"\[\]]+) is (?P<other>[\w.'\"\[\]]+)", _same_object),
     (r"(?:\(type\(.+\) is (?:float|complex) and )?__(?:math|numpy)_isnan\((?P<path>[^()]+)\)\)?", _as(Kind.EQUALS, old="nan")),
     (r"\"?Shape guard failed with values: (?P<new>.*)", _as(Kind.SYMBOLIC)),
     (r"[^'\"=<>!]*?(?:\.(?:size|stride)\(\)\[\d+\]|\.storage_offset\(\)).*", _symbolic),
     (r"[^'\"]*(?:['\"]\w+['\"][^'\"]*)*?(?: [<>]=? | != | % |\bEq\(|\bNe\(|\bMod\().*", _symbolic),
-    (r"(?:int|float|str|bool|complex|bytes|___normalize_(?:range|count)_iter)\((?P<path>[^()]+)\) == (?P<old>.+)", _as(Kind.EQUALS)),
+    (r"(?:int|float|str|bool|complex|bytes|___normalize_(?:range|count)_iter)\((?P<path>[^()]+)\) == (?P<old>.+)",
+     _as(Kind.EQUALS)),
     (r"(?P<path>(?:[^=<>!'\"]|'[^']*'|\"[^\"]*\")+?) == (?P<old>.+)", _as(Kind.EQUALS)),
     (r"not (?P<path>[\w.'\"\[\]]+)", _as(Kind.LENGTH, old="0")),
 ))

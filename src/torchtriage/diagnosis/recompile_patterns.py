@@ -1,5 +1,6 @@
 """Which pattern a story of recompiles is: the code of its rule."""
 
+import itertools
 import re
 
 from torchtriage.diagnosis.frames import Frame
@@ -9,13 +10,13 @@ from torchtriage.recording.recording import Process
 
 _BY_KIND = {
     Kind.STRIDE: "TT213", Kind.RANK: "TT214", Kind.DTYPE: "TT211", Kind.DEVICE: "TT212", Kind.REQUIRES_GRAD: "TT215",
-    Kind.KEYS: "TT216", Kind.LENGTH: "TT217", Kind.NONE: "TT218", Kind.ATTRIBUTE: "TT218", Kind.TYPE: "TT223", Kind.IDENTITY: "TT219",
-    Kind.SYMBOLIC: "TT225", Kind.EMPTY: "TT298",
+    Kind.KEYS: "TT216", Kind.LENGTH: "TT217", Kind.NONE: "TT218", Kind.ATTRIBUTE: "TT218", Kind.IDENTITY: "TT219",
+    Kind.TYPE: "TT223", Kind.SYMBOLIC: "TT225", Kind.EMPTY: "TT298",
 }
 _OF_VALUES = frozenset({Kind.EQUALS, Kind.NONE, Kind.TYPE, Kind.IDENTITY})
 _ENUM_MEMBER = re.compile(r"<\w[\w.]*\.\w+: .+>")
 _INDEX_NAME = re.compile(r"(?:^|_)(?:idx|index|layer|depth|level|block|stage)(?:_|$|\d)|layer_?(?:id|num|no)$")
-_MODULE_HINT = "integer attributes of the nn.Module"
+MODULE_HINT = "integer attributes of the nn.Module"     # part of torch's own hint
 
 
 def code_of(story: Story, process: Process) -> str:
@@ -68,8 +69,6 @@ def _is_ragged(story: Story) -> bool:
 
 def _value_code(story: Story, process: Process) -> str:
     reason = story.reasons[0]
-    if _is_dict_key(reason):
-        return "TT216"
     types = {type_name(value) for _, value in story.values} or {"other"}
     if "." in reason.source and types <= {"int"} and _is_counted(story, process):
         return "TT206"
@@ -78,12 +77,6 @@ def _value_code(story: Story, process: Process) -> str:
     if types <= {"int"}:
         return "TT206" if "." in reason.source and _grows_evenly(story) else "TT204"
     return "TT205" if types <= {"int", "float"} else "TT224"
-
-
-def _is_dict_key(reason: Reason) -> bool:
-    """`k[1] == 0` where the guarded line looks something up with `[k]`: the parts of a tuple key."""
-    base, bracket, _ = reason.source.partition("[")
-    return bool(bracket) and f"[{base}]" in reason.code.replace(" ", "")
 
 
 def _is_counted(story: Story, process: Process) -> bool:
@@ -103,17 +96,18 @@ def _function_lines(frame: Frame, process: Process) -> list[str]:
 def _is_per_instance(story: Story) -> bool:
     """An attribute of self that differs between modules of one class: layer 0, 1, 2 run the same code."""
     reason = story.reasons[0]
-    if not reason.source.startswith("self.") and _MODULE_HINT not in reason.hint:
+    of_self = reason.source.startswith("self.") or MODULE_HINT in reason.hint
+    if not of_self or "._modules[" in reason.path:
         return False
     if story.in_one_step:
         return True
     name = reason.source.rpartition(".")[2]
     if story.in_one_step is None and _INDEX_NAME.search(name):
         return True
-    return story.in_one_step is None and _MODULE_HINT in reason.hint and len(story.values) > 2 and not _grows_evenly(story)
+    return story.in_one_step is None and MODULE_HINT in reason.hint and len(story.values) > 2 and not _grows_evenly(story)
 
 
 def _grows_evenly(story: Story) -> bool:
     numbers = [int(value) for _, value in story.values if type_name(value) == "int"]
-    gaps = {b - a for a, b in zip(numbers, numbers[1:], strict=False)}
+    gaps = {b - a for a, b in itertools.pairwise(numbers)}
     return len(numbers) >= 3 and len(gaps) == 1 and gaps != {0}

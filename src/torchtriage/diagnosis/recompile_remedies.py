@@ -1,4 +1,4 @@
-"""What to change about each pattern of recompiles; each remedy was tried on torch 2.13 and 2.9 and lowered the number of recompiles."""
+"""What to change about each pattern of recompiles; each remedy was tried on torch 2.13 and 2.9 and lowered their number."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,19 +32,21 @@ def remedy(code: str, scene: Scene) -> Fix:
     made = _MADE.get(code)
     if made is not None:
         return made(scene)
-    text = _TEXTS[code].format(source=scene.story.source, subject=scene.subject, name=scene.name, before_call=scene.before_call)
+    story = scene.story
+    text = _TEXTS[code].format(source=story.source, old=story.reasons[0].old, name=scene.name, before_call=scene.before_call)
     return Fix(text=text)
 
 
 _TEXTS = {
-    "TT206": "register {source} as a buffer, a tensor that counts in the graph; or count outside the compiled function",
+    "TT206": "make {source} a tensor, on a module a buffer, that counts in the graph; or count outside the compiled function",
     "TT208": (
-        "each mode is compiled once and kept, so flipping back is free: call {name} once in train() and once in eval() before the part that is timed"
+        "each mode is compiled once and kept, so flipping back is free: "
+        "call {name} once in train() and once in eval() before the part that is timed"
     ),
-    "TT211": "cast {before_call}: {source} = {source}.to(torch.float32), or whichever dtype is meant",
+    "TT211": "cast {before_call}: {source} = {source}.to({old}), or whichever dtype is meant",
     "TT212": (
-        "create or move {source} on one device before the first call: {source} = {source}.to(device); state that follows its input "
-        "from device to device inside the compiled function is compiled for each"
+        "create or move {source} on one device before the first call: {source} = {source}.to(device); "
+        "state that follows its input from device to device inside the compiled function is compiled for each"
     ),
     "TT213": "{source} = {source}.contiguous() {before_call}; a transposed or strided view is another memory layout",
     "TT214": "give {source} one number of dimensions {before_call}, such as {source}.flatten(0, -2)",
@@ -53,16 +55,13 @@ _TEXTS = {
         "look the key up outside {name} and pass the value, or pass the values as a list in a fixed order; "
         "keys of another type, such as strings or flat indices, recompile just the same"
     ),
-    "TT220": (
-        "pass {source} to {name} as an argument (a number is then dynamic from its second value on), "
-        "or make it a tensor and change it with fill_(); a global number never becomes dynamic"
-    ),
     "TT222": (
         "keep the value a tensor instead of taking it out with .item(); where the number itself is needed, "
         "torch._dynamo.config.capture_scalar_outputs = True keeps it in the graph"
     ),
     "TT224": (
-        "each value of {source} is compiled once and kept: keep the set of values small and call {name} once with each before the part that is timed"
+        "each value of {source} is compiled once and kept: keep the set of values small "
+        "and call {name} once with each before the part that is timed"
     ),
     "TT298": (
         "torch names no guard; on 2.9 this is what compiling the same function again with a new backend object looks like: "
@@ -73,8 +72,9 @@ _TEXTS = {
 
 def mark_dynamic(scene: Scene) -> str:
     """The call that makes the dimensions dynamic where the code allows it; mark_dynamic would raise where it does not."""
-    marks = " and ".join(f"torch._dynamo.maybe_mark_dynamic({scene.story.source}, {dim})" for dim in scene.story.dims)
-    return f"{marks} {scene.before_call}, every time and from the first call on, on each tensor that shares the size"
+    dims = scene.story.dims
+    mark = f"torch._dynamo.maybe_mark_dynamic({scene.story.source}, {dims[0] if len(dims) == 1 else list(dims)})"
+    return f"{mark} {scene.before_call}, from the first call on, and so for each tensor that shares the size"
 
 
 def _settled(scene: Scene) -> Fix:
@@ -96,11 +96,16 @@ def _ragged(scene: Scene) -> Fix:
     ))
 
 
+def _if_needed(scene: Scene) -> str:
+    return "" if scene.story.keeps_on else "nothing needs to change if it stays quiet; to save this compile: "
+
+
 def _int(scene: Scene) -> Fix:
     source = scene.story.source
     if scene.is_static:
         return Fix(text=(
-            f"drop dynamic=False{scene.at_compile}: an int is then dynamic from its second value on; or pass torch.tensor({source})"
+            f"drop dynamic=False{scene.at_compile}: an int is then dynamic from its second value on; "
+            f"or pass torch.tensor({source})"
         ))
     if "nn.Module" in scene.story.reasons[0].hint:
         return Fix(text=(
@@ -108,8 +113,19 @@ def _int(scene: Scene) -> Fix:
             "without it an int attribute of a module is a constant"
         ))
     return Fix(text=(
-        f"pass torch.tensor({source}); an int argument is dynamic from its second value on, unless the code fixes it, "
-        f"as an index, a range() or a comparison with {source} does"
+        f"{_if_needed(scene)}make it a tensor, torch.tensor({source}); an int argument is dynamic from its second value on, "
+        f"unless the code needs its value, as range({source}) does"
+    ))
+
+
+def _global(scene: Scene) -> Fix:
+    reason = scene.story.reasons[0]
+    if reason.value_type not in ("int", "float"):
+        return Fix(text=f"set {reason.source} before the first call of {scene.name}, and then leave it")
+    never = "; a global int never becomes dynamic" if reason.value_type == "int" else ""
+    return Fix(text=(
+        f"pass {reason.source} to {scene.name} as an argument, which is dynamic from its second value on, "
+        f"or make it a tensor and change it with fill_(){never}"
     ))
 
 
@@ -118,14 +134,17 @@ def _float(scene: Scene) -> Fix:
     if "param_groups" in source:
         return Fix(text="create the optimizer with a tensor: lr=torch.tensor(1e-3); schedulers then change it in place")
     static = f"drop dynamic=False{scene.at_compile}, or " if scene.is_static else ""
-    return Fix(text=f"{static}wrap it in a tensor: {source.rpartition('.')[2]}=torch.tensor(1e-3), changed with fill_()")
+    name = source.rpartition(".")[2]
+    tensor = f"{name}=torch.tensor({scene.story.reasons[0].old})"
+    return Fix(text=f"{static or _if_needed(scene)}wrap it in a tensor: {tensor}, changed with fill_()")
 
 
 def _per_layer(scene: Scene) -> Fix:
     whole = f"compile the model that holds the layers instead of {scene.name}: its one frame inlines every layer"
     if scene.story.kind is not Kind.EQUALS:
         return Fix(text=whole)
-    unspec = " or set torch._dynamo.config.allow_unspec_int_on_nn_module = True" if scene.story.reasons[0].value_type == "int" else ""
+    is_int = scene.story.reasons[0].value_type == "int"
+    unspec = ", or set torch._dynamo.config.allow_unspec_int_on_nn_module = True" if is_int else ""
     return Fix(text=f"{whole}; or make {scene.story.source} a buffer or a tensor argument{unspec}")
 
 
@@ -138,14 +157,15 @@ def _grad_mode(scene: Scene) -> Fix:
 
 _FLAG_TEXTS = {
     "autocast": "enter torch.autocast with the same device, dtype and cache setting around every call of {name}, or around none",
-    "torch_function_mode": "call {name} always inside or always outside of `with torch.device(...)` or another torch function mode",
+    "torch_function_mode": "call {name} always inside or always outside `with torch.device(...)` or another torch function mode",
     "default_device": "call torch.set_default_device before the first call of {name}, and then leave it",
 }
 
 
 def _flag(scene: Scene) -> Fix:
     flag = scene.story.source
-    return Fix(text=_FLAG_TEXTS.get(flag, f"set {flag} before the first call of {{name}}, and then leave it").format(name=scene.name))
+    text = _FLAG_TEXTS.get(flag, "set {flag} before the first call of {name}, and then leave it")
+    return Fix(text=text.format(flag=flag, name=scene.name))
 
 
 def _length(scene: Scene) -> Fix:
@@ -155,7 +175,11 @@ def _length(scene: Scene) -> Fix:
             f"each number of layers is a program of its own: call {scene.name} outside compiled code, "
             "or mark it @torch.compiler.disable, which breaks the graph there"
         ))
-    return Fix(text=f"pass torch.stack({source}) {scene.before_call}: its size becomes dynamic; or pad {source} to a fixed length")
+    if " != " in scene.story.reasons[0].guard:      # how torch words the length of a dict
+        return Fix(text=f"give {source} all its keys before the first call, or pass {scene.name} a list of fixed length instead")
+    return Fix(text=(
+        f"pad {source} to a fixed length {scene.before_call}, or pass torch.stack({source}): its size becomes dynamic"
+    ))
 
 
 def _presence(scene: Scene) -> Fix:
@@ -171,30 +195,38 @@ def _identity(scene: Scene) -> Fix:
         return Fix(text=f"make the backend once, outside the loop, and pass the same object to torch.compile{scene.at_compile}")
     if reason.new == "deallocated":
         return Fix(text=f"keep {reason.source} alive and pass the same object again")
-    if " is " in reason.guard or "Duplicate tensor" in reason.guard:
-        return Fix(text=f"pass a clone() {scene.before_call}, so that no two arguments are the same tensor, or always the same one")
+    if reason.old is not None:      # two arguments were, or were not, one object
+        return Fix(text=f"clone() one of the arguments {scene.before_call}, so that they are never the same tensor")
     return Fix(text=(
-        f"make {reason.source} once, outside the loop, and pass the same object every time; pass what differs as a tensor argument"
+        f"make {reason.source} once, outside the loop, and pass the same object every time; "
+        "pass what differs as a tensor argument"
     ))
 
 
 def _zero_one(scene: Scene) -> Fix:
-    marks = " and ".join(f"torch._dynamo.decorators.mark_unbacked({scene.story.source}, {dim})" for dim in scene.story.dims)
-    unbacked = f"; or {marks} {scene.before_call}, which raises where the code branches on the size" if marks else ""
-    return Fix(text=f"pad to at least 2, or leave out calls with 0 or 1{unbacked}")
+    if not scene.story.dims:
+        return Fix(text="pad to at least 2, or leave out calls with 0 or 1")
+    return Fix(text=(
+        f"pad to at least 2, or leave out calls with 0 or 1; or torch._dynamo.decorators.mark_unbacked({scene.story.source}, "
+        f"{scene.story.dims[0]}) {scene.before_call}, which breaks the graph at a branch on the size, and raises where a 1 "
+        "is broadcast"
+    ))
 
 
 def _type(scene: Scene) -> Fix:
     source = scene.story.source
     if scene.story.reasons[0].new == "Parameter":
         return Fix(text=f"pass {source}.detach(), or a Parameter every time: a Parameter and a plain tensor are two types")
-    return Fix(text=f"pass one type every time; for numbers: torch.as_tensor({source}, dtype=torch.float32) {scene.before_call}")
+    reason = scene.story.reasons[0]
+    if not {"Tensor", "int", "float", "bool"} & {reason.old, reason.new}:
+        return Fix(text=f"pass one type every time as {source}")
+    return Fix(text=f"pass a tensor every time: torch.as_tensor({source}, dtype=torch.float32) {scene.before_call}")
 
 
 def _symbolic(scene: Scene) -> Fix:
     reason = scene.story.reasons[0]
     if "duck sizing" in reason.raw:
-        return Fix(text="set torch.fx.experimental._config.use_duck_shape = False: sizes that were equal at first are then told apart")
+        return Fix(text="set torch.fx.experimental._config.use_duck_shape = False, so that sizes equal at first are told apart")
     line = f" at {reason.place}" if reason.place else ""
     return Fix(text=f"pad {scene.subject} so that `{reason.guard}` always holds, or take out the branch on it{line}")
 
@@ -206,7 +238,7 @@ def _other(scene: Scene) -> Fix:
 
 
 _MADE: dict[str, Callable[[Scene], Fix]] = {
-    "TT201": _settled, "TT202": _keeps_changing, "TT203": _ragged, "TT204": _int, "TT205": _float, "TT207": _per_layer, "TT209": _grad_mode,
-    "TT210": _flag, "TT217": _length, "TT218": _presence, "TT219": _identity, "TT221": _zero_one, "TT223": _type, "TT225": _symbolic,
-    "TT299": _other,
+    "TT201": _settled, "TT202": _keeps_changing, "TT203": _ragged, "TT204": _int, "TT205": _float, "TT207": _per_layer,
+    "TT209": _grad_mode, "TT210": _flag, "TT217": _length, "TT218": _presence, "TT219": _identity, "TT220": _global,
+    "TT221": _zero_one, "TT223": _type, "TT225": _symbolic, "TT299": _other,
 }

@@ -2,23 +2,26 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from torchtriage.diagnosis.places import Place, locate, owner_of
 from torchtriage.diagnosis.reasons import Kind, Reason
-from torchtriage.diagnosis.recompile_patterns import code_of, is_broken_off
+from torchtriage.diagnosis.recompile_patterns import MODULE_HINT, code_of, is_broken_off
 from torchtriage.diagnosis.recompile_remedies import Scene, remedy
 from torchtriage.diagnosis.rules import finding, fingerprint_of, rule
 from torchtriage.diagnosis.stories import Story, stories
 from torchtriage.findings.catalogue import rule as catalogue_rule
 from torchtriage.findings.fingerprint import portable_path
-from torchtriage.findings.model import YOU, Cost, CostKind, Evidence, Finding
+from torchtriage.findings.model import YOU, Cost, CostKind, Evidence, Finding, Fix, OwnerKind
 from torchtriage.findings.severity import severity_for
 from torchtriage.recording.events import Placed
 from torchtriage.recording.recording import Process
 
 MAX_SHOWN = 8           # values and steps in a sentence; the finding holds more
 MAX_REASONS = 10
-MAX_KEPT = 50           # values, steps and compile ids kept in a finding
+MAX_KEPT = 50           # values and steps kept in a finding
+
+_WRAPPER = "torch/_dynamo/external_utils.py"    # torch compiles its own modules, and those with hooks, through this file
 
 _TITLES = {
     "TT201": "{subject} changed, then it settled",
@@ -30,6 +33,7 @@ _TITLES = {
     "TT207": "{subject} differs from layer to layer",
     "TT208": "train and eval mode take turns",
     "TT209": "{subject} is switched on and off",
+    "TT210": "global state changes, {subject}",
     "TT218": "{subject} is there or not",
     "TT219": "{subject} is a new object",
     "TT220": "the global {subject} changes",
@@ -39,9 +43,12 @@ _TITLES = {
     "TT298": "torch gives no reason",
     "TT299": "a guard failed that torchtriage does not know",
 }
+_SUBJECTS = {
+    Kind.RANK: "{}.dim()", Kind.DTYPE: "{}.dtype", Kind.DEVICE: "{}.device", Kind.REQUIRES_GRAD: "{}.requires_grad",
+    Kind.LENGTH: "len({})", Kind.TYPE: "type({})",
+}
 _WHY = {
     "TT202": "automatic dynamic shapes did not take hold",
-    "TT206": "a number on an object is a constant to the compiler",
     "TT207": "modules of one class share one code object, so each value counts against the same limit",
     "TT208": "each mode is compiled once",
     "TT219": "the compiler knows an object by its identity",
@@ -65,58 +72,87 @@ def _told(story: Story, process: Process) -> Finding:
         story=story, name=name, subject=subject(story), before_call=_before_call(story, process),
         compiled_at=_short(story.call, process) if story.call else "",
     )
-    tail = _TITLES.get(code, "{subject} changes").format(subject=scene.subject)
+    form = "{subject} change" if story.kind is Kind.KEYS and not story.dims else _TITLES.get(code, "{subject} changes")
+    tail = form.format(subject=scene.subject)
     limit = f", until its limit{_limit_value(story)} stopped it" if story.limit else ""
     return finding(
         code, title=f"{name} recompiled {_times(len(story.recompiles))}{limit}: {tail}", cause=_cause(code, scene, process),
-        fix=remedy(code, scene), severity=severity_for(catalogue_rule(code).severity, grows=story.keeps_on),
+        fix=_with_cause_behind(remedy(code, scene), story),
+        severity=severity_for(catalogue_rule(code).severity, grows=story.keeps_on),
         location=place.location, raised_at=place.raised_at, owner=place.owner, cost=_cost(story), evidence=_evidence(scene),
-        verification=_verification(code, scene), steps=_steps(story)[:MAX_KEPT], ranks=() if process.rank is None else (process.rank,),
-        fingerprint=fingerprint_of(code, place, " ".join(story.key), process),
+        verification=_verification(code, scene), steps=_steps(story)[:MAX_KEPT],
+        ranks=() if process.rank is None else (process.rank,),
+        fingerprint=fingerprint_of(code, place, _normal_reason(story, place, process), process),
     )
+
+
+def _with_cause_behind(fix: Fix, story: Story) -> Fix:
+    names = " and ".join(dict.fromkeys(reason.source for reason in story.behind if reason.source))
+    return replace(fix, text=f"{fix.text}; and keep {names} the same, or this comes back", safe=False) if names else fix
 
 
 def place_name(place: Place, story: Story) -> str:
     """The function that was compiled again, by its qualified name if it is at the place that is shown."""
     own = place.raised_at or place.location
+    if own.path.endswith(_WRAPPER):
+        return story.call.target if story.call else "the compiled module"
     return own.function or story.frame.function or "a frame"
+
+
+def _normal_reason(story: Story, place: Place, process: Process) -> str:
+    """Kind and source, and the frame where a line of the user's stands for several frames of a library."""
+    own = place.raised_at
+    frame = f" in {portable_path(own.path, _roots(process))} {own.function}" if own else ""
+    return " ".join(story.key) + frame
 
 
 def subject(story: Story) -> str:
     """What changed, as the user writes it."""
     source = "a value kept over a graph break" if is_broken_off(story.reasons[0]) else story.source
-    if story.kind in (Kind.SIZE, Kind.ZERO_ONE, Kind.SYMBOLIC, Kind.STRIDE) and story.dims:
-        call = "stride" if story.kind is Kind.STRIDE else "size"
-        return " and ".join(f"{source}.{call}({dim})" for dim in story.dims)
-    forms = {
-        Kind.RANK: "{}.dim()", Kind.DTYPE: "{}.dtype", Kind.DEVICE: "{}.device", Kind.REQUIRES_GRAD: "{}.requires_grad",
-        Kind.LENGTH: "len({})", Kind.KEYS: "the keys of {}", Kind.TYPE: "type({})",
-    }
+    if story.kind is Kind.KEYS:
+        return f"the dict key {source}" if story.dims else f"the keys of {source}"
+    if story.dims:
+        return " and ".join(f"{source}{_part(story, dim)}" for dim in story.dims)
     if story.kind is Kind.LENGTH and source.endswith("._modules"):
         return f"the number of modules in {source.removesuffix('._modules')}"
-    return forms.get(story.kind, "{}").format(source or "a guarded value")
+    return _SUBJECTS.get(story.kind, "{}").format(source or "a guarded value")
+
+
+def _part(story: Story, dim: int | None) -> str:
+    if story.kind is Kind.KEYS:
+        return f"[{dim}]"
+    return f".stride({dim})" if story.kind is Kind.STRIDE else f".size({dim})"
 
 
 def _cause(code: str, scene: Scene, process: Process) -> str:
     story = scene.story
-    parts = [f"{_took(story, scene.subject)}{_listed(' at step', [str(s) for s in _steps(story)])}", _guard(story.reasons[0], process)]
+    when = _listed(" at step", [str(step) for step in _steps(story)])
+    parts = [f"{_took(story, scene.subject)}{when}", _guard(story.reasons[0], process)]
     if story.call and (code == "TT202" or scene.is_static):
         parts.append(f"compiled at {scene.compiled_at} with dynamic={story.call.dynamic}")
     if code in _WHY and not (code == "TT202" and scene.is_static):
         parts.append(_WHY[code])
+    if MODULE_HINT in story.reasons[0].hint:
+        parts.append("torch takes an int attribute of a module for a constant")
+    if story.behind:
+        names = ", ".join(reason.source or reason.guard for reason in story.behind)
+        parts.append(f"values came back that were compiled before, and those variants failed on {names}")
     if story.limit:
-        parts.append(f"then it was refused: torch._dynamo.config.{story.limit.limit_name}{_limit_value(story)}, new values run eager")
+        name = f"torch._dynamo.config.{story.limit.limit_name}"
+        parts.append(f"{name}{_limit_value(story)} then stopped it: other values run eager")
     return "; ".join(part for part in parts if part)
 
 
 def _took(story: Story, what: str) -> str:
     dims = list(dict.fromkeys(dim for dim, _ in story.values))
-    if len(dims) > 1:
-        source, call = story.source, "stride" if story.kind is Kind.STRIDE else "size"
-        return ", ".join(f"{source}.{call}({dim}) took {_row([v for d, v in story.values if d == dim])}" for dim in dims)
-    if not story.values:
-        return f"{what} changed" if story.kind not in (Kind.EMPTY, Kind.UNPARSED) else "the frame was compiled again"
     values = [value for _, value in story.values]
+    if len(dims) > 1 or (story.kind is Kind.KEYS and dims and dims != [None]):
+        rows = ((dim, [v for d, v in story.values if d == dim]) for dim in dims)
+        return ", ".join(f"{story.source}{_part(story, dim)} took {_row(row)}" for dim, row in rows)
+    if not values:
+        return f"{what} changed" if story.kind not in (Kind.EMPTY, Kind.UNPARSED) else "the frame was compiled again"
+    if story.kind is Kind.KEYS:
+        return f"{what} changed: {_row(values)}"
     return f"{what} was {values[0]}" if len(values) == 1 else f"{what} took {_row(values)}"
 
 
@@ -138,7 +174,7 @@ def _guard(reason: Reason, process: Process) -> str:
         return "torch gave an empty reason"
     if reason.kind in (Kind.UNPARSED, Kind.MARKING):
         return f"torch says: {reason.guard[:300]}"
-    text = re.sub(r", \d{6,}\)", ")", reason.guard.split(". expected")[0])
+    text = re.sub(r", \d{6,}\)", ")", re.split(r"\. (?:[Ee]xpected|Cached backend)", reason.guard)[0])
     path, _, line = reason.place.rpartition(":")
     read = f", for the line {reason.code[:100]!r}" if reason.code else ""
     at = f" at {portable_path(path, _roots(process))}:{line}" if path and read else ""
@@ -148,16 +184,15 @@ def _guard(reason: Reason, process: Process) -> str:
 def _evidence(scene: Scene) -> Evidence:
     story = scene.story
     several = len({dim for dim, _ in story.values}) > 1
-    call = "stride" if story.kind is Kind.STRIDE else "size"
     notes = [f"compiled at {scene.compiled_at} with dynamic={story.call.dynamic}"] if story.call else []
     sources = list(dict.fromkeys(reason.source for reason in story.reasons))
     if len(sources) > 1:
         notes.append(f"guarded: {', '.join(sources[:MAX_REASONS])}")
     return Evidence(
         num_events=len(story.recompiles),
-        values=tuple(f"{call}({dim})={value}" if several else value for dim, value in story.values)[:MAX_KEPT],
+        values=tuple(f"{_part(story, dim).lstrip('.')}={value}" if several else value for dim, value in story.values)[:MAX_KEPT],
         reasons=tuple(dict.fromkeys(reason.raw for reason in story.reasons))[:MAX_REASONS],
-        compile_ids=tuple(e.compile_id for e in story.recompiles if e.compile_id)[:MAX_KEPT], notes=tuple(notes),
+        compile_ids=tuple(e.compile_id for e in story.recompiles if e.compile_id), notes=tuple(notes),
     )
 
 
@@ -170,7 +205,8 @@ def _cost(story: Story) -> Cost:
 
 def _verification(code: str, scene: Scene) -> tuple[str, ...]:
     limit = (f"{scene.name} does not reach its recompile limit in the next recording",) if scene.story.limit else ()
-    return (f"at most 1 recompile of {scene.name} in the next recording", f"no {code} of {scene.name} in the next recording", *limit)
+    fewer = f"at most 1 recompile of {scene.name} in the next recording"
+    return (fewer, f"no {code} of {scene.name} in the next recording", *limit)
 
 
 def _steps(story: Story) -> tuple[int, ...]:
@@ -186,12 +222,18 @@ def _limit_value(story: Story) -> str:
 
 
 def _before_call(story: Story, process: Process) -> str:
-    """Where the user calls the function: the last line of theirs in the stack above it."""
+    """Where the user calls the function: the last line of theirs in the stack above it.
+
+    Torch leaves out the two innermost callers; where both were its own, the line is the call itself.
+    """
     event = story.recompiles[0]
-    callers = [e for e in event.stack if (e.path, e.function) != (event.path, event.function) and owner_of(e.path, process.facts) == YOU]
+    above = [e for e in event.stack if (e.path, e.function) != (event.path, event.function)]
+    owners = [owner_of(e.path, process.facts) for e in above]
+    callers = [e for e, owner in zip(above, owners, strict=True) if owner == YOU]
     if not callers:
         return "before the call"
-    return f"before the call at {portable_path(callers[-1].path, _roots(process))}:{callers[-1].line}"
+    link = "at" if owners[-1].kind is OwnerKind.TORCH else "reached from"
+    return f"before the call {link} {portable_path(callers[-1].path, _roots(process))}:{callers[-1].line}"
 
 
 def _short(event: Placed, process: Process) -> str:

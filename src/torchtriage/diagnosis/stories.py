@@ -15,8 +15,9 @@ from torchtriage.recording.recording import Process
 
 MIN_TO_KEEP_ON = 3      # automatic dynamic shapes settle after one recompile a dimension; DESIGN.md calls more than two a storm
 
-StoryKey = tuple[str, str]      # family of the reason, source
-GuardValues = Mapping[str | None, Mapping[str, str]]    # by compile id, then by readable source
+StoryKey = tuple[str, str]          # family of the reason, source
+Value = tuple[int | None, str]      # dimension where it matters, value
+GuardValues = Mapping[int, Mapping[str, str]]   # by identity of the recompile, then by readable source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +28,8 @@ class Story:
     key: StoryKey
     recompiles: tuple[Recompile, ...]
     reasons: tuple[Reason, ...]
-    values: tuple[tuple[int | None, str], ...] = ()     # dimension where it matters, value; in the order they were met
+    values: tuple[Value, ...] = ()      # in the order they were met
+    behind: tuple[Reason, ...] = ()     # why variants that had the new value already did not serve
     limit: LimitHit | None = None
     call: CompileCall | None = None
     in_one_step: bool | None = None     # whether every variant was compiled within a single step; None if that is not known
@@ -73,8 +75,8 @@ def folded_frames(process: Process) -> frozenset[FrameKey]:
 def _in_one_step(story: Story, process: Process) -> bool | None:
     if process.num_steps is None or process.num_steps < 2:
         return None
-    # An event before the first step has no step.
-    return len({event.step or 0 for event in (*story.frame.starts[:1], *story.recompiles)}) == 1
+    # Events before the first step have None.
+    return len({event.step for event in (*story.frame.starts[:1], *story.recompiles)}) == 1
 
 
 def _frame_stories(frame: Frame, values: GuardValues) -> Iterator[Story]:
@@ -85,7 +87,10 @@ def _frame_stories(frame: Frame, values: GuardValues) -> Iterator[Story]:
     for key, group in groups.items():
         for part in _without_zero_one(group) if key[0] == Kind.SIZE else [group]:
             events, reasons = zip(*part, strict=True)
-            yield Story(frame=frame, key=key, recompiles=events, reasons=reasons, values=_values(part, key, frame.limits))
+            yield Story(
+                frame=frame, key=key, recompiles=events, reasons=reasons,
+                values=_values(part, key, frame.limits), behind=_behind(part, key),
+            )
 
 
 def _key(reason: Reason) -> StoryKey:
@@ -117,7 +122,7 @@ def _without_zero_one(group: list[tuple[Recompile, Reason]]) -> list[list[tuple[
 def _primary(event: Recompile, values: GuardValues) -> Reason:
     """Why the newest cache entry did not serve: the nearest thing to what has changed since."""
     reason = parse_reason(event.reasons[0]) if event.reasons else Reason(kind=Kind.EMPTY, raw="")
-    known = values.get(event.compile_id, {})
+    known = values.get(id(event), {})
     size = known.get(f"{reason.source}.size()[{reason.dim}]")
     if reason.kind is Kind.SYMBOLIC and size in ("0", "1"):
         return replace(reason, kind=Kind.ZERO_ONE, new=size)
@@ -125,39 +130,65 @@ def _primary(event: Recompile, values: GuardValues) -> Reason:
         return replace(reason, new=size)
     if reason.kind is Kind.EQUALS and reason.old in ("True", "False"):
         return replace(reason, new=str(reason.old == "False"))
-    if reason.kind is Kind.EQUALS:
+    if reason.kind is Kind.KEYS and reason.dim is not None:
+        return replace(reason, new=known.get(f"{reason.source}[{reason.dim}]"))
+    if reason.kind in (Kind.EQUALS, Kind.IDENTITY) and reason.new is None:
         return replace(reason, new=known.get(reason.source))
     return reason
 
 
 def _guard_values(process: Process) -> GuardValues:
-    found: dict[str | None, dict[str, str]] = defaultdict(dict)
-    for event in process.of(GuardValue):
-        found[event.compile_id].setdefault(readable(event.source), event.value)
+    """What each recompile saw. Torch begins to number compiles anew after a reset, so an id alone does not tell them apart."""
+    found: dict[int, dict[str, str]] = {}
+    latest: dict[str | None, dict[str, str]] = {}
+    for event in process.events:
+        if isinstance(event, Recompile):
+            latest[event.compile_id] = found[id(event)] = {}
+        elif isinstance(event, GuardValue) and event.compile_id in latest:
+            latest[event.compile_id].setdefault(readable(event.source), event.value)
     return found
 
 
-def _values(group: Iterable[tuple[Recompile, Reason]], key: StoryKey, limits: Iterable[LimitHit]) -> tuple[tuple[int | None, str], ...]:
+def _values(group: Iterable[tuple[Recompile, Reason]], key: StoryKey, limits: Iterable[LimitHit]) -> tuple[Value, ...]:
     """What the source was, by the compile that saw it: each reason tells what one cache entry was compiled for."""
     seen: dict[tuple[int | None, str], str] = {}
     for event, primary in group:
         for reason in (*(parse_reason(raw) for raw in reversed(event.reasons[1:])), primary):
-            if _key(reason) == key and reason.old is not None:
-                seen.setdefault((reason.dim, reason.entry or f"before {len(seen)}"), reason.old)
-        if primary.new is not None:
-            seen.setdefault((primary.dim, event.compile_id or f"after {len(seen)}"), primary.new)
+            if _key(reason) == key:
+                _note(seen, reason.dim, reason.entry, reason.old)
+        _note(seen, primary.dim, event.compile_id, primary.new)
     for limit in limits:
         refused = parse_reason(limit.reasons[0]) if limit.reasons else None
         if refused and _key(refused) == key:
-            for at, value in ((refused.entry, refused.old), (limit.compile_id, refused.new)):
-                if value is not None:
-                    seen.setdefault((refused.dim, at or f"after {len(seen)}"), value)
+            _note(seen, refused.dim, refused.entry, refused.old)
+            _note(seen, refused.dim, limit.compile_id, refused.new)
     met = [(dim, value) for (dim, _), value in sorted(seen.items(), key=lambda item: _order(item[0]))]
     return tuple(pair for i, pair in enumerate(met) if i == 0 or met[i - 1] != pair)
 
 
+def _behind(group: Iterable[tuple[Recompile, Reason]], key: StoryKey) -> tuple[Reason, ...]:
+    """A value that comes back was compiled before: what failed in that variant is a second cause, which the first one hides."""
+    seen: dict[tuple[int | None, str], str] = {}
+    found: dict[StoryKey, Reason] = {}
+    for event, primary in group:
+        for reason in map(parse_reason, event.reasons[1:]):
+            compiled_for = seen.get((primary.dim, reason.entry or ""))
+            if _key(reason) != key and compiled_for is not None and compiled_for == primary.new:
+                found.setdefault(_key(reason), reason)
+        _note(seen, primary.dim, primary.entry, primary.old)
+        _note(seen, primary.dim, event.compile_id, primary.new)
+    return tuple(found.values())
+
+
+def _note(seen: dict[tuple[int | None, str], str], dim: int | None, compile_id: str | None, value: str | None) -> None:
+    """Keep what a compile saw; after a reset of Dynamo the same id may see something else."""
+    at = compile_id or ""
+    while value is not None and seen.setdefault((dim, at), value) != value:
+        at += "'"
+
+
 def _order(at: tuple[int | None, str]) -> tuple[int, list[int]]:
-    """By dimension, then by compile; a name without numbers keeps its place, because sorting is stable."""
+    """By dimension, then by compile; without an id they stay as they came, because sorting is stable."""
     dim, compile_id = at
     return -1 if dim is None else dim, [int(n) for n in re.findall(r"\d+", compile_id)]
 

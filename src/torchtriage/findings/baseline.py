@@ -26,10 +26,10 @@ def read_baseline(path: Path) -> set[str]:
 
 def write_baseline(path: Path, findings: Iterable[Finding]) -> int:
     """Accept these findings; the file is sorted and readable, so that a review sees what is accepted."""
-    entries = sorted(
-        ({"fingerprint": f.fingerprint, "code": f.code, "slug": f.slug, "function": f.location.function, "title": f.title} for f in findings),
-        key=lambda e: (str(e["code"]), str(e["fingerprint"])),
-    )
+    entries = [
+        {"fingerprint": f.fingerprint, "code": f.code, "slug": f.slug, "function": f.location.function, "title": f.title}
+        for f in sorted(findings, key=lambda f: (f.code, f.fingerprint))
+    ]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"schema": SCHEMA, "findings": entries}, indent=1) + "\n", encoding="utf-8")
     return len(entries)

@@ -5,7 +5,6 @@ import re
 
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|(?<![A-Za-z_])-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _SPACE = re.compile(r"\s+")
-_STRING = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 
 def normalised_line(source: str) -> str:
@@ -33,4 +32,4 @@ def portable_path(path: str, roots: tuple[str, ...] = ()) -> str:
 def fingerprint(code: str, path: str, function: str, source: str, reason: str) -> str:
     """Sixteen hex digits for code + path + function + normalised source line + normalised reason."""
     key = "\n".join((code, path, function, normalised_line(source), normalised_reason(reason)))
-    return hashlib.sha256(key.encode()).hexdigest()[:16]
+    return hashlib.sha256(key.encode(errors="backslashreplace")).hexdigest()[:16]

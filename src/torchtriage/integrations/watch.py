@@ -12,7 +12,7 @@ from torchtriage.capture.observe import Observer
 from torchtriage.diagnosis.report import build_report
 from torchtriage.findings.model import Finding
 from torchtriage.findings.report import Report
-from torchtriage.recording.events import Event, GraphBreak, LimitHit, Recompile
+from torchtriage.recording.events import Event, GraphBreak, LimitHit, Placed, Recompile
 from torchtriage.recording.recording import Process, Recording
 from torchtriage.recording.sources import source_around
 
@@ -53,8 +53,8 @@ class Seen:
         return terminal.render(self.report)
 
     def _recording(self) -> Recording:
-        places = {(e.path, e.line or 0) for e in self._events if hasattr(e, "path")}
-        places |= {(entry.path, entry.line) for e in self._events for entry in getattr(e, "stack", ())}
+        placed = [e for e in self._events if isinstance(e, Placed)]
+        places = {(e.path, e.line or 0) for e in placed} | {(entry.path, entry.line) for e in placed for entry in e.stack}
         sources = {place: source for place in places if (source := source_around(*place)) is not None}
         process = Process(events=tuple(self._events), facts=self._facts, sources=sources)
         return Recording(processes=(process,), facts={"cwd": os.getcwd()}, origin="watch")

@@ -41,17 +41,18 @@ class ImportWatcher:
         if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
             _safely(callback, module)
             return
-        if not self._waiting:
-            sys.meta_path.insert(0, self)  # type: ignore[arg-type]  # a finder needs no base class
+        if self not in sys.meta_path:
+            sys.meta_path.insert(0, self)
         self._waiting[name] = callback
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
         callback = self._waiting.pop(name, None)
         if callback is None:
             return None
-        for finder in sys.meta_path:
-            if finder is self:
-                continue
+        others = [finder for finder in sys.meta_path if finder is not self]
+        if not self._waiting:
+            sys.meta_path.remove(self)
+        for finder in others:
             spec = finder.find_spec(name, path, target)
             if spec is not None:
                 if hasattr(spec.loader, "exec_module"):

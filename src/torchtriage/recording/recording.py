@@ -33,7 +33,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """One process of a run. Compile ids are unique within it, not beyond."""
+    """One process of a run. Compile ids mean something only within it, and begin anew after torch._dynamo.reset()."""
 
     events: tuple[Event, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)

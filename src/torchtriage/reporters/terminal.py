@@ -37,12 +37,15 @@ def render(report: Report, *, width: int = 100, colour: bool = False, verbose: b
     return out.getvalue()
 
 
-def _finding(f: Finding, run: Mapping[str, Any], width: int, verbose: bool) -> list[tuple[str, str | None]]:
+Line = tuple[str, str | None]   # text, style
+
+
+def _finding(f: Finding, run: Mapping[str, Any], width: int, verbose: bool) -> list[Line]:
     head = f"{f.code} {f.severity.name}  {f.title}"
     cost = cost_text(f.cost)
     if cost:
         head = f"{head}   {cost}"
-    lines: list[tuple[str, str | None]] = [(head, _COLOURS[f.severity.name])]
+    lines: list[Line] = [(head, _COLOURS[f.severity.name])]
     lines.append((f"  --> {_where(f.location, run)}{_owner(f, run)}", None))
     code = _source_line(f)
     if code:
@@ -63,9 +66,10 @@ def _finding(f: Finding, run: Mapping[str, Any], width: int, verbose: bool) -> l
     return lines
 
 
-def _field(name: str, text: str, width: int) -> list[tuple[str, str | None]]:
+def _field(name: str, text: str, width: int) -> list[Line]:
     wrapped = textwrap.wrap(" ".join(text.split()), width - len(_INDENT), break_long_words=False, break_on_hyphens=False) or [""]
-    return [(f"  {name:<6}{wrapped[0]}", None)] + [(f"{_INDENT}{line}", None) for line in wrapped[1:]]
+    lines: list[Line] = [(f"  {name:<6}{wrapped[0]}", None)]
+    return lines + [(f"{_INDENT}{line}", None) for line in wrapped[1:]]
 
 
 def _where(place: Location, run: Mapping[str, Any]) -> str:

@@ -1,0 +1,89 @@
+"""What a graph break drew in: the resume frames folded into it, their compile time, and the measured gaps."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from torchtriage.diagnosis.frames import BreakKey, Frame, breaks_of_resume_frames, frames
+from torchtriage.findings.model import Cost, CostKind
+from torchtriage.recording.events import GapTime
+from torchtriage.recording.recording import Process
+
+MAX_LISTED = 20     # a finding is read by people; the counts above the list stay complete
+MEASURE = "run-time cost not measured; measure it with: torchtriage run --measure ..."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folded:
+    """The resume frames of one break; `shared` ones fit several breaks, so their time belongs to none."""
+
+    own: tuple[Frame, ...] = ()
+    shared: tuple[Frame, ...] = ()
+
+    def lines(self) -> tuple[str, ...]:
+        return tuple(_described(frame) for frame in (*self.own, *self.shared))[:MAX_LISTED]
+
+    def notes(self) -> tuple[str, ...]:
+        shared = self.shared[:MAX_LISTED]
+        return tuple(f"{f.function} fits several breaks: listed under each, its time counted under none" for f in shared)
+
+    def compile_seconds(self) -> float | None:
+        timed = [seconds for frame in self.own if (seconds := frame.seconds()) is not None]
+        return sum(timed) if timed else None
+
+    def compile_ids(self) -> set[str]:
+        return {e.compile_id for frame in self.own for e in (*frame.starts, *frame.ends) if e.compile_id is not None}
+
+
+NOTHING_FOLDED = Folded()
+
+
+def folded_frames(process: Process) -> Mapping[BreakKey, Folded]:
+    """For each break the resume frames that it made."""
+    by_key = frames(process)
+    own: dict[BreakKey, list[Frame]] = defaultdict(list)
+    shared: dict[BreakKey, list[Frame]] = defaultdict(list)
+    for frame_key, break_keys in breaks_of_resume_frames(process).items():
+        for key in break_keys:
+            (own if len(break_keys) == 1 else shared)[key].append(by_key[frame_key])
+    return {key: Folded(own=tuple(own[key]), shared=tuple(shared[key])) for key in {*own, *shared}}
+
+
+def cost_of(process: Process, folded: Folded, broken_ids: Iterable[str]) -> Cost:
+    """Observed run time in the gaps where it was measured, else observed compile time of the resume frames."""
+    compiling = folded.compile_seconds()
+    broken, resumed = set(broken_ids), folded.compile_ids()
+    gaps = [gap for gap in process.of(GapTime) if gap.compile_id in broken and gap.to_compile_id in resumed]
+    if gaps:
+        seconds = sum(gap.seconds for gap in gaps)
+        steps = process.num_steps
+        also = f"; its resume frames took {_seconds(compiling)} to compile" if compiling is not None else ""
+        return Cost(
+            seconds=seconds, ms_per_step=1000.0 * seconds / steps if steps else None, kind=CostKind.OBSERVED,
+            note=f"time between the compiled pieces, {sum(gap.calls for gap in gaps)} times{also}",
+        )
+    if compiling is None:
+        return Cost(note=MEASURE)
+    return Cost(seconds=compiling, kind=CostKind.OBSERVED, note=f"compiling {_frames(len(folded.own))} that it makes; {MEASURE}")
+
+
+def _frames(count: int) -> str:
+    return "the resume frame" if count == 1 else f"{count} resume frames"
+
+
+def _described(frame: Frame) -> str:
+    seconds = frame.seconds()
+    parts = [_counted(len(frame.starts) or len(frame.ends), "compile")]
+    if frame.recompiles:
+        parts.append(_counted(len(frame.recompiles), "recompile"))
+    if seconds is not None:
+        parts.append(_seconds(seconds))
+    return f"{frame.function}: {', '.join(parts)}"
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 0.1 else f"{seconds:.2g} s"

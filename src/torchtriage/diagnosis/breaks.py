@@ -1,0 +1,203 @@
+"""Graph breaks: one finding for each place and cause, with the frames that it drew in."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from torchtriage.diagnosis.break_causes import Cause, classify
+from torchtriage.diagnosis.break_costs import MAX_LISTED, NOTHING_FOLDED, Folded, cost_of, folded_frames
+from torchtriage.diagnosis.break_eager import EagerFrame, FrameHistory, eager_frames, why_uncut
+from torchtriage.diagnosis.break_seen import short_place
+from torchtriage.diagnosis.break_types import plain_type
+from torchtriage.diagnosis.frames import BreakKey, break_key
+from torchtriage.diagnosis.places import Place, code_at, locate, owner_of, qualified_name, resume_of
+from torchtriage.diagnosis.rules import finding, rule
+from torchtriage.findings.catalogue import rule as catalogue_rule
+from torchtriage.findings.fingerprint import fingerprint, portable_path
+from torchtriage.findings.model import Evidence, Finding, Fix, Location, OwnerKind, Severity
+from torchtriage.recording.events import GraphBreak, StackEntry
+from torchtriage.recording.recording import Process
+
+MAX_TITLE = 100
+MAX_EXPLANATION = 200
+MAX_STEPS = 50
+
+UNCUTTABLE = "TT119"
+# These never leave a place to cut, with or without a block around them, so the cause names the finding and not the block.
+NEVER_CUT = frozenset({"TT111", "TT113", "TT115", "TT117", "TT120", "TT122", "TT124"})
+
+# Disabling one of these would send the whole model to eager, which is worse than the break.
+TOO_MUCH_TO_DISABLE = frozenset({"forward", "__call__", "wrapper", "wrapped", "inner", "new_forward"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Break:
+    """One break: its events, its place, its cause, and the frames that it sent to eager."""
+
+    events: Sequence[GraphBreak]
+    place: Place
+    own: Location
+    function: str
+    cause: Cause
+    eager: tuple[EagerFrame, ...]
+    folded: Folded
+
+    @property
+    def code(self) -> str:
+        return UNCUTTABLE if self.eager and self.cause.code not in NEVER_CUT else self.cause.code
+
+
+@rule
+def graph_breaks(process: Process) -> Iterator[Finding]:
+    """Every distinct break, with the cause that can be told and what to change."""
+    groups: dict[BreakKey, list[GraphBreak]] = {}
+    for event in process.of(GraphBreak):
+        groups.setdefault(break_key(event), []).append(event)
+    history = FrameHistory(process)
+    folded = folded_frames(process)
+    repeats: Counter[str] = Counter()
+    for key, events in groups.items():
+        found = _break(process, events, history, folded.get(key, NOTHING_FOLDED))
+        mark = _fingerprint(process, found, "")
+        yield _finding(process, found, _fingerprint(process, found, " again" * repeats[mark]))
+        repeats[mark] += 1
+
+
+def _break(process: Process, events: Sequence[GraphBreak], history: FrameHistory, folded: Folded) -> Break:
+    event = max(events, key=lambda e: (bool(e.explanation), bool(e.stack)))
+    place = locate(process, event)
+    told = _telling_entry(process, event)
+    function = qualified_name(process, told)
+    eager = (replace(f, function=function) if function.endswith(f".{f.function}") else f for f in eager_frames(history, events))
+    return Break(
+        events=events, place=place, own=place.raised_at or place.location, function=function,
+        cause=classify(event, code_at(process, told)), eager=tuple(eager), folded=folded,
+    )
+
+
+def _telling_entry(process: Process, event: GraphBreak) -> StackEntry:
+    """The line nearest to the break that is not torch's or the standard library's; they only carry out what it asks."""
+    own = StackEntry(path=event.path, line=event.line or 0, function=event.function)
+    for entry in reversed(event.stack or (own,)):
+        if owner_of(entry.path, process.facts).kind not in (OwnerKind.TORCH, OwnerKind.PYTHON):
+            return entry
+    return event.stack[-1] if event.stack else own
+
+
+def _finding(process: Process, found: Break, mark: str) -> Finding:
+    compile_ids = tuple(dict.fromkeys(e.compile_id for e in found.events if e.compile_id is not None))
+    steps = sorted({e.step for e in found.events if e.step is not None})
+    return finding(
+        found.code, title=_title(found), cause=_cause(found), fix=_fix(found), severity=_severity(found),
+        location=found.place.location, raised_at=found.place.raised_at, owner=found.place.owner,
+        upstream=found.events[0].gb_id, cost=cost_of(process, found.folded, compile_ids),
+        evidence=_evidence(process, found, compile_ids), verification=_verification(found),
+        ranks=_ranks(process, found.events), steps=tuple(steps[:MAX_STEPS]), fingerprint=mark,
+    )
+
+
+def _severity(found: Break) -> Severity:
+    """P1 if the compiled function itself runs eager; a helper below it that runs eager weighs less."""
+    default = catalogue_rule(found.code).severity
+    if not found.eager or found.cause.code == "TT120":
+        return default
+    if found.eager[0].is_outermost:
+        return min(default, Severity.P1)
+    return Severity.P2 if found.code == UNCUTTABLE else default
+
+
+def _title(found: Break) -> str:
+    owner = found.place.owner
+    library = f" ({owner.name})" if owner.kind is OwnerKind.LIBRARY and owner.name else ""
+    title = f"{found.cause.subject} breaks {found.function or 'the compiled function'}{library}"
+    if found.eager:
+        more = f" and {len(found.eager) - 1} more" if len(found.eager) > 1 else ""
+        title = f"{found.cause.subject} sends {found.eager[0]}{more}{library} to eager"
+    return title if len(title) <= MAX_TITLE else title[: MAX_TITLE - 3] + "..."
+
+
+def _cause(found: Break) -> str:
+    event = max(found.events, key=lambda e: (bool(plain_type(e.type)), bool(e.explanation)))
+    explanation = " ".join(event.explanation.split("\n\n", 1)[0].split())
+    if len(explanation) > MAX_EXPLANATION:
+        explanation = explanation[: MAX_EXPLANATION - 3] + "..."
+    text = ": ".join(part for part in (plain_type(event.type), explanation) if part) or "PyTorch gives no reason"
+    if found.cause.note:
+        text = f"{text}; {found.cause.note}"
+    if found.code == UNCUTTABLE:
+        text = f"{text}; {why_uncut(found.events)}, so {found.eager[0] if found.eager else 'the frame'} runs eager"
+    return text
+
+
+def _fix(found: Break) -> Fix:
+    if found.place.owner.kind is OwnerKind.LIBRARY:
+        return Fix(text=_fix_from_outside(found))
+    text = found.cause.remedy.full
+    if found.code == UNCUTTABLE and found.cause.code != UNCUTTABLE:
+        text = f"{text}; or, if it is in a loop, try or with block, move it out: then the graph is only cut there"
+    return Fix(text=text)
+
+
+def _fix_from_outside(found: Break) -> str:
+    """What a user can do about a line in a library that is not theirs to edit."""
+    remedy, owner = found.cause.remedy, found.place.owner
+    where = short_place(found.own.path, found.own.line)
+    if remedy.setting:
+        caveat = f"; {remedy.caveat}" if remedy.caveat else ""
+        return f"{remedy.setting} at start-up: the line is in {owner} ({where}){caveat}"
+    module = portable_path(found.own.path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    name = found.own.function or ""
+    if name.rsplit(".", 1)[-1] in TOO_MUCH_TO_DISABLE or not name.replace(".", "").isidentifier():
+        keep_out = f"compile only the parts that do not reach {module}"
+    else:
+        keep_out = f"keep Dynamo out of it with torch.compiler.disable on {module}.{name}"
+    return (
+        f"the line is in {owner} ({where}): change the argument that leads there, upgrade, or {keep_out};"
+        f" the change in the library would be: {remedy.full}"
+    )
+
+
+def _evidence(process: Process, found: Break, compile_ids: tuple[str, ...]) -> Evidence:
+    notes = list(found.folded.notes())
+    if found.code != found.cause.code:
+        notes.append(f"underlying rule: {found.cause.code} {catalogue_rule(found.cause.code).slug}")
+    notes.extend(f"{frame} runs eager" for frame in found.eager[:MAX_LISTED])
+    reasons = dict.fromkeys(" ".join(e.reason.split())[:500] for e in found.events if e.reason)
+    return Evidence(
+        num_events=len(found.events), compile_ids=compile_ids[:MAX_LISTED], reasons=tuple(reasons)[:3],
+        folded=found.folded.lines(), source=_source(process, found.events[0]), notes=tuple(notes),
+    )
+
+
+def _source(process: Process, event: GraphBreak) -> tuple[str, ...]:
+    source = process.sources.get((event.path, event.line or 0))
+    if source is None:
+        return ()
+    numbered = enumerate(source.lines, start=source.first_line)
+    return tuple(f"{'>' if number == event.line else ' '}{number:>5} | {text.rstrip()}" for number, text in numbered)
+
+
+def _verification(found: Break) -> tuple[str, ...]:
+    checks = [f"0 graph breaks at {short_place(found.own.path, found.own.line)} in the next recording"]
+    checks.extend(f"{frame} no longer runs eager" for frame in found.eager[:3])
+    checks.extend(f"0 compiles of {frame.function}" for frame in found.folded.own[:3])
+    return tuple(checks)
+
+
+def _ranks(process: Process, events: Sequence[GraphBreak]) -> tuple[int, ...]:
+    ranks = {e.rank for e in events if e.rank is not None}
+    if not ranks and process.rank is not None:
+        ranks = {process.rank}
+    return tuple(sorted(ranks))
+
+
+def _fingerprint(process: Process, found: Break, repeat: str) -> str:
+    """By the line that breaks, not the user's line above it: one call into a library can meet many breaks."""
+    event = found.events[0]
+    path = portable_path(event.path, tuple(process.facts.get("your_roots") or ()))
+    function = (resume_of(event.function) or (event.function, 0))[0]
+    code = event.stack[-1].code if event.stack else ""
+    line = code_at(process, StackEntry(path=event.path, line=event.line or 0, function=function, code=code))
+    parts = (found.code, path, function, line, (event.type or event.gb_id or "") + repeat)
+    # A file name that is not UTF-8 arrives with lone surrogates, which cannot be encoded.
+    return fingerprint(*(part.encode("utf-8", "backslashreplace").decode() for part in parts))

@@ -1,0 +1,72 @@
+"""Runs small programs under observation, in a process of their own as a user would."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+Done = subprocess.CompletedProcess[str]
+TORCHTRIAGE = [sys.executable, "-m", "torchtriage"]
+
+
+@dataclass
+class Outcome:
+    """How an observed program ended, and the report of its recording."""
+
+    status: int
+    stdout: str
+    stderr: str
+    folder: Path
+
+    @cached_property
+    def report(self) -> dict[str, Any]:
+        done = subprocess.run([*TORCHTRIAGE, "report", str(self.folder), "--format", "json", "--events"],
+                              capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    @property
+    def codes(self) -> list[str]:
+        return [f["code"] for f in self.report["findings"]]
+
+    def finding(self, code: str) -> dict[str, Any]:
+        return next(f for f in self.report["findings"] if f["code"] == code)
+
+
+def write(folder: Path, source: str, name: str = "train.py") -> Path:
+    path = folder / name
+    path.write_text(textwrap.dedent(source).lstrip("\n"))
+    return path
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    ours = ("TORCHTRIAGE", "TORCH_LOGS", "TORCH_TRACE", "NO_COLOR", "FORCE_COLOR")
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
+    return clean | {"OMP_NUM_THREADS": "1"} | dict(extra or {})
+
+
+def observe(folder: Path, source: str, *args: str, flags: Sequence[str] = (), env: Mapping[str, str] | None = None,
+            stdin: str | None = None) -> Outcome:
+    """`torchtriage run -o out.triage FLAGS train.py ARGS` in `folder`."""
+    script = write(folder, source)
+    out = folder / "out.triage"
+    done = command(folder, "run", "-o", str(out), *flags, script.name, *args, env=env, stdin=stdin)
+    return Outcome(done.returncode, done.stdout, done.stderr, out)
+
+
+def command(folder: Path, *words: str, env: Mapping[str, str] | None = None, stdin: str | None = None) -> Done:
+    """`torchtriage WORDS` in `folder`."""
+    return subprocess.run([*TORCHTRIAGE, *words], cwd=folder, env=environment(env), input=stdin,
+                          capture_output=True, text=True, timeout=300)
+
+
+def plain(folder: Path, script: Path, *args: str, env: Mapping[str, str] | None = None) -> Done:
+    """The program without us."""
+    return subprocess.run([sys.executable, script.name, *args], cwd=folder, env=environment(env),
+                          capture_output=True, text=True, timeout=300)
