@@ -2,12 +2,14 @@
 
 import logging
 import os
+import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 from torchtriage.capture import torch_private
-from torchtriage.capture.translate import ARTIFACTS, KINDS, NO_PAYLOAD, Translator
-from torchtriage.recording.events import Event
+from torchtriage.capture.translate import ARTIFACTS, KINDS, NO_PAYLOAD, OUR_FOLDERS, Translator
+from torchtriage.recording.events import Event, StackEntry
 
 LOGGER_NAME = "torch.__trace"
 
@@ -28,8 +30,10 @@ class TraceHandler(logging.Handler):
         swap = torch_private.frame_callback_swap()
         callback = swap(None)
         try:
-            columns = {"time": record.created, "step": self._step(), "pid": os.getpid()}
-            for event in self._translator.feed(record.metadata, record.payload, **columns):  # type: ignore[attr-defined]
+            metadata: dict[str, Any] = record.metadata  # type: ignore[attr-defined]  # torch puts both on the record
+            payload: str | None = record.payload  # type: ignore[attr-defined]
+            caller = _calling_line() if "dynamo_start" in metadata else None
+            for event in self._translator.feed(metadata, payload, caller, time=record.created, step=self._step(), pid=os.getpid()):
                 self._sink(event)
         except Exception as error:  # reaches the user's compiled call otherwise
             self._on_error(error)
@@ -42,6 +46,18 @@ class TraceHandler(logging.Handler):
 
     def close(self) -> None:
         """logging.config closes every handler it knows of; this one has nothing to close."""
+
+
+def _calling_line() -> StackEntry | None:
+    """The innermost line that is neither torch's, nor logging's, nor ours: it called the frame that is being compiled."""
+    frame: FrameType | None = sys._getframe(2)
+    passed = (*OUR_FOLDERS, os.path.dirname(logging.__file__))
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if f"{os.sep}torch{os.sep}" not in path and not path.startswith(passed) and not path.startswith("<"):
+            return StackEntry(path=path, line=frame.f_lineno, function=frame.f_code.co_name)
+        frame = frame.f_back
+    return None
 
 
 class _KeptHandlers(list[logging.Handler]):

@@ -49,10 +49,13 @@ class Translator:
         self._frames: dict[str, CompileStart] = {}
         self._pending: dict[str, Recompile] = {}
 
-    def feed(self, metadata: Metadata, payload: str | None, **columns: Any) -> Iterator[Event]:
-        """The events of one record; a record that we cannot read becomes an Unparsed event."""
+    def feed(self, metadata: Metadata, payload: str | None, caller: StackEntry | None = None, **columns: Any) -> Iterator[Event]:
+        """The events of one record; a record that we cannot read becomes an Unparsed event.
+
+        `caller` is the line that called the frame now being compiled, which torch leaves out of the stack it records.
+        """
         try:
-            yield from self._feed(metadata, payload, columns)
+            yield from self._feed(metadata, payload, caller, columns)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             yield Unparsed(origin="trace", text=f"{type(error).__name__}: {error}: {str(metadata)[:500]}", **columns)
 
@@ -61,7 +64,7 @@ class Translator:
         yield from self._pending.values()
         self._pending.clear()
 
-    def _feed(self, metadata: Metadata, payload: str | None, columns: dict[str, Any]) -> Iterator[Event]:
+    def _feed(self, metadata: Metadata, payload: str | None, caller: StackEntry | None, columns: dict[str, Any]) -> Iterator[Event]:
         if "str" in metadata:
             text, index = metadata["str"]
             self._strings[index] = text
@@ -72,7 +75,7 @@ class Translator:
         if "artifact" in metadata:
             yield from self._artifact(metadata["artifact"]["name"], payload or "", columns)
         elif "dynamo_start" in metadata:
-            yield from self._start(metadata["dynamo_start"], columns)
+            yield from self._start(metadata["dynamo_start"], caller, columns)
         elif "compilation_metrics" in metadata:
             yield from self._metrics(metadata["compilation_metrics"], columns)
         elif "bwd_compilation_metrics" in metadata:
@@ -99,8 +102,10 @@ class Translator:
             cache, _, outcome = name.rpartition("_cache_")
             yield CacheUse(cache=cache, outcome=outcome, reason=payload[:500] if outcome == "bypass" else "", **columns)
 
-    def _start(self, start: Metadata, columns: dict[str, Any]) -> Iterator[Event]:
+    def _start(self, start: Metadata, caller: StackEntry | None, columns: dict[str, Any]) -> Iterator[Event]:
         stack = strip_launchers(tuple(self._stack_entry(entry) for entry in start.get("stack", ())))
+        if caller is not None and stack and (caller.path, caller.line) not in {(e.path, e.line) for e in stack}:
+            stack = (*stack[:-1], caller, stack[-1])
         place: dict[str, Any] = {}
         if stack:
             place = {"path": stack[-1].path, "line": stack[-1].line, "function": stack[-1].function, "stack": stack}

@@ -86,11 +86,20 @@ def frame_skipped(process: Process) -> Iterator[Finding]:
         yield finding(
             "TT302", title=f"{name} is compiled and yet runs eager: Dynamo skips its frame",
             cause=f"Dynamo gave up on the whole frame: {skip.reason}",
-            fix=Fix(text=f"compile what {name} calls instead of {name} itself; a generator function cannot be compiled directly"),
+            fix=Fix(text=_skip_remedy(name, skip.reason)),
             evidence=Evidence(num_events=1, reasons=(skip.reason,)),
             verification=(f"{name} is among the compiled frames of the next recording",),
             **fields_of(place, "TT302", skip.reason, process, skip),
         )
+
+
+def _skip_remedy(name: str, reason: str) -> str:
+    if "No ops traced" in reason or "no tensor" in reason:
+        return (
+            f"a call of {name} had no tensor operation in it, and Dynamo does not try the frame again: make the first calls do real work, "
+            f"or compile what {name} calls"
+        )
+    return f"compile what {name} calls instead of {name} itself; a generator function cannot be compiled directly"
 
 
 @rule

@@ -238,7 +238,8 @@ def _flags(match: re.Match[str], reason: Reason) -> Reason:
 
 _SIZE_OF = re.compile(r"(?P<path>[\w.'\"\[\]]+?)\.(?:size|stride)\(\)\[(?P<dim>\d+)\]")
 _NAME = re.compile(r"(?<![\w.])[A-Za-z_][\w.]*(?:\[[^\]]*\][\w.]*)*(?!\w*\()")
-_ZERO_ONE = re.compile(r"2 <= [^<>=]+|1 < [^<>=]+|[^<>=]+ >= 2|[^<>=]+ > 1|[^<>=]+ != [01]|.*\.size\(\)\[\d+\] == (?P<old>[01])")
+_PLAIN = r"[^<>=%*/+]+"     # a size itself; a condition on a remainder or a multiple of it is the program's own
+_ZERO_ONE = re.compile(rf"2 <= {_PLAIN}|1 < {_PLAIN}|{_PLAIN} >= 2|{_PLAIN} > 1|{_PLAIN} != [01]|.*\.size\(\)\[\d+\] == (?P<old>[01])")
 
 
 def _symbolic(match: re.Match[str], reason: Reason) -> Reason:

@@ -6,6 +6,7 @@ from typing import Any
 from torchtriage.diagnosis.coverage import busy_seconds
 from torchtriage.diagnosis.diagnose import diagnose
 from torchtriage.diagnosis.frames import break_key, frame_key
+from torchtriage.diagnosis.suppress import comments_in, suppressed
 from torchtriage.findings.report import Report
 from torchtriage.recording.events import CompileEnd, CompileStart, GapTime, GraphBreak, LimitHit, Placed, Recompile, Tap
 from torchtriage.recording.recording import Process, Recording
@@ -19,8 +20,9 @@ _NOT_IN = {
 
 def build_report(recording: Recording, with_events: bool = False) -> Report:
     """Diagnose a recording and put the facts of the run beside the findings."""
+    findings, num_suppressed, unused = suppressed(diagnose(recording), comments_in(recording))
     return Report(
-        findings=diagnose(recording), run=run_facts(recording), watched=watched(recording), not_seen=not_seen(recording),
+        findings=findings, num_suppressed=num_suppressed, unused_suppressions=unused, run=run_facts(recording), watched=watched(recording), not_seen=not_seen(recording),
         totals=totals(recording), events=listed_events(recording) if with_events else {},
     )
 

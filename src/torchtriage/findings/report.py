@@ -13,7 +13,8 @@ TOTALS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """`findings` are ranked and selected; `num_known` more were accepted by a baseline, `num_hidden` by --select or --ignore."""
+    """`findings` are ranked and selected; more were accepted by a baseline (`num_known`), by
+    --select or --ignore (`num_hidden`), or by a comment in the source (`num_suppressed`)."""
 
     findings: Sequence[Finding]
     run: Mapping[str, Any] = field(default_factory=dict)
@@ -23,3 +24,5 @@ class Report:
     events: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     num_known: int = 0
     num_hidden: int = 0
+    num_suppressed: int = 0
+    unused_suppressions: Sequence[str] = ()

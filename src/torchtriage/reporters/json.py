@@ -15,6 +15,7 @@ def render(report: Report) -> str:
         "schema": SCHEMA, "run": report.run, "watched": list(report.watched), "not_seen": list(report.not_seen),
         "totals": {name: report.totals.get(name) for name in TOTALS},
         "num_known": report.num_known, "num_hidden": report.num_hidden,
+        "num_suppressed": report.num_suppressed, "unused_suppressions": list(report.unused_suppressions),
         "findings": [finding_as_dict(f) for f in report.findings],
     }
     if report.events:

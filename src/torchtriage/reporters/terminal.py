@@ -128,6 +128,9 @@ def _closing(report: Report, shown: int, next_command: str) -> list[str]:
         lines.append(f"{report.num_known} known finding{'s' if report.num_known > 1 else ''} accepted by the baseline")
     if report.num_hidden:
         lines.append(f"{report.num_hidden} hidden by --select or --ignore")
+    if report.num_suppressed:
+        lines.append(f"{report.num_suppressed} suppressed by a comment in the source")
+    lines += [f"unused suppression: {short_path(place, report.run)}" for place in report.unused_suppressions]
     if next_command:
         lines.append(f"next: {next_command}")
     return lines

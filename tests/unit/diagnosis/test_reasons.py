@@ -210,3 +210,8 @@ def test_a_size_of_one_counts_as_zero_or_one() -> None:
     assert parse_reason("0/0: tensor 'x' size mismatch at index 0. expected 1, actual 5").is_zero_one
     assert not parse_reason("0/0: tensor 'x' stride mismatch at index 0. expected 1, actual 5").is_zero_one
     assert not Reason(kind=Kind.SIZE, raw="", old="4", new="5").is_zero_one
+
+
+def test_a_condition_on_a_remainder_is_no_zero_one_specialisation() -> None:
+    assert parse_reason("0/0: (x.size()[0] % 8) != 0").kind is Kind.SYMBOLIC
+    assert parse_reason("0/0: x.size()[0] != 1").kind is Kind.ZERO_ONE

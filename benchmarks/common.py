@@ -1,0 +1,162 @@
+"""What the benchmarks share: interleaved processes, medians with their spread, tables, and the JSON they leave."""
+
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+HERE = Path(__file__).resolve().parent
+PROGRAMS = HERE / "programs"
+RESULTS = HERE / "results"
+CACHE = HERE.parent / ".cache"      # venvs and traces that are dear to make again
+_OURS_AND_PEERS = ("TORCHTRIAGE", "TORCH_LOGS", "TORCH_TRACE", "TORCHINDUCTOR_CACHE_DIR")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """A figure measured several times."""
+
+    median: float
+    low: float
+    high: float
+    num: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        return cls(median=statistics.median(values), low=min(values), high=max(values), num=len(values))
+
+    def show(self, digits: int = 3) -> str:
+        return f"{self.median:.{digits}f}  ({self.low:.{digits}f}..{self.high:.{digits}f})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A process that ran to its end: how long it took, what it held in memory at most, what it printed.
+
+    `cpu_seconds` is that of the process and of the children it waited for; other work on the machine hardly moves it.
+    """
+
+    seconds: float
+    cpu_seconds: float
+    peak_mb: float
+    stdout: str
+    stderr: str
+    status: int
+
+
+def run(command: Sequence[str], env: Mapping[str, str] | None = None, cwd: Path | None = None, timeout: float = 1800,
+        check: bool = True) -> Ended:
+    """Run a command by itself; its peak memory is its own, not that of an earlier child."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        began = time.perf_counter()
+        child = subprocess.Popen(list(command), env=dict(env) if env is not None else None, cwd=cwd, stdout=out, stderr=err)
+        status, usage = _wait(child, began + timeout)
+        seconds = time.perf_counter() - began
+        out.seek(0)
+        err.seek(0)
+        ended = Ended(seconds=seconds, cpu_seconds=usage.ru_utime + usage.ru_stime, peak_mb=usage.ru_maxrss / 1024,
+                      stdout=out.read(), stderr=err.read(), status=status)
+    if check and status:
+        raise SystemExit(f"{' '.join(command)} ended with status {status}:\n{ended.stderr[-2000:]}")
+    return ended
+
+
+def _wait(child: "subprocess.Popen[bytes]", deadline: float) -> tuple[int, resource.struct_rusage]:
+    """(exit status, what it used); status -9 for a child that was still running at the deadline."""
+    while True:
+        pid, status, usage = os.wait4(child.pid, os.WNOHANG)
+        if pid:
+            child.returncode = os.waitstatus_to_exitcode(status)
+            return child.returncode, usage
+        if time.perf_counter() > deadline:
+            child.kill()
+        time.sleep(0.002)
+
+
+def clean_environment(**extra: str) -> dict[str, str]:
+    """This environment without what would observe the program, one thread a process."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(_OURS_AND_PEERS)}
+    return kept | {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"} | extra
+
+
+def interleaved(variants: Sequence[str], measure: Callable[[str], T], rounds: int) -> dict[str, list[T]]:
+    """Measure every variant once a round, each round beginning with another one."""
+    measured: dict[str, list[T]] = {name: [] for name in variants}
+    for number in range(rounds):
+        shift = number % len(variants)
+        for name in (*variants[shift:], *variants[:shift]):
+            began = time.perf_counter()
+            measured[name].append(measure(name))
+            note(f"  round {number + 1} of {rounds}: {name}, {time.perf_counter() - began:.1f} s")
+    return measured
+
+
+def ratios(measured: Mapping[str, Sequence[float]], base: str) -> dict[str, Spread]:
+    """Each variant over the base, round by round: neighbours in time share the machine's mood."""
+    return {name: Spread.of([a / b for a, b in zip(values, measured[base], strict=True)])
+            for name, values in measured.items() if name != base}
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    cells = [[str(c) for c in row] for row in (header, *rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return "\n".join([lines[0], "  ".join("-" * w for w in widths), *lines[1:]])
+
+
+def machine() -> dict[str, Any]:
+    """Where this was measured, and how busy the machine was with other work."""
+    model = next((line.split(":", 1)[1].strip() for line in _proc("/proc/cpuinfo") if line.startswith("model name")), platform.processor())
+    return {
+        "cpu": model, "cores": os.cpu_count(), "python": platform.python_version(), "torch": _version("torch"),
+        "torchtriage": _version("torchtriage"), "load_average": [round(x, 2) for x in os.getloadavg()],
+    }
+
+
+def _proc(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def save(name: str, before: Mapping[str, Any], results: Mapping[str, Any]) -> None:
+    """Leave benchmarks/results/NAME.json with the machine as it was before and after."""
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    plain = json.dumps({"machine": before, "load_average_after": list(os.getloadavg()), **results}, indent=1, default=asdict)
+    path.write_text(plain + "\n")
+    print(f"\nmachine: {before}\nload average after: {os.getloadavg()}\nwrote {path.relative_to(HERE.parent)}")
+
+
+def note(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def tlparse() -> str:
+    """tlparse 0.4.3 in a venv of its own, made once."""
+    folder = CACHE / "tlparse-0.4.3"
+    if not (folder / "bin" / "tlparse").exists():
+        note(f"making {folder}")
+        run([sys.executable, "-m", "venv", str(folder)])
+        run([str(folder / "bin" / "pip"), "install", "--quiet", "tlparse==0.4.3"])
+    return str(folder / "bin" / "tlparse")

@@ -1,0 +1,1 @@
+"""Does nothing: what a process that never imports torch pays."""

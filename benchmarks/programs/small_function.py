@@ -1,0 +1,28 @@
+"""100,000 calls of a small compiled function, in blocks; prints the seconds of each block."""
+
+import json
+import sys
+import time
+
+import torch
+
+CALLS = 100_000
+BLOCK = 5_000
+
+
+@torch.compile(backend=sys.argv[1])
+def small(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return torch.relu(x * 2.0 + y) - 1.0
+
+
+x, y = torch.ones(64), torch.ones(64)
+with torch.no_grad():
+    for _ in range(2_000):
+        small(x, y)
+    blocks = []
+    for _ in range(CALLS // BLOCK):
+        began = time.perf_counter()
+        for _ in range(BLOCK):
+            small(x, y)
+        blocks.append(time.perf_counter() - began)
+print(json.dumps(blocks))

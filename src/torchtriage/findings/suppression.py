@@ -1,0 +1,23 @@
+"""`# torchtriage: ignore[TT101] reason` on a line takes the findings of these codes at that line out of the report."""
+
+import re
+from dataclasses import dataclass
+
+_COMMENT = re.compile(r"#\s*torchtriage:\s*ignore\[([A-Z0-9, ]+)\]\s*(.*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suppression:
+    codes: tuple[str, ...]
+    reason: str
+
+    def covers(self, code: str) -> bool:
+        return code in self.codes
+
+
+def suppression_in(line: str) -> Suppression | None:
+    """The suppression that a source line carries."""
+    match = _COMMENT.search(line)
+    if match is None:
+        return None
+    return Suppression(codes=tuple(code.strip() for code in match[1].split(",") if code.strip()), reason=match[2].strip())

@@ -1,0 +1,53 @@
+"""The example on a rule's page shows that rule: its Before gives the finding, its After does not."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.programs import observe
+from torchtriage.findings import catalogue
+
+BLOCK = re.compile(r"(Before|After):\s*\n+```python([^\n]*)\n(.*?)```", re.S)
+NEEDS_A_WHOLE_RUN = {"TT303"}   # "was never compiled" is only known once the program has ended
+FOLDED = {"TT222": "TT104"}     # a value from .item() is told with the break that made it
+
+
+def examples() -> list[tuple[str, str, str]]:
+    found = []
+    for code in catalogue.codes():
+        example = catalogue.rule(code).page.split("## Example")[1].split("\n## ")[0]
+        found += [(code, which, source) for which, flags, source in BLOCK.findall(example) if "no-run" not in flags]
+    return found
+
+
+def codes_seen_in(source: str, name: str) -> set[str]:
+    torch = pytest.importorskip("torch")
+    import torchtriage
+
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    with torch._dynamo.config.patch({}), contextlib.redirect_stdout(io.StringIO()), torchtriage.watch() as seen:
+        saved = torch._dynamo.config.save_config()
+        try:
+            exec(compile(source, name, "exec"), {"__name__": "example"})
+        finally:
+            torch._dynamo.config.load_config(saved)
+    return {finding.code for finding in seen.findings}
+
+
+@pytest.mark.parametrize(("code", "which", "source"), examples(), ids=lambda value: value if len(value) < 8 else "")
+def test_the_example_on_the_page_shows_the_rule(code: str, which: str, source: str, tmp_path: Path) -> None:
+    seen = set(observe(tmp_path, source).codes) if code in NEEDS_A_WHOLE_RUN else codes_seen_in(source, f"<{code} {which}>")
+    if which == "Before":
+        assert FOLDED.get(code, code) in seen
+    else:
+        assert code not in seen
+
+
+def test_every_rule_about_torch_has_an_example_that_runs() -> None:
+    shown = {code for code, _, _ in examples()}
+    cannot_be_shown = {"TT199", "TT298", "TT299", "TT306", "TT307"}
+    assert {c for c in catalogue.codes() if not c.startswith("TT9")} - cannot_be_shown == shown
