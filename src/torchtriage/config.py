@@ -12,6 +12,7 @@ from typing import Any
 from torchtriage.errors import CommandError
 
 SEVERITIES = ("P0", "P1", "P2", "P3", "P4")
+FORMATS = ("text", "json")
 COLOURS = ("auto", "always", "never")
 
 
@@ -70,8 +71,9 @@ def _parsed(name: str, value: Any, where: str) -> Any:
         return tuple(item.strip() for item in items if item.strip())
     if name == "fail_on":
         return check_threshold(value, where)
-    if name == "color" and value not in COLOURS:
-        raise CommandError(f"{where} must be one of {', '.join(COLOURS)}, got {value!r}")
+    allowed = {"color": COLOURS, "format": FORMATS}.get(name)
+    if allowed and value not in allowed:
+        raise CommandError(f"{where} must be one of {', '.join(allowed)}, got {value!r}")
     if name == "measure":
         if value not in (True, False, "0", "1"):
             raise CommandError(f"{where} must be true or false, got {value!r}")

@@ -11,3 +11,9 @@ class CommandError(TriageError):
     def __init__(self, message: str, exit_code: int = 2) -> None:
         super().__init__(message)
         self.exit_code = exit_code
+
+
+def hide_frame(error: BaseException) -> None:
+    """Take the frame that catches `error` off its traceback: the program must not see ours. A bare `raise` does not put it back."""
+    if error.__traceback__ is not None:
+        error.__traceback__ = error.__traceback__.tb_next

@@ -16,19 +16,22 @@ def start() -> None:
     folder = environment.join_folder(os.environ)
     if folder is None:
         return
-    _mark_joined(folder)
+    _is_first(folder, "joined")
     from torchtriage.launch.imports import ImportWatcher
 
     ImportWatcher().when_imported("torch._C", lambda _: _arm(folder))
 
 
-def _mark_joined(folder: str) -> None:
-    """Lets the reader tell "torch was never imported" from "nothing of ours ran in there"."""
+def _is_first(folder: str, what: str) -> bool:
+    """Leave a mark in the folder; whether no process of the run has before.
+
+    "joined" lets the reader tell "torch was never imported" from "nothing of ours ran in there".
+    """
     try:
-        with open(os.path.join(folder, "joined"), "x"):
-            pass
+        with open(os.path.join(folder, what), "x"):
+            return True
     except OSError:
-        pass  # another process was first, or the folder is gone
+        return False
 
 
 def _arm(folder: str) -> None:
@@ -40,8 +43,9 @@ def _arm(folder: str) -> None:
     from torchtriage.recording.recorder import Recorder
 
     started = time.time()
-    is_main = os.environ.get("TORCHTRIAGE_PARENT") == str(os.getppid()) or "RANK" in os.environ
-    recorder = Recorder(Path(folder), lambda: process_facts(started), always=is_main)
+    # One process says what was watched even if nothing happens in it; so does every rank.
+    always = _is_first(folder, "imported_torch") or "RANK" in os.environ
+    recorder = Recorder(Path(folder), lambda: process_facts(started), always=always)
     observer = Observer(recorder.add, measure=os.environ.get(environment.MEASURE) == "1")
     observer.arm_for_run()
     recorder.follow(observer)

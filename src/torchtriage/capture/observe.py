@@ -13,7 +13,7 @@ from torchtriage.capture.piece_timer import PieceTimer
 from torchtriage.capture.trace_logger import TraceHandler, attach, filtered
 from torchtriage.capture.translate import OUR_FOLDERS
 from torchtriage.launch.imports import ImportWatcher
-from torchtriage.recording.events import Event, FrameSkipped, LimitHit, Recompile, Tap
+from torchtriage.recording.events import CompileStart, Event, FrameSkipped, LimitHit, Recompile, Tap
 from torchtriage.recording.recording import Series
 
 _STDLIB = os.path.dirname(os.__file__) + os.sep
@@ -112,11 +112,13 @@ class Observer:
 
     def _arm_timer(self, output_graph: ModuleType) -> None:
         assert self.timer is not None
-        found = torch_private.wrap_backend_calls(output_graph, self.timer.wrap)
-        self._tap("piece timer", "armed" if found else "absent", "" if found else "OutputGraph.call_user_compiler is gone")
+        found = torch_private.wrap_compiled_pieces(output_graph, self.timer.wrap)
+        self._tap("piece timer", "armed" if found else "absent", "" if found else "OutputGraph.install_global_unsafe is gone")
 
     def _take(self, event: Event) -> None:
         self._sink(event)
+        if self.timer is not None and isinstance(event, CompileStart):
+            self.timer.num_compiles += 1
         if isinstance(event, Recompile):
             self.meter.count_recompile()
         elif isinstance(event, LimitHit) and not self.meter.asked:

@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from torchtriage.capture.torch_private import never_compile
+from torchtriage.errors import hide_frame
 from torchtriage.recording.events import Event, GapTime, PieceTime
 
 
@@ -15,6 +17,7 @@ class PieceTimer:
         self._pieces: dict[str, list[float]] = {}
         self._gaps: dict[tuple[str, str], list[float]] = {}
         self._thread = threading.local()
+        self.num_compiles = 0   # counted by the observer: a gap in which something was compiled is no run-time cost
 
     def wrap(self, compile_id: str, piece: Callable[..., Any]) -> Callable[..., Any]:
         clock = time.perf_counter
@@ -25,20 +28,24 @@ class PieceTimer:
         def timed_piece(*args: Any) -> Any:
             start = clock()
             last = getattr(thread, "last", None)
-            if last is not None:
+            if last is not None and last[2] == self.num_compiles:
                 gap = gaps.get((last[0], compile_id))
                 if gap is None:
                     gap = gaps.setdefault((last[0], compile_id), [0, 0.0])
                 gap[0] += 1
                 gap[1] += start - last[1]
-            result = piece(*args)
+            try:
+                result = piece(*args)
+            except BaseException as error:
+                hide_frame(error)
+                raise
             end = clock()
             sums[0] += 1
             sums[1] += end - start
-            thread.last = (compile_id, end)
+            thread.last = (compile_id, end, self.num_compiles)
             return result
 
-        return timed_piece
+        return never_compile(timed_piece)
 
     def events(self, **columns: Any) -> Iterator[Event]:
         """Cumulative sums; the reader takes the last of each."""

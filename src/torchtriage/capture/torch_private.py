@@ -5,6 +5,8 @@ from collections.abc import Callable
 from types import FrameType, ModuleType
 from typing import Any
 
+from torchtriage.errors import hide_frame
+
 
 def module(name: str) -> Any:
     """A torch module that is already loaded, or None; nothing is imported for our sake."""
@@ -81,7 +83,11 @@ def wrap_optimize(dynamo: ModuleType, note: Callable[[dict[str, Any], FrameType]
 
     def optimize(*args: Any, **kwargs: Any) -> Any:
         note(kwargs, sys._getframe(1))
-        return original(*args, **kwargs)
+        try:
+            return original(*args, **kwargs)
+        except BaseException as error:
+            hide_frame(error)
+            raise
 
     dynamo.optimize = optimize  # type: ignore[attr-defined]
     return True
@@ -96,19 +102,22 @@ def set_guard_hook(hook: Callable[[bool], bool] | None) -> tuple[bool, Any]:
     return True, set_guard_complete_hook(hook)
 
 
-def wrap_backend_calls(output_graph: ModuleType, wrap: Callable[[str, Any], Any]) -> bool:
-    """Hand every compiled piece, with its compile id, to `wrap`; without it --measure has nothing to time."""
+def wrap_compiled_pieces(output_graph: ModuleType, wrap: Callable[[str, Any], Any]) -> bool:
+    """Hand every compiled piece, with its compile id, to `wrap`; without it --measure has nothing to time.
+
+    A piece is taken where the new bytecode will find it: what the backend returned is looked at by Dynamo before that.
+    """
     graph_class = getattr(output_graph, "OutputGraph", None)
-    original = getattr(graph_class, "call_user_compiler", None)
+    original = getattr(graph_class, "install_global_unsafe", None)
     if graph_class is None or original is None:
         return False
 
-    def call_user_compiler(self: Any, *args: Any, **kwargs: Any) -> Any:
-        piece = original(self, *args, **kwargs)
-        compile_id = module("torch._guards").CompileContext.current_compile_id()
-        return wrap(str(compile_id), piece)
+    def install_global_unsafe(self: Any, name: str, value: Any) -> None:
+        if name.startswith("__compiled_fn"):
+            value = wrap(str(module("torch._guards").CompileContext.current_compile_id()), value)
+        original(self, name, value)
 
-    graph_class.call_user_compiler = call_user_compiler
+    graph_class.install_global_unsafe = install_global_unsafe
     return True
 
 

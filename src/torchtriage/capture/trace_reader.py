@@ -126,6 +126,8 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 def _seconds(match: re.Match[bytes], year: int) -> float:
     month, day, hour, minute, second, micro = (int(match[i]) for i in range(1, 7))
+    if not 1 <= month <= 12:
+        return 0.0  # garbled
     return calendar.timegm((year, month, day, hour, minute, second, 0, 0, 0)) + micro / 1e6
 
 

@@ -70,7 +70,7 @@ class Translator:
             self._strings[index] = text
             return
         columns["compile_id"] = compile_id_of(metadata)
-        if "rank" in metadata:
+        if isinstance(metadata.get("rank"), int):
             columns["rank"] = metadata["rank"]
         if "artifact" in metadata:
             yield from self._artifact(metadata["artifact"]["name"], payload or "", columns)

@@ -8,13 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from torchtriage.config import COLOURS, Config, check_threshold, current_config
+from torchtriage.config import COLOURS, FORMATS, Config, check_threshold, current_config
 from torchtriage.errors import CommandError
 from torchtriage.findings.baseline import read_baseline, write_baseline
 from torchtriage.findings.model import Finding, Severity
 from torchtriage.findings.report import Report
 
-FORMATS = ("text", "json")
 _EXTENSIONS = {".json": "json", ".txt": "text"}
 
 
@@ -89,8 +88,7 @@ def show(report: Report, config: Config, args: argparse.Namespace, *, path: str 
     colour = not path and wants_colour(config)
     text = rendered(report, format_, colour=colour, verbose=args.verbose, next_command=next_command)
     if path is None:
-        sys.stdout.write(text)
-        sys.stdout.flush()
+        write_out(text)
         return
     target = Path(path)
     if target.exists() and not args.force:
@@ -100,6 +98,15 @@ def show(report: Report, config: Config, args: argparse.Namespace, *, path: str 
     except OSError as error:
         raise CommandError(f"cannot write {target}: {error.strerror}") from error
     say(args, f"wrote {target}")
+
+
+def write_out(text: str) -> None:
+    """Write to stdout; a reader that leaves early, as `head` does, is no error."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # python flushes once more at exit, and would complain
 
 
 def rendered(report: Report, format_: str, *, colour: bool, verbose: bool, next_command: str) -> str:

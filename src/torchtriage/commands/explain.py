@@ -5,12 +5,11 @@ import difflib
 import importlib.util
 import json
 import re
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
 
-from torchtriage.commands.base import add_shared_flags
+from torchtriage.commands.base import add_shared_flags, write_out
 from torchtriage.config import Config
 from torchtriage.errors import CommandError
 from torchtriage.findings import catalogue
@@ -32,7 +31,7 @@ class Explain:
             text = graph_break_text(args.rule.upper())
         else:
             text = our_page(args.rule)
-        sys.stdout.write(text)
+        write_out(text)
         return 0
 
 

@@ -50,9 +50,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TriageError as error:
         print(f"torchtriage: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our pipe has left; python would complain about it at exit
-        return 0
 
 
 def _split_plain_command(words: list[str]) -> tuple[list[str], list[str] | None]:

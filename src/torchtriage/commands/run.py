@@ -3,14 +3,16 @@
 import argparse
 import os
 import shutil
+import sqlite3
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchtriage.commands.base import add_baseline_flags, add_shared_flags, chosen, exit_code, say, show
 from torchtriage.config import Config
-from torchtriage.errors import CommandError
+from torchtriage.errors import CommandError, TriageError
 from torchtriage.launch import environment, supervise
 
 if TYPE_CHECKING:
@@ -45,6 +47,8 @@ class Run:
         if not args.command:
             raise CommandError("nothing to run; try: torchtriage run train.py, run -m package, or run -- command args")
         if args.plain_command:
+            if shutil.which(args.command[0]) is None:
+                raise CommandError(f"cannot start {args.command[0]}: no such command")
             return list(args.command)
         if not args.module:
             script = Path(args.command[0])
@@ -66,14 +70,15 @@ def prepared_folder(name: str, force: bool) -> Path:
     if folder.suffix != ".triage":
         folder = folder.with_name(folder.name + ".triage")
     if folder.exists():
-        from torchtriage.recording.reader import is_recording
-
         empty = folder.is_dir() and not any(folder.iterdir())
+        if not empty and not (folder / environment.RUN_FILE).is_file():
+            raise CommandError(f"{folder} exists and is not a recording; it is left alone, name another with -o")
         if not empty and not force:
             raise CommandError(f"{folder} holds an earlier run; overwrite it with --force, or name another with -o")
-        if not empty and not is_recording(folder):
-            raise CommandError(f"{folder} exists and is not a recording; it is left alone, name another with -o")
-        shutil.rmtree(folder)
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:
+            raise CommandError(f"cannot overwrite {folder}: {error.strerror}; name another with -o") from error
     return folder
 
 
@@ -82,23 +87,39 @@ def observe_and_report(command: list[str], folder: Path, args: argparse.Namespac
     run_id = f"{time.time_ns():x}-{os.getpid()}"
     launcher = _launcher_file(folder, run_id, command)
     if launcher is None:
-        return _run_unobserved(command)
+        return _run(command, os.environ, None)
     say(args, f"recording into {shown(folder)}")
     env = supervise.observed_environment(os.environ, str(folder), run_id, config.measure)
-    status = _status_line(folder, args)
+    code = _run(command, env, _status_line(folder, args))
+    if code:
+        say(args, f"the program ended with status {code}")
+    _note_end(launcher, code)
     try:
-        code = supervise.run_to_end(command, env, status)
+        finding_code = report_folder(folder, args, config)
+    except TriageError as error:
+        if not code:
+            raise
+        print(f"torchtriage: {error}", file=sys.stderr)
+        return code
+    return code or finding_code
+
+
+def _run(command: list[str], env: Mapping[str, str], status: "StatusLine | None") -> int:
+    try:
+        return supervise.run_to_end(command, env, status)
     except OSError as error:
         raise CommandError(f"cannot start {command[0]}: {error.strerror}") from error
     finally:
         if status is not None:
             status.clear()
-    launcher.put_facts({"end": time.time(), "exit_status": code})
-    launcher.close()
-    if code:
-        say(args, f"the program ended with status {code}")
-    finding_code = report_folder(folder, args, config)
-    return code or finding_code
+
+
+def _note_end(launcher: "Writer", code: int) -> None:
+    try:
+        launcher.put_facts({"end": time.time(), "exit_status": code})
+        launcher.close()
+    except sqlite3.Error as error:
+        print(f"torchtriage: cannot write how the run ended: {error}", file=sys.stderr)
 
 
 def report_folder(folder: Path, args: argparse.Namespace, config: Config) -> int:
@@ -119,15 +140,11 @@ def _launcher_file(folder: Path, run_id: str, command: list[str]) -> "Writer | N
     try:
         environment.claim(str(folder), run_id)
         writer = Writer(folder / LAUNCHER_FILE)
-    except OSError as error:
-        print(f"torchtriage: cannot write {folder}: {error.strerror}; the program runs unobserved", file=sys.stderr)
+    except (OSError, sqlite3.Error) as error:
+        print(f"torchtriage: cannot write {folder}: {error}; the program runs unobserved", file=sys.stderr)
         return None
     writer.put_facts({"run_id": run_id, "argv": command, "cwd": os.getcwd(), "start": time.time(), "torchtriage": __version__})
     return writer
-
-
-def _run_unobserved(command: list[str]) -> int:
-    return supervise.run_to_end(command, os.environ)
 
 
 def _status_line(folder: Path, args: argparse.Namespace) -> "StatusLine | None":

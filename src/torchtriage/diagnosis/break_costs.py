@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from torchtriage.diagnosis.frames import BreakKey, Frame, breaks_of_resume_frames, frames
 from torchtriage.findings.model import Cost, CostKind
-from torchtriage.recording.events import GapTime
+from torchtriage.recording.events import GapTime, PieceTime
 from torchtriage.recording.recording import Process
 
 MAX_LISTED = 20     # a finding is read by people; the counts above the list stay complete
 MEASURE = "run-time cost not measured; measure it with: torchtriage run --measure ..."
+NO_GAP = "run-time cost not measured: no compiled piece runs on one side of it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +63,10 @@ def cost_of(process: Process, folded: Folded, broken_ids: Iterable[str]) -> Cost
             seconds=seconds, ms_per_step=1000.0 * seconds / steps if steps else None, kind=CostKind.OBSERVED,
             note=f"time between the compiled pieces, {sum(gap.calls for gap in gaps)} times{also}",
         )
+    unmeasured = NO_GAP if any(True for _ in process.of(PieceTime)) else MEASURE
     if compiling is None:
-        return Cost(note=MEASURE)
-    return Cost(seconds=compiling, kind=CostKind.OBSERVED, note=f"compiling {_frames(len(folded.own))} that it makes; {MEASURE}")
+        return Cost(note=unmeasured)
+    return Cost(seconds=compiling, kind=CostKind.OBSERVED, note=f"compiling {_frames(len(folded.own))} that it makes; {unmeasured}")
 
 
 def _frames(count: int) -> str:

@@ -28,7 +28,7 @@ def weighed(finding: Finding, process: Process) -> Finding:
         share = recompile_share(process, finding.evidence.compile_ids)
     elif finding.cost.ms_per_step is not None:
         step = step_milliseconds(process)
-        share = finding.cost.ms_per_step / step if step else None
+        share = finding.cost.ms_per_step / step if step and finding.cost.ms_per_step <= step else None
     cost = replace(finding.cost, share=share)
     return finding.with_(cost=cost, severity=severity_for(finding.severity, share=share))
 

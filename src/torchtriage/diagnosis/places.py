@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from torchtriage.findings.fingerprint import without_comment
 from torchtriage.findings.model import UNKNOWN_OWNER, YOU, Location, Owner, OwnerKind
 from torchtriage.recording.events import Placed, StackEntry
 from torchtriage.recording.recording import Process
@@ -85,5 +86,6 @@ def qualified_name(process: Process, entry: StackEntry) -> str:
 
 
 def code_at(process: Process, entry: StackEntry) -> str:
+    """The source line at a place, without its comment."""
     source = process.sources.get((entry.path, entry.line))
-    return (source.line(entry.line) if source else entry.code).strip()
+    return without_comment(source.line(entry.line) if source else entry.code).strip()

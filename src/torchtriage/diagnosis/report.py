@@ -22,7 +22,8 @@ def build_report(recording: Recording, with_events: bool = False) -> Report:
     """Diagnose a recording and put the facts of the run beside the findings."""
     findings, num_suppressed, unused = suppressed(diagnose(recording), comments_in(recording))
     return Report(
-        findings=findings, num_suppressed=num_suppressed, unused_suppressions=unused, run=run_facts(recording), watched=watched(recording), not_seen=not_seen(recording),
+        findings=findings, num_suppressed=num_suppressed, unused_suppressions=unused,
+        run=run_facts(recording), watched=watched(recording), not_seen=not_seen(recording),
         totals=totals(recording), events=listed_events(recording) if with_events else {},
     )
 

@@ -15,6 +15,7 @@ class Steady:
 
     start: float
     end: float
+    first_step: int
     num_steps: int
 
     @property
@@ -27,8 +28,8 @@ def steady_state(process: Process) -> Steady:
     last = max(first_compiles, key=lambda e: e.time, default=None)
     start = last.time if last else float(process.facts.get("start") or 0.0)
     end = float(process.facts.get("end") or max((e.time for e in process.events), default=start))
-    num_steps = (process.num_steps or 0) - ((last.step or 0) if last else 0)
-    return Steady(start=start, end=end, num_steps=num_steps)
+    first_step = (last.step or 0) if last else 0
+    return Steady(start=start, end=end, first_step=first_step, num_steps=(process.num_steps or 0) - first_step)
 
 
 def recompile_share(process: Process, compile_ids: Collection[str]) -> float | None:
@@ -38,8 +39,8 @@ def recompile_share(process: Process, compile_ids: Collection[str]) -> float | N
     """
     steady = steady_state(process)
     ends = [e for e in process.of(CompileEnd) if e.compile_id in compile_ids and e.seconds is not None and e.time > steady.start]
-    middle = (steady.start + steady.end) / 2
-    if not steady.is_known or not any(e.time > middle for e in ends):
+    middle = steady.first_step + steady.num_steps / 2
+    if not steady.is_known or not any((e.step or 0) > middle for e in ends):
         return None
     return sum(e.seconds or 0.0 for e in ends) / (steady.end - steady.start)
 

@@ -3,13 +3,19 @@
 import hashlib
 import re
 
-_NUMBER = re.compile(r"0x[0-9a-fA-F]+|(?<![A-Za-z_])-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_NUMBER = re.compile(r"0x[0-9a-fA-F]+|(?<!\w)-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
+_STRING_OR_COMMENT = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|#.*""")
 _SPACE = re.compile(r"\s+")
+
+
+def without_comment(source: str) -> str:
+    """A source line up to its comment; a # inside a string is no comment."""
+    return _STRING_OR_COMMENT.sub(lambda found: "" if found[0].startswith("#") else found[0], source).rstrip()
 
 
 def normalised_line(source: str) -> str:
     """A source line without its indentation, inner spacing and comment."""
-    return _SPACE.sub(" ", source.split("  #")[0]).strip()
+    return _SPACE.sub(" ", without_comment(source)).strip()
 
 
 def normalised_reason(reason: str) -> str:

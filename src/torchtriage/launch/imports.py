@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
+from torchtriage.errors import hide_frame
+
 Callback = Callable[[ModuleType], None]
 
 
@@ -19,13 +21,21 @@ class _CallingLoader:
         return getattr(self._loader, name)
 
     def create_module(self, spec: Any) -> Any:
-        return self._loader.create_module(spec)
+        try:
+            return self._loader.create_module(spec)
+        except BaseException as error:
+            hide_frame(error)
+            raise
 
     def exec_module(self, module: ModuleType) -> None:
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         module.__loader__ = self._loader
-        self._loader.exec_module(module)
+        try:
+            self._loader.exec_module(module)
+        except BaseException as error:
+            hide_frame(error)
+            raise
         _safely(self._callback, module)
 
 

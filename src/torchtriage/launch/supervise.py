@@ -1,6 +1,5 @@
 """Starts the program as a process of its own, stays out of its way, and returns how it ended."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -9,7 +8,6 @@ from types import FrameType
 
 from torchtriage.launch import environment
 
-PARENT = "TORCHTRIAGE_PARENT"
 TICK_SECONDS = 0.25
 
 
@@ -23,7 +21,6 @@ def observed_environment(base: Mapping[str, str], folder: str, run_id: str, meas
     env = dict(base)
     env[environment.FOLDER] = folder
     env[environment.RUN_ID] = run_id
-    env[PARENT] = str(os.getpid())
     if measure:
         env[environment.MEASURE] = "1"
     return env

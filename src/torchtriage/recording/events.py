@@ -224,5 +224,5 @@ def from_payload(kind: str, payload: str, **columns: Any) -> Event:
             if isinstance(value, list):
                 fields[name] = tuple(value)
         return cls(**columns, **fields)
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         return Unparsed(**columns, origin=f"event {kind}", text=payload)

@@ -40,6 +40,7 @@ class Recorder:
         self._folder = folder
         self._facts = facts
         self._always = always
+        self._has_news = always
         self._queue: collections.deque[Event] = collections.deque()
         self._taps: list[Tap] = []
         self._dropped: collections.Counter[str] = collections.Counter()
@@ -54,6 +55,7 @@ class Recorder:
         self._closing = False
         self._pid = os.getpid()
         self._observed: Observed | None = None
+        self._steps_at_fork: Any = None
         os.register_at_fork(after_in_child=self._after_fork)
 
     def add(self, event: Event) -> None:
@@ -64,7 +66,9 @@ class Recorder:
         self._queue.append(event)
         if isinstance(event, Tap):
             self._taps.append(event)
-        if self._thread is None and not self._closing and not isinstance(event, Tap):
+            return
+        self._has_news = True
+        if self._thread is None and not self._closing:
             self._start()
 
     def follow(self, observed: Observed) -> None:
@@ -78,8 +82,13 @@ class Recorder:
         if self._closing or self._pid != os.getpid():
             return
         self._closing = True
-        if self._thread is None and not self._always and not self._has_steps():
-            return
+        try:
+            if self._has_news or self._has_steps():
+                self._finish()
+        except Exception as error:
+            self._note(error)
+
+    def _finish(self) -> None:
         self._wake.set()
         if self._thread is not None:
             self._thread.join(CLOSE_SECONDS)
@@ -89,17 +98,23 @@ class Recorder:
                     self._queue.extend(self._observed.last_events())
                 self._flush()
                 if self._writer is not None:
-                    self._writer.put_facts({"end": time.time(), "recorder_error": self._error})
+                    self._writer.put_facts({"end": time.time(), "recorder_error": self._error, "dropped": dict(self._dropped)})
                     self._writer.close()
                     self._writer = None
-            except Exception as error:
-                self._error = f"{type(error).__name__}: {error}"
             finally:
                 self._lock.release()
 
     def _start(self) -> None:
-        self._thread = threading.Thread(target=self._loop, name="torchtriage", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._loop, name="torchtriage", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:   # no more threads, or the interpreter is ending; `close` writes what is queued
+            self._note(error)
+            return
+        self._thread = thread
+
+    def _note(self, error: Exception) -> None:
+        self._error = f"{type(error).__name__}: {error}"
 
     def _loop(self) -> None:
         while not self._closing:
@@ -111,29 +126,39 @@ class Recorder:
         try:
             facts = dict(self._observed.facts()) if self._observed else {}
             series = list(self._observed.series()) if self._observed else []
-            batch = [self._queue.popleft() for _ in range(len(self._queue))]
             if self._dropped:
                 facts["dropped"] = dict(self._dropped)
+            if not self._last_facts:    # nothing is on the disk yet
+                facts = {**self._facts(), **facts}
             if self._writer is None:
-                self._folder.mkdir(parents=True, exist_ok=True)
-                base = self._facts()
-                rank = base.get("rank")
-                name = f"{'' if rank is None else f'rank{rank}-'}{base.get('host', 'host')}-{os.getpid()}.sqlite"
-                self._writer = Writer(self._folder / name)
-                facts = {**base, **facts}
-            self._writer.put(batch, facts=self._changed(facts), sources=self._new_sources(batch), series=series)
-            self._num_written += len(batch)
+                self._writer = self._new_file(facts)
+            self._write(self._writer, facts, series)
         except Exception as error:
-            self._error = f"{type(error).__name__}: {error}"
+            self._note(error)
 
-    def _changed(self, facts: dict[str, Any]) -> dict[str, Any]:
-        """Only what differs from the last write, so that an idle run does not touch the disk."""
+    def _new_file(self, facts: Mapping[str, Any]) -> Writer:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        rank = facts.get("rank")
+        name = f"{'' if rank is None else f'rank{rank}-'}{facts.get('host', 'host')}-{os.getpid()}.sqlite"
+        return Writer(self._folder / name)
+
+    def _write(self, writer: Writer, facts: Mapping[str, Any], series: list[Series]) -> None:
+        """Events, and only those facts that differ from the last write, so that an idle run does not touch the disk."""
+        batch = [self._queue.popleft() for _ in range(len(self._queue))]
         changed = {k: v for k, v in facts.items() if k not in self._last_facts or self._last_facts[k] != v}
+        try:
+            writer.put(batch, facts=changed, sources=self._new_sources(batch), series=series)
+        except Exception:
+            self._dropped.update(event.kind for event in batch)
+            raise
         self._last_facts.update(changed)
-        return changed
+        self._num_written += len(batch)
 
     def _has_steps(self) -> bool:
-        return self._observed is not None and self._observed.facts().get("num_steps") is not None
+        return self._num_steps() not in (None, self._steps_at_fork)
+
+    def _num_steps(self) -> Any:
+        return None if self._observed is None else self._observed.facts().get("num_steps")
 
     def _new_sources(self, batch: list[Event]) -> dict[tuple[str, int], Source]:
         found: dict[tuple[str, int], Source] = {}
@@ -163,4 +188,9 @@ class Recorder:
         self._thread = None
         self._closing = False
         self._always = False
+        self._has_news = False
         self._pid = os.getpid()
+        try:
+            self._steps_at_fork = self._num_steps()
+        except Exception as error:
+            self._note(error)

@@ -67,8 +67,8 @@ class Writer:
             )
             db.executemany("insert or replace into facts values (?,?)", [(k, json.dumps(v)) for k, v in (facts or {}).items()])
             db.executemany(
-                "insert or ignore into sources values (?,?,?,?,?)",
-                [(p, n, s.first_line, "\n".join(s.lines), s.qualname) for (p, n), s in (sources or {}).items()],
+                "insert or ignore into sources values (cast(? as text),?,?,cast(? as text),?)",
+                [(_encoded(p), n, s.first_line, _encoded("\n".join(s.lines)), s.qualname) for (p, n), s in (sources or {}).items()],
             )
             db.executemany(
                 "insert or replace into series values (?,?,?)",
@@ -116,6 +116,7 @@ def read_process(path: Path) -> Process:
             from_payload(kind, payload, **dict(zip(COLUMNS, columns, strict=True)))
             for kind, payload, *columns in db.execute(f"select kind, payload, {', '.join(COLUMNS)} from events order by id")
         )
+        db.text_factory = _decoded
         sources = {
             (p, n): Source(first_line=first, lines=tuple(text.split("\n")), qualname=qualname)
             for p, n, first, text, qualname in db.execute("select path, line, first_line, text, qualname from sources")
@@ -163,6 +164,15 @@ def _prepared(db: sqlite3.Connection) -> sqlite3.Connection:
     return db
 
 
+def _encoded(text: str) -> bytes:
+    """A file name that is not UTF-8 arrives with lone surrogates, which sqlite3 refuses as text."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _decoded(text: bytes) -> str:
+    return text.decode("utf-8", "surrogatepass")
+
+
 def _unlink(path: Path) -> None:
     for suffix in ("", "-wal", "-shm", "-journal"):
         Path(f"{path}{suffix}").unlink(missing_ok=True)
@@ -171,7 +181,7 @@ def _unlink(path: Path) -> None:
 def _on_network(path: Path) -> bool:
     """Whether the folder lies on a file system of another machine, where WAL is not safe even if SQLite accepts it."""
     try:
-        mounts = Path("/proc/mounts").read_text().splitlines()
+        mounts = Path("/proc/mounts").read_text(errors="replace").splitlines()
     except OSError:
         return False
     folder = str(path.parent.resolve())

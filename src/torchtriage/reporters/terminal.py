@@ -11,8 +11,11 @@ from torchtriage.findings.report import Report
 
 SCREENS = 3
 LINES_OF_A_SCREEN = 40
+SHORT_NOTE = 40     # a longer note on the cost gets a line of its own
 _COLOURS = {"P0": "bold white on red", "P1": "bold red", "P2": "yellow", "P3": "cyan", "P4": "dim"}
 _INDENT = " " * 8
+
+Line = tuple[str, str | None]   # text, style
 
 
 def render(report: Report, *, width: int = 100, colour: bool = False, verbose: bool = False, next_command: str = "") -> str:
@@ -23,8 +26,14 @@ def render(report: Report, *, width: int = 100, colour: bool = False, verbose: b
     console = Console(file=out, width=max(60, width), force_terminal=colour, no_color=not colour, highlight=False, soft_wrap=True)
     budget = SCREENS * LINES_OF_A_SCREEN
     shown = 0
+    explained: set[str] = set()     # recompiles that a limit shown above already tells
     for finding in report.findings:
-        block = _finding(finding, report.run, max(60, width), verbose)
+        if finding.fingerprint in explained and not verbose:
+            block: list[Line] = [(_head(finding), _COLOURS[finding.severity.name]), ("  see TT301 above, which it led to", None)]
+        else:
+            block = _finding(finding, report.run, max(60, width), verbose)
+        if finding.code == "TT301":
+            explained |= set(finding.related)
         budget -= len(block) + 1
         if budget < 0 and shown and not verbose:
             break
@@ -37,22 +46,15 @@ def render(report: Report, *, width: int = 100, colour: bool = False, verbose: b
     return out.getvalue()
 
 
-Line = tuple[str, str | None]   # text, style
-
-
 def _finding(f: Finding, run: Mapping[str, Any], width: int, verbose: bool) -> list[Line]:
-    head = f"{f.code} {f.severity.name}  {f.title}"
-    cost = cost_text(f.cost)
-    if cost:
-        head = f"{head}   {cost}"
-    lines: list[Line] = [(head, _COLOURS[f.severity.name])]
+    lines: list[Line] = [(_head(f), _COLOURS[f.severity.name])]
     lines.append((f"  --> {_where(f.location, run)}{_owner(f, run)}", None))
     code = _source_line(f)
     if code:
         lines.append((f"      | {code}", "dim"))
     lines += _field("why", f.cause + (f" [{f.upstream}]" if f.upstream else ""), width)
     lines += _field("fix", f.fix.text, width)
-    if f.cost.note:
+    if len(f.cost.note) > SHORT_NOTE:
         lines += _field("cost", f.cost.note, width)
     for folded in f.evidence.folded[: None if verbose else 3]:
         lines += _field("with", folded, width)
@@ -64,6 +66,11 @@ def _finding(f: Finding, run: Mapping[str, Any], width: int, verbose: bool) -> l
         lines += _field("id", f.fingerprint, width)
     lines += _field("more", f"torchtriage explain {f.code}", width)
     return lines
+
+
+def _head(f: Finding) -> str:
+    cost = cost_text(f.cost)
+    return f"{f.code} {f.severity.name}  {f.title}" + (f"   {cost}" if cost else "")
 
 
 def _field(name: str, text: str, width: int) -> list[Line]:
@@ -101,15 +108,24 @@ def _source_line(f: Finding) -> str:
     return marked[0][1:].strip() if marked else ""
 
 
+def duration(seconds: float) -> str:
+    """Two digits that mean something: 61 s, 1.2 s, 74 ms, 12 us."""
+    value, unit = (seconds, "s") if seconds >= 1 else (1e3 * seconds, "ms") if seconds >= 1e-3 else (1e6 * seconds, "us")
+    return f"{value:.0f} {unit}" if value >= 10 else f"{value:.1f} {unit}"
+
+
 def cost_text(cost: Cost) -> str:
     parts = []
     if cost.seconds is not None:
-        parts.append(f"{cost.seconds:.1f} s")
+        parts.append(duration(cost.seconds))
     if cost.ms_per_step is not None:
-        parts.append(f"{cost.ms_per_step:.2f} ms a step")
+        parts.append(f"{duration(cost.ms_per_step / 1000.0)} a step")
     if cost.share is not None:
         parts.append(f"{cost.share:.0%} of steady state")
-    return f"{', '.join(parts)} ({cost.kind})" if parts and cost.kind is not CostKind.NOT_MEASURED else ""
+    if not parts or cost.kind is CostKind.NOT_MEASURED:
+        return ""
+    note = f", {cost.note}" if cost.note and len(cost.note) <= SHORT_NOTE else ""
+    return f"{', '.join(parts)} ({cost.kind}{note})"
 
 
 def _closing(report: Report, shown: int, next_command: str) -> list[str]:

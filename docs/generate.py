@@ -1,0 +1,59 @@
+"""Writes docs/rules and docs/commands from the catalogue and the command line; `--check` only tells whether they are current."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from torchtriage.commands.main import COMMANDS, build_parser
+from torchtriage.findings import catalogue
+
+DOCS = Path(__file__).parent
+FAMILIES = {
+    "TT1": "Graph breaks", "TT2": "Recompiles", "TT3": "Compile coverage and cost", "TT9": "The recording itself",
+}
+
+
+def rules_page() -> str:
+    lines = ["# Rules", "", "`torchtriage explain CODE` shows a page; each has an example before and after, the fix, and when it is not safe.", ""]
+    for prefix, title in FAMILIES.items():
+        lines += [f"## {prefix}xx: {title.lower()}", "", "| code | severity | slug | what it finds |", "|---|---|---|---|"]
+        for rule in (catalogue.rule(code) for code in catalogue.codes() if code.startswith(prefix)):
+            link = f"../../src/torchtriage/findings/rules/{rule.code}.md"
+            lines.append(f"| [{rule.code}]({link}) | {rule.severity.name} | {rule.slug} | {rule.summary} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def command_page(name: str, parser: argparse.ArgumentParser) -> str:
+    lines = [f"# torchtriage {name}", "", "```", parser.description or "", "```", "", "| option | meaning |", "|---|---|"]
+    for action in parser._actions:
+        names = ", ".join(action.option_strings) or str(action.metavar or action.dest)
+        value = f" {action.metavar}" if action.option_strings and action.metavar else ""
+        if action.option_strings and action.choices:
+            value = f" {'|'.join(map(str, action.choices))}"
+        cells = (f"`{names}{value}`", action.help or "")
+        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def pages() -> dict[Path, str]:
+    found = {DOCS / "rules" / "README.md": rules_page()}
+    subparsers = next(a for a in build_parser()._actions if isinstance(a, argparse._SubParsersAction))
+    for command in COMMANDS:
+        found[DOCS / "commands" / f"{command.name}.md"] = command_page(command.name, subparsers.choices[command.name])
+    return found
+
+
+def main() -> int:
+    stale = [path for path, text in pages().items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    if "--check" in sys.argv:
+        print("\n".join(f"stale: {path}" for path in stale) or "docs are current")
+        return int(bool(stale))
+    for path, text in pages().items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""What each example and each hazard of the review documents does on this torch, sick and cured."""
+
+import functools
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.programs import command
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+EXPECTED = {
+    "stack_over_layers": {"TT104"},
+    "device_migration": {"TT212"},
+    "tuple_keys": {"TT216"},
+    "growing_cache": {"TT202", "TT301"},
+    "print_and_branch": {"TT101", "TT103"},
+}
+
+
+@pytest.fixture(scope="module")
+def report_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict]:
+    """The report of an example; each is run once."""
+    return functools.cache(lambda name, *flags: run_example(name, tmp_path_factory.mktemp(name), *flags))
+
+
+def run_example(name: str, folder: Path, *flags: str) -> dict:
+    done = command(folder, "run", "-o", "x.triage", "-q", str(EXAMPLES / f"{name}.py"), *flags)
+    assert done.returncode == 0, done.stderr
+    return json.loads(command(folder, "report", "x.triage", "--format", "json", "--events").stdout)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_sick_example_gives_its_findings(name: str, report_of: Callable[..., dict]) -> None:
+    report = report_of(name)
+    found = {f["code"]: f for f in report["findings"]}
+    assert set(found) >= EXPECTED[name]
+    for code in EXPECTED[name]:
+        finding = found[code]
+        assert finding["path"].endswith(f"{name}.py")
+        assert finding["line"]
+        assert finding["cause"]
+        assert finding["fix"]["text"]
+        assert finding["cost"]["kind"] in ("observed", "not measured")
+        assert finding["owner"]["kind"] == "you"
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_cured_example_has_none_of_them(name: str, report_of: Callable[..., dict]) -> None:
+    report = report_of(name, "--cured")
+    assert not {f["code"] for f in report["findings"]} & (EXPECTED[name] | {"TT217"})
+
+
+def test_a_stack_over_layers_recompiles_once_a_layer_count_and_breaks_only_at_tolist(report_of: Callable[..., dict]) -> None:
+    report = report_of("stack_over_layers")
+    assert {e["line"] for e in report["events"]["graph_breaks"]} == {18}
+    assert 4 == sum(e["function"] == "telemetry_in_the_graph" for e in report["events"]["recompiles"])
+
+
+def test_a_device_change_recompiles_and_does_not_break(report_of: Callable[..., dict]) -> None:
+    totals = report_of("device_migration")["totals"]
+    assert totals["graph_breaks"] == 0
+    assert totals["recompiles"] >= 1
+
+
+def test_tuple_keys_recompile_once_a_key_and_do_not_break(report_of: Callable[..., dict]) -> None:
+    totals = report_of("tuple_keys")["totals"]
+    assert totals["graph_breaks"] == 0
+    assert totals["recompiles"] == 5    # six pairs

@@ -1,0 +1,365 @@
+"""The recorder takes events from a running program: it never raises into it, never grows without bound, and says what it lost."""
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchtriage.recording import recorder as module
+from torchtriage.recording.events import Event, GraphBreak, Recompile, StackEntry, Tap
+from torchtriage.recording.recorder import Recorder
+from torchtriage.recording.recording import Process, Series
+from torchtriage.recording.store import Writer, read_process
+
+EVENT = Recompile(path="unknown", reasons=("k == 2",))
+
+
+def facts() -> dict[str, Any]:
+    return {"host": "box", "rank": None, "argv": ["train.py"]}
+
+
+class Watched:
+    """An observer that says what the test tells it to."""
+
+    def __init__(self, **facts: Any) -> None:
+        self.told = facts
+        self.last: list[Event] = []
+
+    def facts(self) -> dict[str, Any]:
+        return self.told
+
+    def series(self) -> list[Series]:
+        return [Series(name="step_seconds", steps=[2], values=[0.5])]
+
+    def last_events(self) -> list[Event]:
+        return self.last
+
+
+class Broken(Watched):
+    def facts(self) -> dict[str, Any]:
+        raise RuntimeError("no facts today")
+
+    series = last_events = facts  # type: ignore[assignment]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "out.triage"
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FLUSH_SECONDS", 0.01)
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.sqlite"))
+
+
+def the_process(folder: Path) -> Process:
+    [path] = files(folder)
+    return read_process(path)
+
+
+def until(condition: Any) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def failing(times: float = float("inf")) -> type[Writer]:
+    """A Writer whose `put` of events fails the first few times."""
+    left = [times]
+
+    class FailingWriter(Writer):
+        def put(self, events: Any = (), *args: Any, **kwargs: Any) -> None:
+            if events and left[0] > 0:
+                left[0] -= 1
+                raise OSError(28, "No space left on device")
+            super().put(events, *args, **kwargs)
+
+    return FailingWriter
+
+
+def test_what_is_added_is_read_back(folder: Path) -> None:
+    recorder = Recorder(folder, facts)
+    recorder.add(Tap(name="trace"))
+    recorder.add(EVENT)
+    recorder.close()
+    process = the_process(folder)
+    assert process.events == (Tap(name="trace"), EVENT)
+    assert process.facts["argv"] == ["train.py"]
+    assert process.facts["end"] <= time.time()
+    assert process.facts["recorder_error"] == ""
+
+
+@pytest.mark.parametrize(("rank", "name"), [(None, f"box-{os.getpid()}.sqlite"), (3, f"rank3-box-{os.getpid()}.sqlite")])
+def test_the_file_is_named_by_rank_host_and_process(folder: Path, rank: int | None, name: str) -> None:
+    recorder = Recorder(folder, lambda: {**facts(), "rank": rank})
+    recorder.add(EVENT)
+    recorder.close()
+    assert [path.name for path in files(folder)] == [name]
+
+
+def test_a_process_without_an_event_leaves_no_file(folder: Path) -> None:
+    Recorder(folder, facts).close()
+    assert not folder.exists()
+
+
+def test_taps_alone_make_no_file(folder: Path) -> None:
+    recorder = Recorder(folder, facts)
+    recorder.add(Tap(name="trace"))
+    recorder.follow(Watched(num_steps=None))
+    recorder.close()
+    assert not folder.exists()
+
+
+def test_the_main_process_leaves_a_file_even_without_an_event(folder: Path) -> None:
+    recorder = Recorder(folder, facts, always=True)
+    recorder.add(Tap(name="trace"))
+    recorder.follow(Watched(num_steps=None))
+    recorder.close()
+    assert the_process(folder).events == (Tap(name="trace"),)
+
+
+def test_a_process_that_stepped_leaves_a_file(folder: Path) -> None:
+    recorder = Recorder(folder, facts)
+    recorder.follow(Watched(num_steps=7))
+    recorder.close()
+    assert the_process(folder).num_steps == 7
+
+
+def test_events_reach_the_disk_while_the_program_runs(folder: Path) -> None:
+    recorder = Recorder(folder, facts)
+    recorder.add(EVENT)
+    until(lambda: files(folder) and read_process(files(folder)[0]).events == (EVENT,))
+    assert the_process(folder).facts.get("end") is None
+    recorder.close()
+
+
+def test_what_the_observer_says_is_written_and_followed_by_its_last_words(folder: Path) -> None:
+    watched = Watched(num_steps=3, eager_calls=None)
+    watched.last = [GraphBreak(type="late")]
+    recorder = Recorder(folder, facts)
+    recorder.follow(watched)
+    recorder.add(EVENT)
+    recorder.close()
+    process = the_process(folder)
+    assert process.events == (EVENT, GraphBreak(type="late"))
+    assert process.num_steps == 3
+    assert list(process.series["step_seconds"].values) == [0.5]
+
+
+def test_the_source_around_each_place_is_kept_once(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "model.py"
+    path.write_text("class Policy:\n    def forward(self, x):\n        return x\n")
+    recorder = Recorder(folder, facts)
+    for _ in range(3):
+        recorder.add(Recompile(path=str(path), line=2, stack=(StackEntry(path=str(path), line=3, function="forward"),)))
+    recorder.close()
+    sources = the_process(folder).sources
+    assert {place: source.qualname for place, source in sources.items()} == {
+        (str(path), 2): "Policy.forward", (str(path), 3): "Policy.forward",
+    }
+
+
+def test_an_idle_run_does_not_touch_the_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writes: list[Any] = []
+    real = Writer.put
+
+    def put(self: Writer, events: Any = (), facts: Any = None, sources: Any = None, series: Any = ()) -> None:
+        writes.append((events, facts, sources, series))
+        real(self, events, facts, sources, series)
+
+    monkeypatch.setattr(Writer, "put", put)
+    recorder = Recorder(folder, facts)
+    recorder.add(EVENT)
+    until(lambda: len(writes) > 5)
+    assert all(not any(write) for write in writes[2:])
+    recorder.close()
+
+
+def test_a_full_queue_counts_what_it_cannot_take(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_QUEUE", 5)
+    recorder = Recorder(folder, facts)
+    monkeypatch.setattr(recorder, "_start", lambda: None)       # the disk stands still
+    for _ in range(8):
+        recorder.add(EVENT)
+    recorder.add(GraphBreak())
+    recorder._always = True
+    recorder.close()
+    process = the_process(folder)
+    assert len(process.events) == 5
+    assert process.facts["dropped"] == {"recompile": 3, "graph_break": 1}
+
+
+def test_past_the_bound_events_are_only_counted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_EVENTS", 3)
+    recorder = Recorder(folder, facts)
+    for _ in range(3):
+        recorder.add(EVENT)
+    until(lambda: recorder._num_written == 3)
+    for _ in range(4):
+        recorder.add(EVENT)
+    recorder.close()
+    process = the_process(folder)
+    assert len(process.events) == 3
+    assert process.facts["dropped"] == {"recompile": 4}
+
+
+def test_closing_twice_is_closing_once(folder: Path) -> None:
+    recorder = Recorder(folder, facts)
+    recorder.add(EVENT)
+    recorder.close()
+    end = the_process(folder).facts["end"]
+    recorder.close()
+    recorder.add(EVENT)
+    recorder.close()
+    assert the_process(folder).facts["end"] == end
+    assert the_process(folder).events == (EVENT,)
+
+
+def test_events_of_many_threads_all_arrive(folder: Path) -> None:
+    recorder = Recorder(folder, facts)
+    threads = [threading.Thread(target=lambda: [recorder.add(EVENT) for _ in range(200)]) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    recorder.close()
+    assert len(the_process(folder).events) == 1600
+
+
+def test_a_disk_that_fails_never_raises_and_the_error_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "Writer", failing())
+    recorder = Recorder(folder, facts)
+    recorder.add(EVENT)
+    recorder.close()
+    process = the_process(folder)
+    assert process.facts["recorder_error"] == "OSError: [Errno 28] No space left on device"
+    assert process.facts["dropped"] == {"recompile": 1}
+
+
+def test_a_write_that_fails_once_loses_no_fact_and_counts_its_events(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "Writer", failing(times=1))
+    recorder = Recorder(folder, facts)
+    recorder.add(EVENT)
+    until(lambda: recorder._error)
+    recorder.add(GraphBreak())
+    recorder.close()
+    process = the_process(folder)
+    assert process.events == (GraphBreak(),)
+    assert process.facts["argv"] == ["train.py"]
+    assert process.facts["dropped"] == {"recompile": 1}
+    assert "No space left" in process.facts["recorder_error"]
+
+
+def test_a_folder_that_cannot_be_made_never_raises_and_the_events_wait(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.touch()
+    recorder = Recorder(blocked / "out.triage", facts)
+    recorder.add(EVENT)
+    until(lambda: recorder._error)
+    assert "Error" in recorder._error
+    blocked.unlink()
+    recorder.close()
+    assert the_process(blocked / "out.triage").events == (EVENT,)
+
+
+def test_an_observer_that_fails_never_raises(folder: Path) -> None:
+    recorder = Recorder(folder, facts)
+    recorder.follow(Broken())
+    recorder.close()
+    recorder = Recorder(folder, facts)
+    recorder.follow(Broken())
+    recorder.add(EVENT)
+    recorder.close()
+    assert recorder._error == "RuntimeError: no facts today"
+
+
+def test_a_program_that_may_start_no_thread_still_leaves_its_events(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    recorder = Recorder(folder, facts)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        recorder.add(EVENT)
+    recorder.close()
+    assert the_process(folder).events == (EVENT,)
+
+
+@pytest.fixture
+def in_child(folder: Path) -> Iterator[Any]:
+    """Runs a function in a forked child and returns its exit status."""
+    def run(function: Any) -> int:
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                function()
+                status = 0
+            finally:
+                os._exit(status)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    yield run
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_forked_child_gets_its_own_file_and_the_parent_keeps_its_own(folder: Path, in_child: Any) -> None:
+    recorder = Recorder(folder, lambda: {"host": "box", "pid": os.getpid()})
+    recorder.add(Tap(name="trace"))
+    recorder.add(EVENT)
+    until(lambda: recorder._num_written == 2)
+
+    def child() -> None:
+        recorder.add(GraphBreak(type="in the child"))
+        recorder.close()
+
+    assert in_child(child) == 0
+    recorder.add(GraphBreak(type="in the parent"))
+    recorder.close()
+    by_pid = {read_process(path).facts["pid"]: read_process(path).events for path in files(folder)}
+    assert by_pid.pop(os.getpid()) == (Tap(name="trace"), EVENT, GraphBreak(type="in the parent"))
+    assert list(by_pid.values()) == [(Tap(name="trace"), GraphBreak(type="in the child"))]
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_forked_child_without_an_event_leaves_no_file(folder: Path, in_child: Any) -> None:
+    """A data loader's worker inherits the parent's steps; they are not its own."""
+    recorder = Recorder(folder, facts, always=True)
+    recorder.follow(Watched(num_steps=7))
+    recorder.add(EVENT)
+    assert in_child(recorder.close) == 0
+    recorder.close()
+    assert len(files(folder)) == 1
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_forked_child_that_steps_leaves_a_file(folder: Path, in_child: Any) -> None:
+    watched = Watched(num_steps=7)
+    recorder = Recorder(folder, facts, always=True)
+    recorder.follow(watched)
+
+    def child() -> None:
+        watched.told = {"num_steps": 9}
+        recorder.close()
+
+    assert in_child(child) == 0
+    recorder.close()
+    assert len(files(folder)) == 2
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_closing_the_parents_recorder_is_left_to_the_parent(folder: Path, in_child: Any) -> None:
+    recorder = Recorder(folder, facts)
+    recorder.add(EVENT)
+    recorder._pid = -1      # as if this process had inherited it without our hook
+    recorder.close()
+    assert the_process(folder).facts.get("end") is None if files(folder) else True
