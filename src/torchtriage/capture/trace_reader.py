@@ -11,19 +11,23 @@ from torchtriage.capture.translate import ARTIFACTS, KINDS, NO_PAYLOAD, Translat
 from torchtriage.recording.events import Event, Unparsed
 from torchtriage.recording.recording import Process, Recording
 
-CHUNK = 8 << 20
+CHUNK = 4 << 20
 MAX_UNPARSED = 20       # enough to see what is wrong with a file; the rest is counted
 MAX_PAYLOAD = 4 << 20   # a payload we keep is a few kilobytes; this bounds a garbled file
-_RECORD = re.compile(rb'[VIDWEC](\d{2})(\d{2}) (\d{2}):(\d{2}):(\d{2})\.(\d{6}) (\d+) [^\]\n]*\] (\{.*)')
-_KIND = re.compile(rb'\{"(\w+)"(?:: \{"name": "([^"]*)")?')
+MAX_RECORD = 8 << 20    # a head line is some 40 kB at most; of a longer record the middle is dropped
+_RECORD = re.compile(
+    rb"[VIDWEC](\d{2})(\d{2}) (\d{2}):(\d{2}):(\d{2})\.(\d{6}) (\d{1,18}) [^\]\n]{,400}\] "
+    rb'(?P<json>\{)(?:"(?P<kind>\w+)"(?:: \{"name": "(?P<artifact>[^"\n]*)")?)?'
+)
+_NEXT_RECORD = re.compile(rb"\n(?=[^\t])")   # payload lines begin with a tab, and nothing else does
 _KEPT = frozenset(kind.encode() for kind in KINDS)
-_KEPT_ARTIFACTS = frozenset(name.encode() for name in ARTIFACTS)
+_KEPT_ARTIFACTS = frozenset(name.encode() for name in (*ARTIFACTS, "torch_version"))
 _WITHOUT_PAYLOAD = frozenset(name.encode() for name in NO_PAYLOAD)
 
 
 def is_trace(head: bytes) -> bool:
     """Whether a file that begins like this is a structured trace."""
-    return any(_RECORD.match(line) and line.rstrip().endswith((b"}", b"]")) for line in head.split(b"\n")[:50])
+    return any(_RECORD.match(line) and line.rstrip().endswith((b"}", b"]")) for line in head.split(b"\n"))
 
 
 def read_traces(paths: list[Path]) -> Recording:
@@ -39,26 +43,21 @@ def read_trace(path: Path) -> Process:
     facts: dict[str, object] = {"trace_file": str(path), "torch": None}
     year = time.gmtime(path.stat().st_mtime).tm_year
     num_unparsed = 0
-    for head, body in _records(path):
-        if body is None:
-            num_unparsed += 1
-            if num_unparsed <= MAX_UNPARSED:
-                events.append(Unparsed(origin=str(path), text=head[:200].decode("utf-8", "replace")))
-            continue
-        match = _RECORD.match(head)
-        assert match is not None
+    for match, head, payload in _wanted_records(path):
         try:
-            metadata = json.loads(match[8])
-        except ValueError:
+            if match is None:
+                raise ValueError("no record")
+            metadata = json.loads(head)
+            columns = {"time": _seconds(match, year), "pid": int(match[7])}
+        except (ValueError, RecursionError):
             num_unparsed += 1
             if num_unparsed <= MAX_UNPARSED:
-                events.append(Unparsed(origin=str(path), text=head[:200].decode("utf-8", "replace")))
+                events.append(Unparsed(origin=str(path), text=head[:200]))
             continue
-        payload = body.decode("utf-8", "replace")
-        if b'"torch_version"' in head:
+        if match["artifact"] == b"torch_version":
             facts["torch"] = _torch_version(payload)
             continue
-        events.extend(translator.feed(metadata, payload, time=_seconds(match, year), pid=int(match[7])))
+        events.extend(translator.feed(metadata, payload, **columns))
     events.extend(translator.finish())
     facts["num_unparsed"] = num_unparsed
     ranks = {e.rank for e in events if e.rank is not None}
@@ -66,68 +65,58 @@ def read_trace(path: Path) -> Process:
     return Process(events=tuple(events), facts=facts | {"rank": rank})
 
 
-def _records(path: Path) -> Iterator[tuple[bytes, bytes | None]]:
-    """(head line, payload) of each record that matters; (line, None) for a line that is no record."""
-    head: bytes | None = None
-    body: list[bytes] = []
-    body_size = 0
-    keep_body = False
-    for line in _lines(path):
-        if line.startswith(b"\t"):
-            if keep_body and body_size < MAX_PAYLOAD:
-                body.append(line[1:])
-                body_size += len(line)
+def _wanted_records(path: Path) -> Iterator[tuple[re.Match[bytes] | None, str, str]]:
+    """(match, metadata, payload) of each record that matters; (None, line, "") for a line that is no record."""
+    for buffer, start, end in _spans(path):
+        match = _RECORD.match(buffer, start, end)
+        if match is not None and not _is_wanted(match, buffer):
             continue
-        if head is not None:
-            yield head, b"\n".join(body)
-            head = None
-        if not line.strip():
+        head_end = buffer.find(b"\n", start, end)
+        head_end = end if head_end < 0 else head_end
+        if match is None:
+            line = buffer[start:head_end]
+            if line.strip() and not line.startswith(b"\t"):     # a file may begin within a payload
+                yield None, _text(line), ""
             continue
-        wanted = _wanted(line)
-        if wanted is None:
-            yield line, None
-        elif wanted:
-            head, body, body_size = line, [], 0
-            keep_body = wanted == "payload"
-        if not wanted:
-            keep_body = False
-    if head is not None:
-        yield head, b"\n".join(body)
+        payload = b"" if match["artifact"] in _WITHOUT_PAYLOAD else buffer[head_end + 2: min(end, head_end + 2 + MAX_PAYLOAD)]
+        payload = payload.replace(b"\n\t", b"\n")
+        if buffer[head_end - 1: head_end] == b"\r":             # the whole file went through a Windows editor or transfer
+            payload = payload.replace(b"\r\n", b"\n").removesuffix(b"\r")
+        yield match, _text(buffer[match.start("json"):head_end]), _text(payload)
 
 
-def _wanted(line: bytes) -> str | None:
-    """'payload', 'head', '' for a record that is not needed, None for a line that is no record."""
-    start = line.find(b"] {", 0, 400)
-    if start < 0 or not _RECORD.match(line):
-        return None
-    kind = _KIND.match(line, start + 2)
-    if kind is None:
-        return "head"
-    if kind[1] == b"artifact":
-        if kind[2] in _WITHOUT_PAYLOAD:
-            return "head"
-        return "payload" if kind[2] in _KEPT_ARTIFACTS or kind[2] == b"torch_version" else ""
-    if kind[1] == b"dynamo_cpp_guards_str":
-        return "" if b'"frame_compile_id": 0' in line else "payload"
-    return "head" if kind[1] in _KEPT else ""
+def _is_wanted(match: re.Match[bytes], buffer: bytes) -> bool:
+    """Whether the translator has a use for this record; most of a trace is graphs and timings that it has not."""
+    kind, artifact = match["kind"], match["artifact"]
+    if kind == b"artifact":
+        return artifact is None or artifact in _KEPT_ARTIFACTS
+    if kind == b"dynamo_cpp_guards_str":    # a first compile has no recompile reason to complete
+        return buffer.find(b'"frame_compile_id": 0', match.end(), match.end() + 200) < 0
+    return kind is None or kind in _KEPT
 
 
-def _lines(path: Path) -> Iterator[bytes]:
-    """Lines that are not payload of a record nobody wants, read in chunks: a payload line costs no Python object unless it may be kept."""
+def _spans(path: Path) -> Iterator[tuple[bytes, int, int]]:
+    """(buffer, start, end) of each record in the file, found without making an object of its lines; memory is bounded."""
     with path.open("rb") as file:
-        rest = b""
+        buffer = b""
         while chunk := file.read(CHUNK):
-            lines = (rest + chunk).split(b"\n")
-            rest = lines.pop()
-            yield from lines
-        if rest:
-            yield rest
+            buffer += chunk
+            start = 0
+            for found in _NEXT_RECORD.finditer(buffer):
+                yield buffer, start, found.start()
+                start = found.end()
+            buffer = buffer[start:]
+            if len(buffer) > MAX_RECORD:    # its last byte tells whether the next chunk begins a line
+                buffer = buffer[:MAX_RECORD].rstrip(b"\n") + buffer[-1:]
+        yield buffer, 0, len(buffer)
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
 
 
 def _seconds(match: re.Match[bytes], year: int) -> float:
     month, day, hour, minute, second, micro = (int(match[i]) for i in range(1, 7))
-    if not 1 <= month <= 12:
-        return 0.0  # garbled
     return calendar.timegm((year, month, day, hour, minute, second, 0, 0, 0)) + micro / 1e6
 
 

@@ -114,14 +114,14 @@ class Translator:
         self._frames[_frame_part(compile_id)] = event
         pending = self._pending.pop(compile_id, None)
         if pending is not None:
-            yield Recompile(reasons=pending.reasons, **place, **columns)
+            yield Recompile(reasons=pending.reasons, knows_caller=caller is not None, **place, **columns)
         yield event
 
     def _stack_entry(self, entry: Metadata) -> StackEntry:
         name = entry["filename"]
         if isinstance(name, int):
             name = self._strings.get(name) or self._lookup_string(name) or f"<string {name}>"
-        return StackEntry(path=name, line=entry["line"], function=entry["name"], code=entry.get("loc") or "")
+        return StackEntry(path=str(name), line=int(entry["line"]), function=str(entry["name"]), code=str(entry.get("loc") or ""))
 
     def _metrics(self, metrics: Metadata, columns: dict[str, Any]) -> Iterator[Event]:
         reason = str(metrics.get("fail_reason") or "")
@@ -138,7 +138,9 @@ class Translator:
         frame = self._frames.get(_frame_part(columns["compile_id"]))
         place = _place_of(frame)
         if not place and metrics.get("co_filename"):
-            place = {"path": metrics["co_filename"], "line": metrics.get("co_firstlineno"), "function": metrics.get("co_name") or ""}
+            line = metrics.get("co_firstlineno")
+            place = {"path": str(metrics["co_filename"]), "line": None if line is None else int(line),
+                     "function": str(metrics.get("co_name") or "")}
         place.pop("stack", None)
         return CompileEnd(
             seconds=_microseconds(metrics, "duration_us"), is_backward=is_backward,

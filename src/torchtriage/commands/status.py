@@ -42,8 +42,15 @@ class StatusLine:
             if start is not None and time.time() - start.time > SHOW_AFTER_SECONDS:
                 number = int((start.compile_id or "0/0").rpartition("/")[2]) + 1
                 again = f", {_ORDINALS.get(number, f'{number}th')} time" if number > 1 else ""
-                return f"torchtriage: compiling {start.function}{again}, {time.time() - start.time:.0f} s"
+                return f"torchtriage: compiling {_name(start)}{again}, {time.time() - start.time:.0f} s"
         return ""
+
+
+def _name(start: CompileStart) -> str:
+    """The function, or the line that calls it where torch compiles through a wrapper of its own."""
+    if start.path.endswith("_dynamo/external_utils.py") and len(start.stack) > 1:
+        return f"the module called at {Path(start.stack[-2].path).name}:{start.stack[-2].line}"
+    return start.function
 
 
 def under_way(path: Path) -> CompileStart | None:

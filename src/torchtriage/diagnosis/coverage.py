@@ -136,13 +136,15 @@ def compile_did_nothing(process: Process) -> Iterator[Finding]:
 def compile_failed(process: Process) -> Iterator[Finding]:
     """A compile failed, the error was suppressed, and the function runs eager."""
     seen: set[tuple[str, str, str]] = set()
+    starts = started(process)
     for end in process.of(CompileEnd):
         key = (end.path, end.function, str(end.fail_type))
         if not end.fail_type or end.fail_type == "Unsupported" or not end.suppress_errors or key in seen:
             continue
         seen.add(key)
-        place = locate(process, end)
-        name = place_name(place, end)
+        start = starts.get(end.compile_id, end)
+        place = locate(process, start)
+        name = place_name(place, start)
         yield finding(
             "TT304", title=f"compiling {name} failed with {end.fail_type} and it runs eager",
             cause=_first_line(end.fail_reason or end.fail_type),
@@ -159,7 +161,7 @@ def errors_suppressed(process: Process) -> Iterator[Finding]:
     first = next((e for e in process.of(CompileEnd) if e.suppress_errors), None)
     if first is None:
         return
-    place = locate(process, first)
+    place = locate(process, started(process).get(first.compile_id, first))
     yield finding(
         "TT305", title="torch._dynamo.config.suppress_errors is set: a failed compile runs eager without a word",
         cause="suppress_errors turns every compile error into eager execution; it cures no graph break and hides real bugs",
@@ -178,16 +180,18 @@ def slow_cold_start(process: Process) -> Iterator[Finding]:
     if seconds < COLD_START_SECONDS:
         return
     slowest = sorted(ends, key=lambda e: -(e.seconds or 0.0))[:5]
-    place = locate(process, slowest[0])
-    listing = ", ".join(f"{place_name(locate(process, e), e)} {e.seconds:.1f} s" for e in slowest)
+    starts = started(process)
+    place = locate(process, starts.get(slowest[0].compile_id, slowest[0]))
+    listing = ", ".join(_timed(process, e, starts.get(e.compile_id, e)) for e in slowest)
     yield finding(
-        "TT306", title=f"{seconds:.0f} s of compiling before steady state ({len(ends)} compiles)",
+        "TT306", title=f"{seconds:.0f} s of compiling before steady state",
         cause=f"slowest: {listing}",
         fix=Fix(text=(
             "keep TORCHINDUCTOR_CACHE_DIR between runs, compile the repeated block instead of the whole model, "
             "and cure the graph breaks and recompiles listed here: each adds compiles"
         )),
-        cost=Cost(seconds=seconds, kind=CostKind.OBSERVED), evidence=Evidence(num_events=len(ends)),
+        cost=Cost(seconds=seconds, kind=CostKind.OBSERVED),
+        evidence=Evidence(num_events=len(ends), notes=(f"{len({e.compile_id for e in ends})} compiles",)),
         verification=("less compile time before steady state in the next recording",),
         **fields_of(place, "TT306", "", process, slowest[0]),
     )
@@ -214,6 +218,15 @@ def compile_cache_misses(process: Process) -> Iterator[Finding]:
     )
 
 
+def started(process: Process) -> dict[str | None, Placed]:
+    """The start of each compile by its id: it has the stack that the end lacks."""
+    return {e.compile_id: e for e in process.of(CompileStart)}
+
+
+def _timed(process: Process, end: CompileEnd, start: Placed) -> str:
+    return f"{place_name(locate(process, start), start)}{' (backward)' if end.is_backward else ''} {end.seconds:.1f} s"
+
+
 def busy_seconds(ends: list[CompileEnd]) -> float:
     """The time covered by these compiles; overlapping ones (threads, nested) count once."""
     spans = sorted((e.time - (e.seconds or 0.0), e.time) for e in ends)
@@ -234,6 +247,9 @@ def _first_line(text: str) -> str:
 
 
 def place_name(place: Place, event: Placed) -> str:
+    """What to call a frame; a module that torch compiles through a wrapper of its own is named by its call."""
+    if event.path.endswith("_dynamo/external_utils.py"):
+        return f"the module called at {place.location.path.rpartition('/')[2]}:{place.location.line}"
     return place.location.function or event.function or "a frame"
 
 

@@ -232,7 +232,8 @@ def _before_call(story: Story, process: Process) -> str:
     callers = [e for e, owner in zip(above, owners, strict=True) if owner == YOU]
     if not callers:
         return "before the call"
-    link = "at" if owners[-1].kind is OwnerKind.TORCH else "reached from"
+    exact = owners[-1].kind is OwnerKind.TORCH or (event.knows_caller and owners[-1] == YOU)
+    link = "at" if exact else "reached from"
     return f"before the call {link} {portable_path(callers[-1].path, _roots(process))}:{callers[-1].line}"
 
 

@@ -80,7 +80,13 @@ def recording_not_written(recording: Recording) -> Iterator[Finding]:
 
 @run_rule
 def unreadable_input(recording: Recording) -> Iterator[Finding]:
-    """Lines or events that could not be read."""
+    """Files, lines or events that could not be read."""
+    for problem in recording.facts.get("unreadable_files") or ():
+        yield finding(
+            "TT906", title="a file of the recording could not be read", cause=str(problem),
+            fix=Fix(text="nothing to do for this recording: what the other processes left is reported here"),
+            evidence=Evidence(num_events=1), fingerprint=fingerprint_of("TT906", None, "file", _NOWHERE),
+        )
     unparsed = list(recording.of(Unparsed))
     counted = sum(int(p.facts.get("num_unparsed") or 0) for p in recording.processes)
     number = max(len(unparsed), counted)

@@ -89,6 +89,7 @@ class Recompile(Placed):
     kind: ClassVar[str] = "recompile"
 
     reasons: tuple[str, ...] = ()
+    knows_caller: bool = False      # the stack holds the very line that called the frame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,12 +17,21 @@ def read_recording(folder: Path) -> Recording:
     """The processes of a run in the order of rank and start; the launcher's facts are the run's."""
     facts: dict[str, object] = {"joined": (folder / "joined").exists()}
     processes = []
+    problems = []
     for path in sorted(folder.glob("*.sqlite")):
+        try:
+            process = read_process(path)
+        except TriageError as error:
+            problems.append(error)      # a process that was killed as it began must not take the others with it
+            continue
         if path.name == LAUNCHER_FILE:
-            facts.update(read_process(path).facts)
+            facts.update(process.facts)
         else:
-            processes.append(read_process(path))
+            processes.append(process)
+    if problems and not processes:
+        raise problems[0]
     if not processes and not (folder / "run_id").exists():
         raise TriageError(f"{folder} holds no recording; make one with: torchtriage run SCRIPT.py")
+    facts["unreadable_files"] = [str(problem) for problem in problems]
     processes.sort(key=lambda p: (p.rank if p.rank is not None else -1, p.facts.get("start") or 0.0))
     return Recording(processes=tuple(processes), facts=facts, path=str(folder))

@@ -12,7 +12,10 @@ _SCOPE = re.compile(r"(\s*)(?:async\s+)?(class|def)\s+(\w+)")
 
 def source_around(path: str, line: int) -> Source | None:
     """The lines around a place and the qualified name of the function there; None if the file cannot be read."""
-    lines = linecache.getlines(path)
+    try:
+        lines = linecache.getlines(path)
+    except ValueError:      # a null byte in the name
+        return None
     if not 0 < line <= len(lines):
         return None
     first = max(1, line - CONTEXT)
@@ -23,24 +26,31 @@ def source_around(path: str, line: int) -> Source | None:
 def qualname_at(lines: list[str], line: int) -> str:
     """The dotted name of the function that holds a line, by indentation: `Policy.forward`."""
     names: list[str] = []
-    start = _first_definition(lines, line)
-    indent = _indent(lines[start - 1]) + 1 if start != line or _SCOPE.match(lines[line - 1]) else _indent(lines[line - 1])
+    start = _definition_below(lines, line)
+    indent = _indent(lines[start - 1]) + bool(_SCOPE.match(lines[start - 1]))
     for text in reversed(lines[:start]):
+        # A bracket that closes a signature stands left of the body and ends no block.
+        if _indent(text) >= indent or not text.strip() or text.lstrip()[0] in "#)]}":
+            continue
+        indent = _indent(text)
         scope = _SCOPE.match(text)
-        if scope and len(scope[1]) < indent:
+        if scope:
             names.append(scope[3])
-            indent = len(scope[1])
         if indent == 0:
             break
     return ".".join(reversed(names))
 
 
-def _first_definition(lines: list[str], line: int) -> int:
+def _definition_below(lines: list[str], line: int) -> int:
     """A code object's first line may be its decorator; the name stands on the `def` below it."""
-    number = line
-    while number < len(lines) and lines[number - 1].lstrip().startswith("@"):
-        number += 1
-    return number
+    if not lines[line - 1].lstrip().startswith("@"):
+        return line
+    indent = _indent(lines[line - 1])
+    for number in range(line, len(lines) + 1):
+        scope = _SCOPE.match(lines[number - 1])
+        if scope and len(scope[1]) == indent:
+            return number
+    return line
 
 
 def _indent(text: str) -> int:

@@ -19,13 +19,17 @@ SCHEMA = 1
 COPY_SECONDS = 60.0     # how stale the copy on a network file system may get while the run goes on
 NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "lustre", "gpfs", "beegfs", "fuse", "9p", "afs", "ceph", "glusterfs", "orangefs", "panfs")
 
-_TABLES = """
+# One transaction: whoever opens the file finds nothing in it, or all of this.
+_TABLES = f"""
+begin;
 create table if not exists facts (key text primary key, value text not null);
 create table if not exists events (id integer primary key, kind text not null, time real, step integer, rank integer,
     pid integer, compile_id text, payload text not null);
 create table if not exists sources (path text not null, line integer not null, first_line integer not null,
     text text not null, qualname text not null, primary key (path, line));
 create table if not exists series (name text primary key, steps blob not null, data blob not null);
+insert or ignore into facts values ('schema', '{SCHEMA}');
+commit;
 """
 
 
@@ -37,7 +41,6 @@ class Writer:
         self._local: Path | None = None
         self._copied = time.monotonic()
         self._db = self._open()
-        self.put_facts({"schema": SCHEMA})
 
     def _open(self) -> sqlite3.Connection:
         if not _on_network(self.path):
@@ -110,6 +113,8 @@ def read_process(path: Path) -> Process:
     """One file of a recording, also while it is being written."""
     try:
         db = _connect_to_read(path)
+        if db.execute("select 1 from sqlite_master").fetchone() is None:
+            raise TriageError(f"{path} is empty: its process has only just begun, or was killed as it began")
         facts = {key: json.loads(value) for key, value in db.execute("select key, value from facts")}
         _check_schema(path, facts)
         events = tuple(
@@ -134,7 +139,7 @@ def read_process(path: Path) -> Process:
 def _check_schema(path: Path, facts: Mapping[str, Any]) -> None:
     found = facts.get("schema")
     if not isinstance(found, int):
-        raise TriageError(f"{path} has no schema number; it is not a recording of torchtriage, or the run was killed as it began")
+        raise TriageError(f"{path} has no schema number; it is not a recording of torchtriage")
     if found > SCHEMA:
         raise TriageError(
             f"{path} has schema {found}, this torchtriage reads up to {SCHEMA}; "
@@ -159,8 +164,7 @@ def _connect_to_read(path: Path) -> sqlite3.Connection:
 
 def _prepared(db: sqlite3.Connection) -> sqlite3.Connection:
     db.execute("pragma synchronous=normal")
-    with db:
-        db.executescript(_TABLES)
+    db.executescript(_TABLES)
     return db
 
 

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from torchtriage.findings.model import Cost, CostKind, Finding, Location, OwnerKind
+from torchtriage.findings.model import UNKNOWN_PLACE, Cost, CostKind, Finding, Location, OwnerKind
 from torchtriage.findings.report import Report
 
 SCREENS = 3
@@ -48,7 +48,8 @@ def render(report: Report, *, width: int = 100, colour: bool = False, verbose: b
 
 def _finding(f: Finding, run: Mapping[str, Any], width: int, verbose: bool) -> list[Line]:
     lines: list[Line] = [(_head(f), _COLOURS[f.severity.name])]
-    lines.append((f"  --> {_where(f.location, run)}{_owner(f, run)}", None))
+    if f.location != UNKNOWN_PLACE:
+        lines.append((f"  --> {_where(f.location, run)}{_owner(f, run)}", None))
     code = _source_line(f)
     if code:
         lines.append((f"      | {code}", "dim"))
@@ -108,6 +109,10 @@ def _source_line(f: Finding) -> str:
     return marked[0][1:].strip() if marked else ""
 
 
+def counted(number: float | None, word: str) -> str:
+    return f"{number or 0} {word}" if number == 1 else f"{number or 0} {word}s"
+
+
 def duration(seconds: float) -> str:
     """Two digits that mean something: 61 s, 1.2 s, 74 ms, 12 us."""
     value, unit = (seconds, "s") if seconds >= 1 else (1e3 * seconds, "ms") if seconds >= 1e-3 else (1e6 * seconds, "us")
@@ -133,7 +138,7 @@ def _closing(report: Report, shown: int, next_command: str) -> list[str]:
     left = len(report.findings) - shown
     if left:
         counts = ", ".join(f"{n} {s}" for s, n in _by_severity(report.findings[shown:]).items())
-        lines.append(f"{left} more finding{'s' if left > 1 else ''} ({counts}); see them all with -v")
+        lines.append(f"{left} more ({counts}); see them all with -v")
     lines.append(_totals_line(report))
     if not report.findings:
         lines.append("no findings")
@@ -141,7 +146,7 @@ def _closing(report: Report, shown: int, next_command: str) -> list[str]:
     if report.not_seen and not report.findings:
         lines.append(f"not seen: {'; '.join(report.not_seen)}")
     if report.num_known:
-        lines.append(f"{report.num_known} known finding{'s' if report.num_known > 1 else ''} accepted by the baseline")
+        lines.append(f"{counted(report.num_known, 'known finding')} accepted by the baseline")
     if report.num_hidden:
         lines.append(f"{report.num_hidden} hidden by --select or --ignore")
     if report.num_suppressed:
@@ -162,16 +167,16 @@ def _by_severity(findings: Any) -> dict[str, int]:
 def _totals_line(report: Report) -> str:
     t = report.totals
     parts = [
-        f"{len(report.findings)} finding{'s' if len(report.findings) != 1 else ''}",
-        f"{t.get('compiles')} compiles", f"{t.get('recompiles')} recompiles",
-        f"{t.get('graph_breaks')} graph breaks at {t.get('distinct_graph_breaks')} places",
+        counted(len(report.findings), "finding"), counted(t.get("compiles"), "compile"), counted(t.get("recompiles"), "recompile"),
+        f"{counted(t.get('graph_breaks'), 'graph break')} at {counted(t.get('distinct_graph_breaks'), 'place')}",
     ]
     if t.get("frames_at_limit"):
-        parts.append(f"{t['frames_at_limit']} frames at their limit")
+        parts.append("1 frame at its limit" if t["frames_at_limit"] == 1 else f"{t['frames_at_limit']} frames at their limit")
     if t.get("eager_calls"):
-        parts.append(f"{t['eager_calls']} eager calls")
-    if t.get("compile_seconds") is not None:
-        parts.append(f"{t['compile_seconds']:.1f} s compiling")
+        parts.append(counted(t["eager_calls"], "eager call"))
+    seconds = t.get("compile_seconds")
+    if seconds is not None:
+        parts.append(f"{duration(seconds)} compiling")
     if t.get("steps"):
-        parts.append(f"{t['steps']} steps")
+        parts.append(counted(t["steps"], "step"))
     return ", ".join(parts)

@@ -21,7 +21,7 @@ from torchtriage.recording.store import SCHEMA, Writer, read_process
 
 EVENTS = (
     GraphBreak(path="a.py", line=3, function="f", type="print", hints=("one", "two"), time=1.5, step=2, rank=0, pid=7, compile_id="0/0"),
-    Recompile(path="a.py", line=1, function="f", stack=(StackEntry(path="b.py", line=9, function="main", code="f(x)"),), reasons=("k == 2",)),
+    Recompile(path="a.py", line=1, stack=(StackEntry(path="b.py", line=9, function="main", code="f(x)"),), reasons=("k == 2",)),
     CompileEnd(seconds=1.25, compile_id="!1/0/2"),
 )
 SOURCE = Source(first_line=2, lines=("def f(x):", "    print(x)", ""), qualname="Policy.f")
@@ -166,6 +166,14 @@ def test_a_killed_process_is_readable_where_nothing_can_be_written(tmp_path: Pat
     writer.close()
 
 
+def test_opening_a_file_again_adds_to_it(tmp_path: Path) -> None:
+    for event in EVENTS:
+        writer = Writer(tmp_path / "p.sqlite")
+        writer.put([event])
+        writer.close()
+    assert read_process(tmp_path / "p.sqlite").events == EVENTS
+
+
 def test_nothing_to_put_does_not_touch_the_disk(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "p.sqlite")
     before = writer._db.total_changes
@@ -187,7 +195,7 @@ def test_a_recording_of_a_newer_version_is_refused_by_name(tmp_path: Path) -> No
     writer = Writer(tmp_path / "p.sqlite")
     writer.put_facts({"schema": SCHEMA + 1, "torchtriage": "9.9"})
     writer.close()
-    with pytest.raises(TriageError, match="has schema 2, this torchtriage reads up to 1; upgrade torchtriage, or read it with version 9.9"):
+    with pytest.raises(TriageError, match=r"has schema 2, .* reads up to 1; upgrade torchtriage, or read it with version 9\.9"):
         read_process(tmp_path / "p.sqlite")
 
 
@@ -199,7 +207,13 @@ def test_a_file_without_a_schema_number_is_refused(tmp_path: Path, statement: st
         read_process(tmp_path / "p.sqlite")
 
 
-@pytest.mark.parametrize("content", [b"", b"not a database", b"SQLite format 3\x00" + b"\xff" * 200])
+def test_a_process_that_was_killed_as_it_began_is_told_from_a_damaged_file(tmp_path: Path) -> None:
+    (tmp_path / "p.sqlite").touch()
+    with pytest.raises(TriageError, match=r"p\.sqlite is empty: its process has only just begun, or was killed as it began"):
+        read_process(tmp_path / "p.sqlite")
+
+
+@pytest.mark.parametrize("content", [b"not a database", b"SQLite format 3\x00" + b"\xff" * 200])
 def test_a_file_that_is_no_recording_is_a_clear_error(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "p.sqlite").write_bytes(content)
     with pytest.raises(TriageError, match=r"cannot read .*p\.sqlite: .*; the file is damaged or not a recording of torchtriage"):
@@ -228,8 +242,8 @@ def test_a_truncated_file_is_read_as_far_as_it_goes_or_refused(tmp_path: Path) -
         (tmp_path / "cut.sqlite").write_bytes(whole[:size])
         try:
             read_process(tmp_path / "cut.sqlite")
-        except TriageError as error:
-            assert "cut.sqlite" in str(error)
+        except TriageError:
+            pass    # any other error fails the test
 
 
 def test_an_event_of_a_later_version_is_kept(tmp_path: Path) -> None:
@@ -248,6 +262,7 @@ def test_where_wal_is_not_safe_the_file_grows_elsewhere_and_is_copied(tmp_path: 
     writer = Writer(tmp_path / "p.sqlite")
     local = writer._local
     assert local is not None
+    assert read_process(tmp_path / "p.sqlite").events == ()
     writer.put(EVENTS)
     assert read_process(local).events == EVENTS
     monkeypatch.setattr(store, "COPY_SECONDS", -1.0)
