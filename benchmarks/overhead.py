@@ -1,4 +1,4 @@
-"""What observing costs: calls of compiled code, start-up that compiles, and processes that do nothing, beside TORCH_TRACE and TORCH_LOGS."""
+"""What observing costs: compiled calls, start-up that compiles, processes that do nothing; beside TORCH_TRACE and TORCH_LOGS."""
 
 import argparse
 import json
@@ -40,10 +40,10 @@ def observed(variant: str, program: list[str], cache: Path | None = None) -> End
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         env = environment(variant, scratch, cache or scratch / "inductor")
-        launcher = [sys.executable, "-m", "torchtriage", "run", "-q", "-o", str(scratch / "out.triage")] if variant == LAUNCHED else [sys.executable]
-        ended = run([*launcher, *program], env, cwd=scratch)
-        if variant == OURS and "torch" in program[0] + Path(program[0]).read_text() and not list(scratch.glob("out.triage/*")):
-            raise SystemExit("nothing was recorded: torchtriage.pth is not installed in this venv")
+        launcher = ["-m", "torchtriage", "run", "-q", "-o", str(scratch / "out.triage")] if variant == LAUNCHED else []
+        ended = run([sys.executable, *launcher, *program], env, cwd=scratch)
+        if variant == OURS and not list(scratch.glob("out.triage/*")):
+            raise SystemExit("nothing was recorded: torchtriage.pth is not installed in this venv; make it with: make demo")
         return ended
 
 
@@ -76,7 +76,8 @@ def ratio_rows(title: str, measured: dict[str, list[Cost]], results: dict[str, A
     target = f"<= {TARGETS[title]}" if title in TARGETS else ""
     rows = [[title, PLAIN, f"{Spread.of(wall[PLAIN]).median:.2f} s", "", "", ""]]
     for name in by_wall:
-        rows.append(["", name, f"{Spread.of(wall[name]).median:.2f} s", by_wall[name].show(), by_cpu[name].show(), target if name == OURS else ""])
+        seconds = f"{Spread.of(wall[name]).median:.2f} s"
+        rows.append(["", name, seconds, by_wall[name].show(), by_cpu[name].show(), target if name == OURS else ""])
     return rows
 
 

@@ -4,7 +4,10 @@ import atexit
 import os
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
+from torchtriage.errors import hide_frame
 from torchtriage.launch import environment
 
 
@@ -46,21 +49,27 @@ def _arm(folder: str) -> None:
     # One process says what was watched even if nothing happens in it; so does every rank.
     always = _is_first(folder, "imported_torch") or "RANK" in os.environ
     recorder = Recorder(Path(folder), lambda: process_facts(started), always=always)
-    observer = Observer(recorder.add, measure=os.environ.get(environment.MEASURE) == "1")
+    observer = Observer(recorder.add, measure=os.environ.get(environment.MEASURE) == "1", on_first_step=recorder.start)
     observer.arm_for_run()
     recorder.follow(observer)
     atexit.register(recorder.close)
-    _close_before_hard_exit(recorder)
+    # os._exit skips atexit, and every forked worker of multiprocessing ends with it; exec can fail, and the program goes on.
+    _before("_exit", recorder.close)
+    _before("execv", recorder.sync)
+    _before("execve", recorder.sync)
 
 
-def _close_before_hard_exit(recorder: "object") -> None:
-    """os._exit skips atexit, and every forked worker of multiprocessing ends with it."""
-    hard_exit = os._exit
+def _before(name: str, write: Callable[[], None]) -> None:
+    """Write first whenever the program calls this function of os."""
+    original = getattr(os, name)
 
-    def _exit(status: int) -> None:
+    def call(*args: Any) -> None:
+        write()
         try:
-            recorder.close()  # type: ignore[attr-defined]
-        finally:
-            hard_exit(status)
+            original(*args)
+        except BaseException as error:
+            hide_frame(error)
+            raise
 
-    os._exit = _exit  # type: ignore[assignment]
+    call.__name__ = call.__qualname__ = name
+    setattr(os, name, call)

@@ -20,7 +20,7 @@ _SECOND_PART = re.compile(r"^(?:\*\*\* While handling this graph break|Stack var
 _NOT_CONVERTED = re.compile(r"WON'T CONVERT (\S+) (.+?) line (\d+)\s*$", re.M)
 _RAISED = re.compile(r"^[A-Za-z_][\w.]*: ", re.M)
 _STACK_END = re.compile(
-    r"^(?:Traceback \(most recent call last\):|The above exception|During handling|Set TORCHDYNAMO_VERBOSE|from user code:)",
+    r"^(?:Traceback \(most recent call last\):|The above exception|During handling|Set TORCHDYNAMO_VERBOSE|from user code:|NoneType: None)",
     re.M)
 _WHOLE_FRAME = re.compile(
     r"WON'T CONVERT|results in a skip|skipping the (?:whole )?(?:frame|function)|skipping frame|"

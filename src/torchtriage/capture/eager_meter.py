@@ -33,13 +33,19 @@ class EagerMeter:
             torch_private.set_guard_hook(previous)
             return "another guard-complete hook is in use (guard collectives)"
         self._library = library
-        self._zero = (library.guard_meter_hits(), library.guard_meter_misses())
+        self.start_over()
         return ""
 
     def disarm(self) -> None:
         if self._library is not None:
             torch_private.set_guard_hook(None)
             self._library = None
+
+    def start_over(self) -> None:
+        """Forget what was counted; a forked child inherits the hook and the counts."""
+        if self._library is not None:
+            self._zero = (self._library.guard_meter_hits(), self._library.guard_meter_misses())
+            self._num_recompiles = 0
 
     def count_recompile(self) -> None:
         if self._library is not None:

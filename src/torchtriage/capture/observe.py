@@ -16,25 +16,27 @@ from torchtriage.launch.imports import ImportWatcher
 from torchtriage.recording.events import CompileStart, Event, FrameSkipped, LimitHit, Recompile, Tap
 from torchtriage.recording.recording import Series
 
+_TRACING = ("TORCH_TRACE", "TORCH_DTRACE", "TORCH_COMPILE_DEBUG")
 _STDLIB = os.path.dirname(os.__file__) + os.sep
 
 
 class Observer:
     """One observation of this process, from arming to the end of the process or to `disarm`."""
 
-    def __init__(self, sink: Callable[[Event], None], measure: bool = False) -> None:
+    def __init__(self, sink: Callable[[Event], None], measure: bool = False, on_first_step: Callable[[], None] = lambda: None) -> None:
         self._sink = sink
-        self.steps = steps.StepCounter()
+        self.steps = steps.StepCounter(on_first_step)
         self.meter = EagerMeter()
         self.timer = PieceTimer() if measure else None
         self._undo: list[Callable[[], None]] = []
-        self._skipped: set[CodeType] = set()
+        self._skipped: set[tuple[str, int, str]] = set()
         self._errors = 0
         self._facts_at_end: dict[str, Any] | None = None
         self._handler = TraceHandler(self._take, self.steps.current, torch_private.lookup_interned_string, self._on_error)
 
     def arm_for_run(self) -> None:
         """Arm every tap as torch's modules appear; nothing is imported for our sake."""
+        os.register_at_fork(after_in_child=self._start_over)
         steps.active.append(self.steps)
         watcher = ImportWatcher()
         watcher.when_imported("torch._logging._internal", self._arm_trace_early)
@@ -57,6 +59,13 @@ class Observer:
         self._restoring(torch._dynamo, ("optimize",), self._arm_compile_calls)
         self._restoring(torch._dynamo.convert_frame, ("graph_break_log", "add_skip_reason"), self._arm_convert_frame)
         self._undo.append(self.meter.disarm)
+
+    def _start_over(self) -> None:
+        """A forked child counts its own steps, calls and seconds."""
+        self.steps.start_over()
+        self.meter.start_over()
+        if self.timer is not None:
+            self.timer.start_over()
 
     def disarm(self) -> None:
         """Leave logging and Dynamo as they were."""
@@ -90,7 +99,7 @@ class Observer:
     def _arm_trace_early(self, internal: ModuleType) -> None:
         """Right after torch's logging is loaded and before anybody has bound trace_structured."""
         attach(self._handler)
-        if "TORCH_TRACE" not in os.environ:
+        if not any(name in os.environ for name in _TRACING):    # the program's own trace names the line that called trace_structured
             torch_private.wrap_trace_structured(internal, lambda original: filtered(original, torch_private.is_recompile))
         self._tap("trace", "armed")
 
@@ -134,9 +143,10 @@ class Observer:
     def _on_skip(self, reason: str, code: CodeType) -> None:
         path = code.co_filename
         in_stdlib = path.startswith((_STDLIB, "<frozen")) and "site-packages" not in path
-        if code in self._skipped or in_stdlib or path.startswith(OUR_FOLDERS) or f"{os.sep}torch{os.sep}" in path:
+        key = (path, code.co_firstlineno, code.co_name)
+        if key in self._skipped or in_stdlib or path.startswith(OUR_FOLDERS) or f"{os.sep}torch{os.sep}" in path:
             return  # Dynamo passes over thousands of frames of torch and python; only the program's own are news
-        self._skipped.add(code)
+        self._skipped.add(key)
         self._sink(FrameSkipped(path=path, line=code.co_firstlineno, function=code.co_name, reason=str(reason)[:500],
                                 time=time.time(), step=self.steps.current(), pid=os.getpid()))
 

@@ -47,6 +47,13 @@ class PieceTimer:
 
         return never_compile(timed_piece)
 
+    def start_over(self) -> None:
+        """Forget the sums; a forked child inherits the pieces and what they took in its parent."""
+        for sums in self._pieces.values():
+            sums[:] = [0, 0.0]
+        self._gaps.clear()
+        self._thread.last = None
+
     def events(self, **columns: Any) -> Iterator[Event]:
         """Cumulative sums; the reader takes the last of each."""
         for compile_id, (calls, seconds) in list(self._pieces.items()):

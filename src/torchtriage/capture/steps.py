@@ -14,9 +14,13 @@ MAX_POINTS = 2048   # of the step-time series; when full, neighbours are merged 
 class StepCounter:
     """The step that an event belongs to, and how long steps take, in bounded memory."""
 
-    __slots__ = ("_last", "_num_marks", "_points", "_stride", "by_optimizer", "explicit", "first", "marks")
+    __slots__ = ("_last", "_num_marks", "_points", "_stride", "by_optimizer", "explicit", "first", "marks", "on_first_step")
 
-    def __init__(self) -> None:
+    def __init__(self, on_first_step: Callable[[], None] = lambda: None) -> None:
+        self.on_first_step = on_first_step
+        self.start_over()
+
+    def start_over(self) -> None:
         self.explicit = 0
         self.first: int | None = None
         self.by_optimizer: dict[int, int] = {}
@@ -69,6 +73,7 @@ def watch_optimizers(counter: StepCounter, profiler_module: ModuleType) -> Calla
         key = id(frame.f_locals.get("self"))
         if counter.first is None:
             counter.first = key
+            counter.on_first_step()
         counter.by_optimizer[key] = counter.by_optimizer.get(key, 0) + 1
         if key == counter.first and not counter.explicit:
             counter.marks.append(clock())
@@ -88,5 +93,7 @@ def step() -> None:
     if torch.compiler.is_compiling():
         return
     for counter in active:
+        if not counter.explicit:
+            counter.on_first_step()
         counter.explicit += 1
         counter.marks.append(time.perf_counter())

@@ -1,5 +1,6 @@
 """Every private name of torch that torchtriage touches: each behind a feature test, each saying what is lost without it."""
 
+import logging
 import sys
 from collections.abc import Callable
 from types import FrameType, ModuleType
@@ -51,14 +52,26 @@ class _EnabledLogger:
     def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - logging's name
         return True
 
+    def is_really_enabled(self) -> bool:
+        return bool(self._logger.isEnabledFor(logging.DEBUG))
+
 
 def ask_for_whole_frame_breaks(convert_frame: ModuleType) -> bool:
     """convert_frame traces a break that skips a whole frame only while its logger is enabled."""
     logger = getattr(convert_frame, "graph_break_log", None)
     if logger is None:
         return False
-    convert_frame.graph_break_log = _EnabledLogger(logger)  # type: ignore[attr-defined]
+    if not isinstance(logger, _EnabledLogger):
+        convert_frame.graph_break_log = _EnabledLogger(logger)  # type: ignore[attr-defined]
     return True
+
+
+def is_asked_by_us(record: logging.LogRecord) -> bool:
+    """Whether torch traces this break only because of `ask_for_whole_frame_breaks`; the program's own trace goes without it."""
+    if not str(getattr(record, "payload", "")).startswith("Graph break: "):
+        return False
+    logger = getattr(module("torch._dynamo.convert_frame"), "graph_break_log", None)
+    return isinstance(logger, _EnabledLogger) and not logger.is_really_enabled()
 
 
 def wrap_add_skip_reason(convert_frame: ModuleType, note: Callable[[str, Any], None]) -> bool:

@@ -15,7 +15,10 @@ LOGGER_NAME = "torch.__trace"
 
 
 class TraceHandler(logging.Handler):
-    """Turns trace records into events on the spot; nothing of a record is kept."""
+    """Turns trace records into events on the spot; nothing of a record is kept.
+
+    The logger hands it each record by `take`. As a handler it only shows torch that somebody listens.
+    """
 
     def __init__(self, sink: Callable[[Event], None], step: Callable[[], int | None],
                  lookup_string: Callable[[int], str | None], on_error: Callable[[Exception], None]) -> None:
@@ -26,6 +29,9 @@ class TraceHandler(logging.Handler):
         self._on_error = on_error
 
     def emit(self, record: logging.LogRecord) -> None:
+        """`take` has had the record."""
+
+    def take(self, record: logging.LogRecord) -> None:
         # Records also come while compiled code runs, when Dynamo would take our own functions for the program's.
         swap = torch_private.frame_callback_swap()
         callback = swap(None)
@@ -60,45 +66,60 @@ def _calling_line() -> StackEntry | None:
     return None
 
 
-class _KeptHandlers(list[logging.Handler]):
-    """A logger's handlers, of which ours cannot be cleared away."""
-
-    def clear(self) -> None:
-        self[:] = [h for h in self if isinstance(h, TraceHandler)]
-
-
 def attach(handler: TraceHandler) -> Callable[[], None]:
-    """Add the handler so that dictConfig, logging.disable and handlers.clear() leave it in place; returns the undoing."""
-    logger = logging.getLogger(LOGGER_NAME)
-    before = logger.__class__
-    # dictConfig(disable_existing_loggers) sets `disabled`, and before 2.13 logging.disable() silences the logger;
-    # a subclass that ignores both is the only hold that survives them.
-    if not getattr(before, "kept_by_torchtriage", False):
-        logger.__dict__.pop("disabled", None)
-        logger.__class__ = _kept(before)
-    if not isinstance(logger.handlers, _KeptHandlers):
-        logger.handlers = _KeptHandlers(logger.handlers)
-    logger.addHandler(handler)
+    """Let the trace logger hand its records to the handler, whatever the program does to it; returns the undoing."""
+    logger: Any = logging.getLogger(LOGGER_NAME)
+    if not getattr(logger, "kept_by_torchtriage", False):
+        logger.ours = []
+        logger.__class__ = _kept(type(logger))
+    logger.ours.append(handler)
 
     def detach() -> None:
+        logger.ours.remove(handler)
         logger.removeHandler(handler)
-        if not any(isinstance(h, TraceHandler) for h in logger.handlers):
-            logger.__class__ = before
-            logger.__dict__["disabled"] = False
-            logger.handlers = list(logger.handlers)
+        if not logger.ours:
+            del logger.ours
+            logger.__class__ = type(logger).__bases__[0]
 
     return detach
 
 
 def _kept(base: type[logging.Logger]) -> type[logging.Logger]:
+    """dictConfig disables the logger, other programs clear its handlers or raise its level: only its class is out of their reach."""
     class KeptLogger(base):  # type: ignore[valid-type, misc]  # the class is whatever the logger had
         kept_by_torchtriage = True
-        disabled = property(lambda _: False, lambda _, __: None)
+        # What the program sets lies in the instance, where it is found again when the class is restored.
+        disabled = property(lambda _: False, lambda self, value: self.__dict__.update(disabled=value))
+        level = property(lambda _: logging.DEBUG, lambda self, value: self.__dict__.update(level=value))
+
+        @property
+        def handlers(self) -> list[logging.Handler]:
+            found: list[logging.Handler] = self.__dict__["handlers"]
+            found.extend(handler for handler in self.ours if handler not in found)
+            return found
+
+        @handlers.setter
+        def handlers(self, value: list[logging.Handler]) -> None:
+            self.__dict__["handlers"] = value
 
         def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - logging's name
-            return bool(level >= self.level)
+            return True
+
+        def handle(self, record: logging.LogRecord) -> None:
+            if _others_would_get(record, self) and not torch_private.is_asked_by_us(record):
+                super().handle(record)
+            for handler in tuple(self.ours):
+                handler.take(record)
 
     return KeptLogger
+
+
+def _others_would_get(record: logging.LogRecord, logger: logging.Logger) -> bool:
+    """Whether the logger would pass the record on if it were not kept."""
+    state = logger.__dict__
+    if state["disabled"] or record.levelno < state["level"]:
+        return False
+    return "isEnabledFor" in state or logger.manager.disable < record.levelno   # 2.13 overrides it, so that logging.disable() has no say
 
 
 def filtered(original: Callable[..., None], is_recompile: Callable[[], bool]) -> Callable[..., None]:
@@ -133,4 +154,5 @@ def filtered(original: Callable[..., None], is_recompile: Callable[[], bool]) ->
 
 
 def _others_listen(logger: logging.Logger) -> bool:
-    return any(not isinstance(h, TraceHandler) and type(h).__name__ != "LazyTraceHandler" for h in logger.handlers)
+    """Whether a handler of the program's or of TORCH_TRACE waits for records; torch's own does not if it has no folder to write to."""
+    return any(not isinstance(h, TraceHandler) and getattr(h, "root_dir", "") is not None for h in logger.handlers)

@@ -37,6 +37,7 @@ _LIMIT_VALUE = re.compile(r"currently set to (\d+)")
 _EQUALS = re.compile(r"EQUALS_MATCH: (.+?) == (.+?)(?:\s+#.*)?$", re.M)
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 OUR_FOLDERS = tuple(os.path.join(_PACKAGE, name, "") for name in ("capture", "integrations", "launch", "recording"))
+_RUNPY = re.compile(r"<frozen runpy>$|[/\\]runpy\.py$")
 MAX_GUARD_VALUES = 32
 
 
@@ -181,7 +182,7 @@ def parse_reasons(payload: str) -> tuple[str, ...]:
 
 def strip_launchers(stack: tuple[StackEntry, ...]) -> tuple[StackEntry, ...]:
     """The stack without frames of ours and of runpy."""
-    return tuple(e for e in stack if not e.path.startswith(OUR_FOLDERS) and "runpy" not in e.path)
+    return tuple(e for e in stack if not e.path.startswith(OUR_FOLDERS) and not _RUNPY.search(e.path))
 
 
 def _frame_part(compile_id: str | None) -> str:

@@ -4,6 +4,7 @@ from collections import defaultdict
 from dataclasses import replace
 
 from torchtriage.diagnosis import breaks, coverage, recompiles, recording_health  # noqa: F401 - importing registers their rules
+from torchtriage.diagnosis.ripples import without_ripples
 from torchtriage.diagnosis.rules import PROCESS_RULES, RUN_RULES
 from torchtriage.diagnosis.steady import recompile_share, step_milliseconds
 from torchtriage.findings.model import Finding
@@ -15,8 +16,8 @@ def diagnose(recording: Recording) -> list[Finding]:
     """Every finding of a run, the worst and dearest first."""
     found: list[Finding] = []
     for process in recording.processes:
-        of_process = [weighed(f, process) for rule in PROCESS_RULES for f in rule(process)]
-        found.extend(linked(of_process))
+        of_process = [f for rule in PROCESS_RULES for f in rule(process)]
+        found.extend(linked([weighed(f, process) for f in without_ripples(of_process)]))
     found.extend(f for rule in RUN_RULES for f in rule(recording))
     return sorted(merged(found), key=_rank)
 

@@ -10,13 +10,14 @@ FOLDER = "TORCHTRIAGE"              # the recording's folder; set it before any 
 RUN_ID = "TORCHTRIAGE_RUN_ID"       # set by the process that made the folder; whoever inherits it joins
 MEASURE = "TORCHTRIAGE_MEASURE"     # "1": time compiled pieces and the gaps between them
 RUN_FILE = "run_id"
+MAX_READS = 100                     # a second, for an id that another process is writing
 _JOB_IDS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 
 _ALLOWED = re.compile(
     r"(TORCH|TORCHDYNAMO|TORCHINDUCTOR|TORCH_COMPILE|TORCH_LOGS|TORCH_TRACE|AOT|FUNCTORCH|OMP|MKL|KMP)_?[A-Z0-9_]*$"
     r"|(RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|GROUP_RANK|NODE_RANK|CUDA_VISIBLE_DEVICES|PYTHONHASHSEED|PYTHONOPTIMIZE)$"
 )
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CREDENTIAL|AUTH", re.I)
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|PWD|CRED|AUTH", re.I)
 
 
 def allowed_environment(environ: MutableMapping[str, str]) -> dict[str, str]:
@@ -66,13 +67,25 @@ def claim(folder: str, run_id: str) -> bool:
     """Whether this run now owns the folder: it made it, or another process of the same run did."""
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, RUN_FILE)
+    if _holds_recording(folder) and not os.path.exists(path):
+        return False
     try:
         with open(path, "x", encoding="utf-8") as file:
             file.write(run_id)
-        return not _holds_recording(folder)
+        return True
     except FileExistsError:
+        return _read_id(path) == run_id
+
+
+def _read_id(path: str) -> str:
+    """The id in the file; another rank may have made it this instant and be about to write it."""
+    for _ in range(MAX_READS):
         with open(path, encoding="utf-8") as file:
-            return file.read() == run_id
+            run_id = file.read()
+        if run_id:
+            break
+        time.sleep(0.01)
+    return run_id
 
 
 def _holds_recording(folder: str) -> bool:

@@ -56,19 +56,23 @@ class ImportWatcher:
         self._waiting[name] = callback
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
-        callback = self._waiting.pop(name, None)
-        if callback is None:
+        if name not in self._waiting:
             return None
-        others = [finder for finder in sys.meta_path if finder is not self]
-        if not self._waiting:
-            sys.meta_path.remove(self)
-        for finder in others:
-            spec = finder.find_spec(name, path, target)
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1:]:    # those before us had nothing to say
+            spec = finder.find_spec(name, path, target) if hasattr(finder, "find_spec") else None
             if spec is not None:
                 if hasattr(spec.loader, "exec_module"):
-                    spec.loader = _CallingLoader(spec.loader, callback)  # type: ignore[assignment]
+                    spec.loader = _CallingLoader(spec.loader, lambda module: self._arrived(name, module))  # type: ignore[assignment]
                 return spec
         return None
+
+    def _arrived(self, name: str, module: ModuleType) -> None:
+        """Only now: whoever asks for a spec, as importlib.util.find_spec does, need not import it."""
+        callback = self._waiting.pop(name, None)
+        if not self._waiting and self in sys.meta_path:
+            sys.meta_path.remove(self)
+        if callback is not None:
+            callback(module)
 
 
 def _safely(callback: Callback, module: ModuleType) -> None:

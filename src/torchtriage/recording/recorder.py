@@ -1,6 +1,7 @@
 """Takes events from a running program and writes them on a thread of its own; never raises, never blocks a step."""
 
 import collections
+import itertools
 import os
 import threading
 import time
@@ -16,6 +17,7 @@ from torchtriage.recording.store import Writer
 MAX_EVENTS = 200_000    # about 200 MB of recording; past this, events are counted by kind and no longer kept
 MAX_QUEUE = 20_000      # events that wait for the disk; a compile makes about ten
 FLUSH_SECONDS = 0.25
+IDLE_SECONDS = 2.0      # between writes of the running totals while there are no events
 CLOSE_SECONDS = 5.0
 
 
@@ -77,6 +79,12 @@ class Recorder:
         if self._always and self._thread is None:
             self._start()
 
+    def start(self) -> None:
+        """Begin to write although there is no event yet: a program that trains is worth a file."""
+        self._has_news = True
+        if self._thread is None and not self._closing:
+            self._start()
+
     def close(self) -> None:
         """Write what is left; a slow disk may take some seconds, then the program's end goes first."""
         if self._closing or self._pid != os.getpid():
@@ -87,6 +95,19 @@ class Recorder:
                 self._finish()
         except Exception as error:
             self._note(error)
+
+    def sync(self) -> None:
+        """Write what there is, as if the process ended here: exec never comes back, unless it fails."""
+        if self._closing or not self._has_news or not self._lock.acquire(timeout=CLOSE_SECONDS):
+            return
+        try:
+            self._flush()
+            if self._writer is not None:
+                self._writer.put_facts({"end": time.time()})
+        except Exception as error:
+            self._note(error)
+        finally:
+            self._lock.release()
 
     def _finish(self) -> None:
         self._wake.set()
@@ -117,9 +138,12 @@ class Recorder:
         self._error = f"{type(error).__name__}: {error}"
 
     def _loop(self) -> None:
+        written = float("-inf")
         while not self._closing:
-            with self._lock:
-                self._flush()
+            if self._queue or time.monotonic() - written > IDLE_SECONDS:
+                with self._lock:
+                    self._flush()
+                written = time.monotonic()
             self._wake.wait(FLUSH_SECONDS)
 
     def _flush(self) -> None:
@@ -139,8 +163,10 @@ class Recorder:
     def _new_file(self, facts: Mapping[str, Any]) -> Writer:
         self._folder.mkdir(parents=True, exist_ok=True)
         rank = facts.get("rank")
-        name = f"{'' if rank is None else f'rank{rank}-'}{facts.get('host', 'host')}-{os.getpid()}.sqlite"
-        return Writer(self._folder / name)
+        stem = f"{'' if rank is None else f'rank{rank}-'}{facts.get('host', 'host')}-{os.getpid()}"
+        # Process ids come again in a long run, and exec keeps its own; compile ids would get mixed in one file.
+        names = (f"{stem}{'' if number == 1 else f'-{number}'}.sqlite" for number in itertools.count(1))
+        return Writer(next(path for name in names if not (path := self._folder / name).exists()))
 
     def _write(self, writer: Writer, facts: Mapping[str, Any], series: list[Series]) -> None:
         """Events, and only those facts that differ from the last write, so that an idle run does not touch the disk."""

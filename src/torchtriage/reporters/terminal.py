@@ -60,7 +60,7 @@ def _finding(f: Finding, run: Mapping[str, Any], width: int, verbose: bool) -> l
     for folded in f.evidence.folded[: None if verbose else 3]:
         lines += _field("with", folded, width)
     if len(f.evidence.folded) > 3 and not verbose:
-        lines += _field("with", f"{len(f.evidence.folded) - 3} more resume frames (-v)", width)
+        lines += _field("with", f"{len(f.evidence.folded) - 3} more (-v)", width)
     if verbose:
         for note in f.evidence.notes:
             lines += _field("note", note, width)

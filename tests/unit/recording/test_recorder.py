@@ -55,6 +55,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FLUSH_SECONDS", 0.01)
+    monkeypatch.setattr(module, "IDLE_SECONDS", 0.01)
 
 
 def files(folder: Path) -> list[Path]:

@@ -1,0 +1,263 @@
+"""`with torchtriage.watch()` shows a block the same facts as a run, and leaves no trace of itself; torchtriage.step() counts."""
+
+import json
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.programs import observe, plain, write
+
+HEAD = """
+import json, logging, sys
+import torch
+import torchtriage
+from torch._dynamo import convert_frame
+from torch.autograd.profiler import record_function
+
+out = {}
+
+def named(name, dynamic=None):
+    '''A compiled function of that name: it breaks, and is compiled again for each size.'''
+    space = {}
+    exec(compile(f"def {name}(x):\\n    x = x + 1\\n    print('{name}')\\n    return x\\n", __file__, "exec"), space)
+    return torch.compile(space[name], backend="eager", dynamic=False)
+
+def call(function, *sizes):
+    for size in sizes:
+        function(torch.ones(size))
+
+def functions(events):
+    return [e.function for e in events if "resume" not in e.function]
+
+def state():
+    trace = logging.getLogger("torch.__trace")
+    return [type(trace), trace.__dict__.copy(), list(trace.handlers), trace.disabled, trace.level, torch._dynamo.optimize,
+            convert_frame.add_skip_reason, convert_frame.graph_break_log, record_function.__exit__, torch._logging.trace_structured,
+            torch._C._dynamo.eval_frame.set_guard_complete_hook(None)]
+"""
+
+BODY = HEAD + """
+before = named("before")
+call(before, 2, 3)
+clean = state()
+
+with torchtriage.watch() as seen:
+    out["handlers_inside"] = len(logging.getLogger("torch.__trace").handlers)
+    call(before, 2, 3)
+    out["warm"] = [len(seen.graph_breaks), len(seen.recompiles)]
+    call(before, 4)
+    during = named("during")
+    call(during, 2, 3)
+out["seen"] = [functions(seen.graph_breaks), functions(seen.recompiles)]
+out["paths"] = sorted({e.path for e in (*seen.graph_breaks, *seen.recompiles)} | {entry.path for e in seen.recompiles for entry in e.stack})
+out["codes"] = sorted({f.code for f in seen.findings})
+out["places"] = sorted({(f.location.path, f.location.line, f.location.function) for f in seen.findings if f.code == "TT101"})
+out["text"] = repr(seen)
+out["restored"] = state() == clean
+
+call(before, 5)
+call(during, 4)
+out["after"] = [len(seen.graph_breaks), len(seen.recompiles)]
+
+with torchtriage.watch() as outer:
+    call(named("outer"), 2)
+    with torchtriage.watch() as inner:
+        call(named("inner"), 2)
+    call(named("outer_again"), 2)
+out["outer"], out["inner"] = functions(outer.graph_breaks), functions(inner.graph_breaks)
+out["nested_restored"] = state() == clean
+
+first, second = torchtriage.watch(), torchtriage.watch()
+in_first = first.__enter__()
+in_second = second.__enter__()
+first.__exit__(None, None, None)
+call(named("only_second"), 2)
+second.__exit__(None, None, None)
+out["crossed"] = [functions(in_first.graph_breaks), functions(in_second.graph_breaks)]
+out["crossed_restored"] = state() == clean
+
+@torchtriage.watch()
+def decorated(name):
+    '''Its docstring.'''
+    call(named(name), 2)
+    if name == "raises":
+        raise KeyError(name)
+    return name
+out["returned"] = [decorated("one"), decorated("two"), decorated.__name__, decorated.__doc__]
+try:
+    decorated("raises")
+except KeyError as error:
+    out["raised"] = error.args[0]
+out["decorated"] = functions(decorated.seen.graph_breaks)
+out["decorated_restored"] = state() == clean
+
+logging.getLogger("torch.__trace").disabled = True
+logging.getLogger("torch.__trace").setLevel(logging.ERROR)
+silenced = state()
+with torchtriage.watch() as seen:
+    call(named("silenced"), 2)
+out["silenced"] = functions(seen.graph_breaks)
+out["silenced_restored"] = state() == silenced
+
+with torchtriage.watch() as nothing:
+    pass
+out["nothing"] = [nothing.graph_breaks, nothing.recompiles, nothing.findings]
+
+torch._dynamo.config.recompile_limit = 4
+with torchtriage.watch() as seen:
+    limited = named("limited")
+    call(limited, *range(2, 20))
+out["limit"] = [e.function for e in seen.limits]
+out["limit_codes"] = sorted({f.code for f in seen.findings})
+out["limit_restored"] = state() == silenced
+print(json.dumps(out), file=sys.stderr)
+"""
+
+
+def facts_of(stderr: str) -> dict[str, Any]:
+    return json.loads(stderr.splitlines()[-1])
+
+
+@pytest.fixture(scope="module", params=["alone", "under run"])
+def watched(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the program found out about its watches, by itself and while `torchtriage run` observes it as well."""
+    folder = tmp_path_factory.mktemp("watched")
+    if request.param == "alone":
+        done = plain(folder, write(folder, BODY))
+        assert done.returncode == 0, done.stderr
+        facts = facts_of(done.stderr)
+    else:
+        seen = observe(folder, BODY, flags=["-q"])
+        assert seen.status == 0, seen.stderr
+        facts = facts_of(seen.stderr)
+        assert {"before", "during", "inner", "silenced", "limited"} <= {e["function"] for e in seen.report["events"]["graph_breaks"]}
+        assert not [code for code in seen.codes if code.startswith("TT9")]
+    return facts | {"script": str(folder / "train.py")}
+
+
+def test_a_block_shows_what_happened_in_it(watched: dict[str, Any]) -> None:
+    assert watched["warm"] == [0, 0]
+    assert watched["seen"] == [["before", "during", "during"], ["before", "during"]]
+    assert watched["after"] == [3, 4]       # the resume frames recompiled as well, and nothing came after the block
+    assert watched["nothing"] == [[], [], []]
+
+
+def test_code_compiled_before_the_block_has_its_file_name(watched: dict[str, Any]) -> None:
+    assert watched["paths"] == [watched["script"]]
+
+
+def test_a_block_is_diagnosed(watched: dict[str, Any]) -> None:
+    assert watched["codes"][0] == "TT101"
+    assert [place[:2] for place in watched["places"]] == [[watched["script"], 3]]
+    assert "TT101 P3" in watched["text"]
+    assert watched["limit"].count("limited") == 1
+    assert {"TT101", "TT301"} <= set(watched["limit_codes"])
+
+
+def test_blocks_nest_and_cross(watched: dict[str, Any]) -> None:
+    assert watched["outer"] == ["outer", "inner", "outer_again"]
+    assert watched["inner"] == ["inner"]
+    assert watched["crossed"] == [[], ["only_second"]]
+
+
+def test_a_decorated_function_stays_itself_and_keeps_what_was_seen(watched: dict[str, Any]) -> None:
+    assert watched["returned"] == ["one", "two", "decorated", "Its docstring."]
+    assert watched["raised"] == "raises"
+    assert watched["decorated"] == ["one", "two", "raises"]
+
+
+def test_a_silenced_trace_logger_is_heard_and_stays_silenced(watched: dict[str, Any]) -> None:
+    assert watched["silenced"] == ["silenced"]
+
+
+@pytest.mark.parametrize("name", [
+    "restored", "nested_restored", "crossed_restored", "decorated_restored", "silenced_restored", "limit_restored",
+])
+def test_logging_and_dynamo_are_left_as_they_were(name: str, watched: dict[str, Any]) -> None:
+    assert watched[name]
+
+
+def test_a_failure_of_ours_never_reaches_the_program(tmp_path: Path) -> None:
+    source = HEAD + textwrap.dedent("""
+        from torchtriage.capture.observe import Observer
+        def sink(event):
+            raise OSError("disk gone")
+        def generator(x):
+            yield x + 1
+        observer = Observer(sink, measure=True)
+        observer.arm_for_block()
+        observer._arm_timer(torch._dynamo.output_graph)
+        torch._dynamo.config.recompile_limit = 3
+        call(named("f"), *range(2, 9))
+        list(torch.compile(generator, backend="eager")(torch.ones(2)))
+        torch.optim.SGD([torch.ones(1, requires_grad=True)]).step()
+        torchtriage.step()
+        observer.facts(), observer.series(), observer.last_events()
+        observer.disarm()
+        print("survived")
+        """)
+    done = plain(tmp_path, write(tmp_path, source))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("survived\n")
+    assert "torchtriage" not in done.stderr
+
+
+# torchtriage.step()
+
+def test_steps_are_counted_and_events_carry_them(tmp_path: Path) -> None:
+    source = HEAD + textwrap.dedent("""
+        from torch._dynamo.utils import counters
+        weight = torch.ones(3, requires_grad=True)
+        actor, critic = torch.optim.SGD([weight]), torch.optim.Adam([weight])
+        @torch.compile(backend="eager", dynamic=False)
+        def loss(x, w):
+            torchtriage.step()
+            return (x * w.sum()).sum()
+        for i in range(6):
+            loss(torch.ones(2 + (i == 4)), weight).backward()
+            actor.step()
+            critic.step()
+            critic.step()
+            if i == 2:
+                call(named("after_three"), 2)
+        out["breaks"] = dict(counters["graph_break"])
+        print(json.dumps(out), file=sys.stderr)
+        """)
+    seen = observe(tmp_path, source, flags=["-q"])
+    assert seen.status == 0, seen.stderr
+    assert len(facts_of(seen.stderr)["breaks"]) == 1      # the print of after_three; step() in a compiled function is no break
+    assert seen.report["totals"]["steps"] == 6
+    assert [e["step"] for e in seen.report["events"]["graph_breaks"]] == [3]
+    assert [e["step"] for e in seen.report["events"]["recompiles"]] == [4]
+    facts = one_process(seen.folder).facts
+    assert facts["step_source"] == "optimizer"
+    assert facts["steps_of_other_optimizers"] == [12]
+    assert len(one_process(seen.folder).series["step_seconds"].values) == 5
+
+
+def test_the_programs_own_steps_win_over_the_optimizers(tmp_path: Path) -> None:
+    source = HEAD + textwrap.dedent("""
+        with torchtriage.watch() as seen:
+            optimizer = torch.optim.SGD([torch.ones(3, requires_grad=True)])
+            for i in range(4):
+                optimizer.step()
+                optimizer.step()
+                torchtriage.step()
+                call(named(f"f{i}"), 2)
+        print(json.dumps([[e.step for e in seen.graph_breaks], seen.report.totals["steps"]]), file=sys.stderr)
+        """)
+    alone = plain(tmp_path, write(tmp_path, source))
+    assert facts_of(alone.stderr) == [[1, 2, 3, 4], 4]
+    seen = observe(tmp_path, source, flags=["-q"])
+    assert facts_of(seen.stderr) == [[1, 2, 3, 4], 4]
+    assert seen.report["totals"]["steps"] == 4
+    assert one_process(seen.folder).facts["step_source"] == "torchtriage.step()"
+
+
+def one_process(folder: Path) -> Any:
+    from torchtriage.recording.reader import read_recording
+
+    (process,) = read_recording(folder).processes
+    return process
