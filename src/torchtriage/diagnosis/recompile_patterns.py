@@ -4,8 +4,10 @@ import itertools
 import re
 
 from torchtriage.diagnosis.frames import Frame
+from torchtriage.diagnosis.places import owner_of
 from torchtriage.diagnosis.reasons import Kind, Reason, type_name
 from torchtriage.diagnosis.stories import Story, is_grad_mode
+from torchtriage.findings.model import OwnerKind
 from torchtriage.recording.recording import Process
 
 _BY_KIND = {
@@ -23,7 +25,7 @@ def code_of(story: Story, process: Process) -> str:
     """The code of the rule that explains a story."""
     reason = story.reasons[0]
     if story.key[0] == Kind.SIZE:
-        return _size_code(story)
+        return _size_code(story, process)
     if story.key[0] == "training":
         return "TT208"
     if reason.kind is Kind.GLOBAL_STATE:
@@ -46,14 +48,14 @@ def is_broken_off(reason: Reason) -> bool:
     return reason.path.startswith(("___stack", "math.trunc(___stack")) or "___as_tensor(___stack" in reason.path
 
 
-def _size_code(story: Story) -> str:
+def _size_code(story: Story, process: Process) -> str:
     if all(reason.is_zero_one for reason in story.reasons):
         return "TT221"
     if all(reason.is_parameter for reason in story.reasons):
         return "TT207"      # a parameter does not change its size: the same code runs for another module
     if story.keeps_on:
         return "TT202"
-    if _is_ragged(story):
+    if _is_ragged(story) and not _is_inside_a_library(story, process):
         return "TT203"
     return "TT202" if story.call and story.call.dynamic is False else "TT201"
 
@@ -65,6 +67,11 @@ def _is_ragged(story: Story) -> bool:
         return False
     usual, other = sizes
     return usual.isdigit() and other.isdigit() and int(other) < int(usual)
+
+
+def _is_inside_a_library(story: Story, process: Process) -> bool:
+    """Dimension 0 of what a library hands to its own functions need not be the batch."""
+    return owner_of(story.frame.key[0], process.facts).kind is OwnerKind.LIBRARY
 
 
 def _value_code(story: Story, process: Process) -> str:

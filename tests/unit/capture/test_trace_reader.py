@@ -134,6 +134,15 @@ def test_where_a_chunk_ends_changes_nothing(chunk: int) -> None:
         assert list(read(DATA[NAMES[0]]).events) == EXPECTED
 
 
+@settings(deadline=None, max_examples=100)
+@given(chunk=st.integers(1, 80), size=st.integers(0, 900), line=st.integers(1, 90))
+def test_a_record_that_is_too_long_costs_only_its_own_middle(chunk: int, size: int, line: int) -> None:
+    long = b"".join(b"\tV" + b"V" * line + b"\n" for _ in range(size // line))
+    with patch.object(trace_reader, "CHUNK", chunk), patch.object(trace_reader, "MAX_RECORD", 250):
+        process = read(SMALL + long + SMALL.replace(b"compile_id\": ", b"compile_id\": 1"))
+    assert [e.compile_id for e in process.events] == [f"0/{i}" for i in (1, 2, 3, 4, 5, 11, 12, 13, 14, 15)]
+
+
 @pytest.mark.parametrize("garbage", [
     b"\xff\xfe\x00\n", b"Traceback (most recent call last):\n",
     b'V1115 23:29:16.365000 7 torch/a.py:1] {"str": [\n', b'V9999 99:99:99.999999 7 torch/a.py:1] {"str": ["a", 0]}\n',
@@ -164,7 +173,9 @@ def test_text_that_is_not_utf_8_is_read() -> None:
 
 def test_a_trace_that_begins_within_a_payload_is_read() -> None:
     payload_at = DATA[NAMES[0]].index(b"\n\t") + 1
-    assert readable(read(DATA[NAMES[0]][payload_at:]))[-1] == EXPECTED[-1]
+    process = read(DATA[NAMES[0]][payload_at:])
+    assert process.events[-1] == EXPECTED[-1]
+    assert process.facts["num_unparsed"] == 0
 
 
 def test_an_empty_trace_has_no_events() -> None:

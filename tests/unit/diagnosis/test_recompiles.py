@@ -289,3 +289,14 @@ def test_a_cause_behind_the_first_is_told_and_belongs_to_the_fix() -> None:
 
 def test_ranks_come_from_the_process() -> None:
     assert [finding.ranks for finding in found(again("k == 2"), rank=3)] == [(3,)]
+
+
+def test_two_sizes_inside_a_library_are_not_called_a_ragged_batch() -> None:
+    frame_in = {"path": "/env/lib/python3.11/site-packages/lib/model.py", "line": 5, "function": "forward"}
+    recompile = Recompile(compile_id="0/1", step=9, reasons=("0/0: tensor 'x' size mismatch at index 0. expected 8, actual 3",), **frame_in)
+    [found] = recompiles(Process(events=(CompileStart(compile_id="0/0", step=1, **frame_in), recompile), facts={"num_steps": 10}))
+    assert found.code == "TT201"
+    at_home = dict(frame_in, path="/home/me/model.py")
+    recompile = Recompile(compile_id="0/1", step=9, reasons=recompile.reasons, **at_home)
+    [found] = recompiles(Process(events=(CompileStart(compile_id="0/0", step=1, **at_home), recompile), facts={"num_steps": 10}))
+    assert found.code == "TT203"
