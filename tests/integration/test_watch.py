@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.programs import observe, plain, write
+from torchtriage.recording.events import CompileCall
 
 HEAD = """
 import json, logging, sys
@@ -34,8 +35,7 @@ def functions(events):
 def state():
     trace = logging.getLogger("torch.__trace")
     return [type(trace), trace.__dict__.copy(), list(trace.handlers), trace.disabled, trace.level, torch._dynamo.optimize,
-            convert_frame.add_skip_reason, convert_frame.graph_break_log, record_function.__exit__, torch._logging.trace_structured,
-            torch._C._dynamo.eval_frame.set_guard_complete_hook(None)]
+            convert_frame.add_skip_reason, convert_frame.graph_break_log, record_function.__exit__, torch._logging.trace_structured]
 """
 
 BODY = HEAD + """
@@ -82,6 +82,8 @@ out["crossed_restored"] = state() == clean
 def decorated(name):
     '''Its docstring.'''
     call(named(name), 2)
+    if name == "two":
+        decorated("recursive")
     if name == "raises":
         raise KeyError(name)
     return name
@@ -112,6 +114,8 @@ with torchtriage.watch() as seen:
 out["limit"] = [e.function for e in seen.limits]
 out["limit_codes"] = sorted({f.code for f in seen.findings})
 out["limit_restored"] = state() == silenced
+out["limit_eager"] = seen.report.totals["eager_calls"]
+out["hook_left"] = torch._C._dynamo.eval_frame.set_guard_complete_hook(None) is not None
 print(json.dumps(out), file=sys.stderr)
 """
 
@@ -134,13 +138,13 @@ def watched(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         facts = facts_of(seen.stderr)
         assert {"before", "during", "inner", "silenced", "limited"} <= {e["function"] for e in seen.report["events"]["graph_breaks"]}
         assert not [code for code in seen.codes if code.startswith("TT9")]
-    return facts | {"script": str(folder / "train.py")}
+    return facts | {"script": str(folder / "train.py"), "alone": request.param == "alone"}
 
 
 def test_a_block_shows_what_happened_in_it(watched: dict[str, Any]) -> None:
     assert watched["warm"] == [0, 0]
     assert watched["seen"] == [["before", "during", "during"], ["before", "during"]]
-    assert watched["after"] == [3, 4]       # the resume frames recompiled as well, and nothing came after the block
+    assert watched["after"] == [3, 2]       # and nothing came after the block
     assert watched["nothing"] == [[], [], []]
 
 
@@ -154,6 +158,7 @@ def test_a_block_is_diagnosed(watched: dict[str, Any]) -> None:
     assert "TT101 P3" in watched["text"]
     assert watched["limit"].count("limited") == 1
     assert {"TT101", "TT301"} <= set(watched["limit_codes"])
+    assert watched["limit_eager"] == 13     # of 18 calls 4 are compiled, one hits the limit, and the meter runs from then on
 
 
 def test_blocks_nest_and_cross(watched: dict[str, Any]) -> None:
@@ -165,7 +170,7 @@ def test_blocks_nest_and_cross(watched: dict[str, Any]) -> None:
 def test_a_decorated_function_stays_itself_and_keeps_what_was_seen(watched: dict[str, Any]) -> None:
     assert watched["returned"] == ["one", "two", "decorated", "Its docstring."]
     assert watched["raised"] == "raises"
-    assert watched["decorated"] == ["one", "two", "raises"]
+    assert watched["decorated"] == ["one", "two", "recursive", "raises"]
 
 
 def test_a_silenced_trace_logger_is_heard_and_stays_silenced(watched: dict[str, Any]) -> None:
@@ -177,6 +182,10 @@ def test_a_silenced_trace_logger_is_heard_and_stays_silenced(watched: dict[str, 
 ])
 def test_logging_and_dynamo_are_left_as_they_were(name: str, watched: dict[str, Any]) -> None:
     assert watched[name]
+
+
+def test_the_guard_hook_goes_with_the_last_that_needs_it(watched: dict[str, Any]) -> None:
+    assert watched["hook_left"] != watched["alone"]
 
 
 def test_a_failure_of_ours_never_reaches_the_program(tmp_path: Path) -> None:
@@ -235,6 +244,26 @@ def test_steps_are_counted_and_events_carry_them(tmp_path: Path) -> None:
     assert facts["step_source"] == "optimizer"
     assert facts["steps_of_other_optimizers"] == [12]
     assert len(one_process(seen.folder).series["step_seconds"].values) == 5
+
+
+def test_a_block_inside_an_observed_run_changes_nothing_for_the_run(tmp_path: Path) -> None:
+    source = HEAD + textwrap.dedent("""
+        first, second = (torch.optim.SGD([torch.ones(3, requires_grad=True)]) for _ in range(2))
+        for i in range(8):
+            with torchtriage.watch() as seen:
+                first.step()
+                second.step()
+                second.step()
+                call(named(f"f{i}"), 2)
+        print(json.dumps([[e.step for e in seen.graph_breaks], seen.report.totals["steps"]]), file=sys.stderr)
+        """)
+    seen = observe(tmp_path, source, flags=["-q"])
+    assert facts_of(seen.stderr) == [[1], 1]
+    assert [e["step"] for e in seen.report["events"]["graph_breaks"]] == list(range(1, 9))
+    process = one_process(seen.folder)
+    assert (process.facts["num_steps"], process.facts["steps_of_other_optimizers"]) == (8, [16])
+    calls = list(process.of(CompileCall))
+    assert [(Path(c.path).name, c.function, c.target) for c in calls] == [("train.py", "named", f"f{i}") for i in range(8)]
 
 
 def test_the_programs_own_steps_win_over_the_optimizers(tmp_path: Path) -> None:

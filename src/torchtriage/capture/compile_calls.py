@@ -1,10 +1,10 @@
 """Which torch.compile calls the program makes: where, on what, with which arguments."""
 
 import inspect
-import os
 from types import CodeType, FrameType
 from typing import Any
 
+from torchtriage.capture import torch_private
 from torchtriage.recording.events import CompileCall
 
 
@@ -44,10 +44,9 @@ def _name_of(target: Any) -> str:
 
 
 def _outside_torch(frame: FrameType) -> FrameType:
-    torch_folder = f"{os.sep}torch{os.sep}"
     walk: FrameType | None = frame
     while walk is not None:
-        if torch_folder not in walk.f_code.co_filename:
+        if not torch_private.is_torch_file(walk.f_code.co_filename):
             return walk
         walk = walk.f_back
     return frame

@@ -26,20 +26,20 @@ class EagerMeter:
         library = _load()
         if library is None:
             return "the native part was not built (no C compiler when torchtriage was installed)"
-        available, previous = torch_private.set_guard_hook(library.guard_meter_count)
-        if not available:
-            return "this torch has no guard-complete hook"
-        if previous is not None:
-            torch_private.set_guard_hook(previous)
-            return "another guard-complete hook is in use (guard collectives)"
+        problem = "" if _armed else _install(library)
+        if problem:
+            return problem
+        _armed.append(self)
         self._library = library
         self.start_over()
         return ""
 
     def disarm(self) -> None:
         if self._library is not None:
-            torch_private.set_guard_hook(None)
             self._library = None
+            _armed.remove(self)
+            if not _armed:
+                torch_private.set_guard_hook(None)
 
     def start_over(self) -> None:
         """Forget what was counted; a forked child inherits the hook and the counts."""
@@ -59,6 +59,21 @@ class EagerMeter:
         misses = self._library.guard_meter_misses() - self._zero[1]
         eager = max(0, misses - self._num_recompiles)
         return {"hits": hits, "misses": misses, "recompiles": self._num_recompiles, "eager": eager}
+
+
+# Several observations of one process share the hook; each takes off what was counted before it.
+_armed: list[EagerMeter] = []
+
+
+def _install(library: ctypes.PyDLL) -> str:
+    """Make the library's function the hook; "" on success, else why it cannot be."""
+    available, previous = torch_private.set_guard_hook(library.guard_meter_count)
+    if not available:
+        return "this torch has no guard-complete hook"
+    if previous is not None:
+        torch_private.set_guard_hook(previous)
+        return "another guard-complete hook is in use (guard collectives)"
+    return ""
 
 
 def _load() -> ctypes.PyDLL | None:

@@ -56,8 +56,8 @@ class Observer:
         self._undo.append(attach(self._handler))
         self._tap("trace", "armed")
         self._arm_steps(torch.autograd.profiler)
-        self._restoring(torch._dynamo, ("optimize",), self._arm_compile_calls)
-        self._restoring(torch._dynamo.convert_frame, ("graph_break_log", "add_skip_reason"), self._arm_convert_frame)
+        self._arm_compile_calls(torch._dynamo)
+        self._arm_convert_frame(torch._dynamo.convert_frame)
         self._undo.append(self.meter.disarm)
 
     def _start_over(self) -> None:
@@ -70,7 +70,7 @@ class Observer:
     def disarm(self) -> None:
         """Leave logging and Dynamo as they were."""
         for event in self._handler.unfinished():
-            self._sink(event)
+            self._put(event)
         self._facts_at_end = self.facts()
         for undo in reversed(self._undo):
             undo()
@@ -90,12 +90,6 @@ class Observer:
         pending = self._handler.unfinished()
         return pending + (list(self.timer.events(time=time.time(), pid=os.getpid())) if self.timer else [])
 
-    def _restoring(self, module: ModuleType, names: tuple[str, ...], arm: Callable[[ModuleType], None]) -> None:
-        """Arm a tap that replaces these names of a module, and remember what they were."""
-        before = {name: getattr(module, name) for name in names if hasattr(module, name)}
-        self._undo.append(lambda: vars(module).update(before))
-        arm(module)
-
     def _arm_trace_early(self, internal: ModuleType) -> None:
         """Right after torch's logging is loaded and before anybody has bound trace_structured."""
         attach(self._handler)
@@ -105,27 +99,40 @@ class Observer:
 
     def _arm_steps(self, profiler_module: ModuleType) -> None:
         undo = steps.watch_optimizers(self.steps, profiler_module)
-        self._tap("steps", "armed" if undo else "absent", "" if undo else "torch.autograd.profiler.record_function is gone")
-        if undo:
-            self._undo.append(undo)
+        self._armed("steps", undo, "torch.autograd.profiler.record_function is gone")
 
     def _arm_compile_calls(self, dynamo: ModuleType) -> None:
-        found = torch_private.wrap_optimize(dynamo, self._on_compile_call)
-        self._tap("compile calls", "armed" if found else "absent", "" if found else "torch._dynamo.optimize is gone")
+        undo = torch_private.wrap_optimize(dynamo, self._on_compile_call)
+        self._armed("compile calls", undo, "torch._dynamo.optimize is gone")
 
     def _arm_convert_frame(self, convert_frame: ModuleType) -> None:
-        whole = torch_private.ask_for_whole_frame_breaks(convert_frame)
-        self._tap("whole-frame breaks", "armed" if whole else "absent", "" if whole else "convert_frame has no graph_break_log")
-        found = torch_private.wrap_add_skip_reason(convert_frame, self._on_skip)
-        self._tap("skipped frames", "armed" if found else "absent", "" if found else "this torch gives no skip reasons (2.13 and later do)")
+        undo = torch_private.ask_for_whole_frame_breaks(convert_frame)
+        self._armed("whole-frame breaks", undo, "convert_frame has no graph_break_log")
+        undo = torch_private.wrap_add_skip_reason(convert_frame, self._on_skip)
+        self._armed("skipped frames", undo, "this torch gives no skip reasons (2.13 and later do)")
 
     def _arm_timer(self, output_graph: ModuleType) -> None:
         assert self.timer is not None
-        found = torch_private.wrap_compiled_pieces(output_graph, self.timer.wrap)
-        self._tap("piece timer", "armed" if found else "absent", "" if found else "OutputGraph.install_global_unsafe is gone")
+        undo = torch_private.wrap_compiled_pieces(output_graph, self.timer.wrap)
+        self._armed("piece timer", undo, "OutputGraph.install_global_unsafe is gone")
+
+    def _armed(self, name: str, undo: Callable[[], None] | None, missing: str) -> None:
+        """Say whether a tap found its place in this torch, and remember how to take it away."""
+        if undo is None:
+            self._tap(name, "absent", missing)
+            return
+        self._undo.append(undo)
+        self._tap(name, "armed")
+
+    def _put(self, event: Event) -> None:
+        """Hand an event over; what happens to it from there on is never the program's trouble."""
+        try:
+            self._sink(event)
+        except Exception:
+            self._errors += 1
 
     def _take(self, event: Event) -> None:
-        self._sink(event)
+        self._put(event)
         if self.timer is not None and isinstance(event, CompileStart):
             self.timer.num_compiles += 1
         if isinstance(event, Recompile):
@@ -136,19 +143,25 @@ class Observer:
 
     def _on_compile_call(self, arguments: dict[str, Any], frame: FrameType) -> None:
         try:
-            self._sink(compile_call(arguments, frame, time=time.time(), step=self.steps.current(), pid=os.getpid()))
+            self._put(compile_call(arguments, frame, time=time.time(), step=self.steps.current(), pid=os.getpid()))
         except Exception as error:
             self._on_error(error)
 
     def _on_skip(self, reason: str, code: CodeType) -> None:
+        try:
+            self._note_skip(reason, code)
+        except Exception as error:
+            self._on_error(error)
+
+    def _note_skip(self, reason: str, code: CodeType) -> None:
         path = code.co_filename
         in_stdlib = path.startswith((_STDLIB, "<frozen")) and "site-packages" not in path
         key = (path, code.co_firstlineno, code.co_name)
-        if key in self._skipped or in_stdlib or path.startswith(OUR_FOLDERS) or f"{os.sep}torch{os.sep}" in path:
+        if key in self._skipped or in_stdlib or path.startswith(OUR_FOLDERS) or torch_private.is_torch_file(path):
             return  # Dynamo passes over thousands of frames of torch and python; only the program's own are news
         self._skipped.add(key)
-        self._sink(FrameSkipped(path=path, line=code.co_firstlineno, function=code.co_name, reason=str(reason)[:500],
-                                time=time.time(), step=self.steps.current(), pid=os.getpid()))
+        self._put(FrameSkipped(path=path, line=code.co_firstlineno, function=code.co_name, reason=str(reason)[:500],
+                               time=time.time(), step=self.steps.current(), pid=os.getpid()))
 
     def _on_error(self, error: Exception) -> None:
         """Our failure becomes a fact of the recording, once, and never the user's."""
@@ -159,6 +172,6 @@ class Observer:
             self._tap("recorder", "lost", f"{type(error).__name__}: {error} ({place})")
 
     def _tap(self, name: str, state: str, detail: str = "") -> None:
-        self._sink(Tap(name=name, state=state, detail=detail, time=time.time(), step=self.steps.current(), pid=os.getpid()))
+        self._put(Tap(name=name, state=state, detail=detail, time=time.time(), step=self.steps.current(), pid=os.getpid()))
 
 

@@ -14,7 +14,7 @@ MAX_POINTS = 2048   # of the step-time series; when full, neighbours are merged 
 class StepCounter:
     """The step that an event belongs to, and how long steps take, in bounded memory."""
 
-    __slots__ = ("_last", "_num_marks", "_points", "_stride", "by_optimizer", "explicit", "first", "marks", "on_first_step")
+    __slots__ = ("_last", "_num_marks", "_stride", "_sums", "by_optimizer", "explicit", "first", "marks", "on_first_step")
 
     def __init__(self, on_first_step: Callable[[], None] = lambda: None) -> None:
         self.on_first_step = on_first_step
@@ -26,7 +26,7 @@ class StepCounter:
         self.by_optimizer: dict[int, int] = {}
         self.marks: list[float] = []
         self._num_marks = 0
-        self._points: list[float] = []
+        self._sums: list[float] = []    # seconds, each over `stride` steps
         self._stride = 1
         self._last: float | None = None
 
@@ -46,17 +46,20 @@ class StepCounter:
         marks, self.marks = self.marks, []
         for mark in marks:
             if self._last is not None:
-                self._num_marks += 1
-                if (self._num_marks - 1) % self._stride == 0:
-                    self._points.append(0.0)
-                self._points[-1] += (mark - self._last) / self._stride
+                self._add(mark - self._last)
             self._last = mark
-            if len(self._points) > MAX_POINTS:
-                self._points = [(a + b) / 2 for a, b in zip(self._points[::2], self._points[1::2], strict=False)]
-                self._stride *= 2
-                self._num_marks = len(self._points) * self._stride
-        steps = [2 + i * self._stride for i in range(len(self._points))]
-        return Series(name="step_seconds", steps=steps, values=list(self._points))
+        num_last = self._num_marks - (len(self._sums) - 1) * self._stride   # the last point may still lack some of its steps
+        means = [*(total / self._stride for total in self._sums[:-1]), *(total / num_last for total in self._sums[-1:])]
+        return Series(name="step_seconds", steps=[2 + i * self._stride for i in range(len(means))], values=means)
+
+    def _add(self, seconds: float) -> None:
+        if self._num_marks == MAX_POINTS * self._stride:
+            self._sums = [a + b for a, b in zip(self._sums[::2], self._sums[1::2], strict=True)]
+            self._stride *= 2
+        if self._num_marks % self._stride == 0:
+            self._sums.append(0.0)
+        self._sums[-1] += seconds
+        self._num_marks += 1
 
 
 def watch_optimizers(counter: StepCounter, profiler_module: ModuleType) -> Callable[[], None] | None:
@@ -71,10 +74,10 @@ def watch_optimizers(counter: StepCounter, profiler_module: ModuleType) -> Calla
         if not name.startswith("Optimizer.step#"):
             return
         key = id(frame.f_locals.get("self"))
-        if counter.first is None:
-            counter.first = key
-            counter.on_first_step()
         counter.by_optimizer[key] = counter.by_optimizer.get(key, 0) + 1
+        if counter.first is None:
+            counter.first = key     # from here on the recorder's thread may ask for the count
+            counter.on_first_step()
         if key == counter.first and not counter.explicit:
             counter.marks.append(clock())
 

@@ -1,6 +1,7 @@
 """Every private name of torch that torchtriage touches: each behind a feature test, each saying what is lost without it."""
 
 import logging
+import os
 import sys
 from collections.abc import Callable
 from types import FrameType, ModuleType
@@ -12,6 +13,37 @@ from torchtriage.errors import hide_frame
 def module(name: str) -> Any:
     """A torch module that is already loaded, or None; nothing is imported for our sake."""
     return sys.modules.get(name)
+
+
+def replaced(owner: Any, name: str, note: Any, make: Callable[[Any, list[Any]], Any]) -> Callable[[], None] | None:
+    """Put make(original, notes) in the place of a name of torch's while there are notes; returns the undoing of this one.
+
+    Observations share the one replacement, so they may end in any order. None if torch has no such name.
+    """
+    current = getattr(owner, name, None)
+    if current is None:
+        return None
+    notes: list[Any] | None = getattr(current, "torchtriage_notes", None)
+    if notes is None:
+        notes = []
+        replacement = make(current, notes)
+        replacement.torchtriage_notes, replacement.torchtriage_original = notes, current
+        setattr(owner, name, replacement)
+    notes.append(note)
+
+    def undo() -> None:
+        notes.remove(note)
+        found = getattr(owner, name)
+        if not notes and getattr(found, "torchtriage_notes", None) is notes:
+            setattr(owner, name, found.torchtriage_original)
+
+    return undo
+
+
+def is_torch_file(path: str) -> bool:
+    """Whether a file is torch's own; a program may well lie in a folder that is called torch."""
+    folder = os.path.dirname(getattr(module("torch"), "__file__", None) or "")
+    return bool(folder) and path.startswith(folder + os.sep)
 
 
 def lookup_interned_string(index: int) -> str | None:
@@ -56,14 +88,9 @@ class _EnabledLogger:
         return bool(self._logger.isEnabledFor(logging.DEBUG))
 
 
-def ask_for_whole_frame_breaks(convert_frame: ModuleType) -> bool:
+def ask_for_whole_frame_breaks(convert_frame: ModuleType) -> Callable[[], None] | None:
     """convert_frame traces a break that skips a whole frame only while its logger is enabled."""
-    logger = getattr(convert_frame, "graph_break_log", None)
-    if logger is None:
-        return False
-    if not isinstance(logger, _EnabledLogger):
-        convert_frame.graph_break_log = _EnabledLogger(logger)  # type: ignore[attr-defined]
-    return True
+    return replaced(convert_frame, "graph_break_log", None, lambda logger, _: _EnabledLogger(logger))
 
 
 def is_asked_by_us(record: logging.LogRecord) -> bool:
@@ -74,36 +101,34 @@ def is_asked_by_us(record: logging.LogRecord) -> bool:
     return isinstance(logger, _EnabledLogger) and not logger.is_really_enabled()
 
 
-def wrap_add_skip_reason(convert_frame: ModuleType, note: Callable[[str, Any], None]) -> bool:
+def wrap_add_skip_reason(convert_frame: ModuleType, note: Callable[[str, Any], None]) -> Callable[[], None] | None:
     """Frames that Dynamo skips (2.13 and later); before, a skipped generator leaves no sign."""
-    original = getattr(convert_frame, "add_skip_reason", None)
-    if original is None:
-        return False
+    def make(original: Any, notes: list[Any]) -> Any:
+        def add_skip_reason(reason: str, frame: Any) -> None:
+            for note in tuple(notes):
+                note(reason, frame.f_code)
+            original(reason, frame)
 
-    def add_skip_reason(reason: str, frame: Any) -> None:
-        note(reason, frame.f_code)
-        original(reason, frame)
+        return add_skip_reason
 
-    convert_frame.add_skip_reason = add_skip_reason  # type: ignore[attr-defined]
-    return True
+    return replaced(convert_frame, "add_skip_reason", note, make)
 
 
-def wrap_optimize(dynamo: ModuleType, note: Callable[[dict[str, Any], FrameType], None]) -> bool:
+def wrap_optimize(dynamo: ModuleType, note: Callable[[dict[str, Any], FrameType], None]) -> Callable[[], None] | None:
     """Every torch.compile call passes here; without it a finding cannot name the call that made the frame."""
-    original = getattr(dynamo, "optimize", None)
-    if original is None:
-        return False
+    def make(original: Any, notes: list[Any]) -> Any:
+        def optimize(*args: Any, **kwargs: Any) -> Any:
+            for note in tuple(notes):
+                note(kwargs, sys._getframe(1))
+            try:
+                return original(*args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
 
-    def optimize(*args: Any, **kwargs: Any) -> Any:
-        note(kwargs, sys._getframe(1))
-        try:
-            return original(*args, **kwargs)
-        except BaseException as error:
-            hide_frame(error)
-            raise
+        return optimize
 
-    dynamo.optimize = optimize  # type: ignore[attr-defined]
-    return True
+    return replaced(dynamo, "optimize", note, make)
 
 
 def set_guard_hook(hook: Callable[[bool], bool] | None) -> tuple[bool, Any]:
@@ -115,50 +140,44 @@ def set_guard_hook(hook: Callable[[bool], bool] | None) -> tuple[bool, Any]:
     return True, set_guard_complete_hook(hook)
 
 
-def wrap_compiled_pieces(output_graph: ModuleType, wrap: Callable[[str, Any], Any]) -> bool:
+def wrap_compiled_pieces(output_graph: ModuleType, wrap: Callable[[str, Any], Any]) -> Callable[[], None] | None:
     """Hand every compiled piece, with its compile id, to `wrap`; without it --measure has nothing to time.
 
     A piece is taken where the new bytecode will find it: what the backend returned is looked at by Dynamo before that.
     """
-    graph_class = getattr(output_graph, "OutputGraph", None)
-    original = getattr(graph_class, "install_global_unsafe", None)
-    if graph_class is None or original is None:
-        return False
+    def make(original: Any, wraps: list[Any]) -> Any:
+        def install_global_unsafe(self: Any, name: str, value: Any) -> None:
+            if name.startswith("__compiled_fn"):
+                compile_id = module("torch._guards").CompileContext.current_compile_id()
+                for wrap in tuple(wraps):
+                    value = wrap(str(compile_id), value)
+            original(self, name, value)
 
-    def install_global_unsafe(self: Any, name: str, value: Any) -> None:
-        if name.startswith("__compiled_fn"):
-            value = wrap(str(module("torch._guards").CompileContext.current_compile_id()), value)
-        original(self, name, value)
+        return install_global_unsafe
 
-    graph_class.install_global_unsafe = install_global_unsafe
-    return True
+    return replaced(getattr(output_graph, "OutputGraph", None), "install_global_unsafe", wrap, make)
 
 
 def wrap_record_function(profiler_module: ModuleType, note: Callable[[str, FrameType], None]) -> Callable[[], None] | None:
     """Call `note` at the end of every record_function block; returns the undoing. Without it no event knows its step."""
-    block = getattr(profiler_module, "record_function", None)
-    original = getattr(block, "__exit__", None)
-    if block is None or original is None:
-        return None
     swap = frame_callback_swap()
 
-    def leave(self: Any, kind: Any, error: Any, trace: Any) -> Any:
-        if kind is None:
-            callback = swap(None)
-            try:
-                note(self.name, sys._getframe(1))
-            except Exception:
-                pass  # a step that is not counted is better than one that fails
-            finally:
-                swap(callback)
-        return original(self, kind, error, trace)
+    def make(original: Any, notes: list[Any]) -> Any:
+        def leave(self: Any, kind: Any, error: Any, trace: Any) -> Any:
+            if kind is None:
+                callback = swap(None)
+                try:
+                    for note in tuple(notes):
+                        note(self.name, sys._getframe(1))
+                except Exception:
+                    pass  # a step that is not counted is better than one that fails
+                finally:
+                    swap(callback)
+            return original(self, kind, error, trace)
 
-    block.__exit__ = never_compile(leave)
+        return never_compile(leave)
 
-    def undo() -> None:
-        block.__exit__ = original
-
-    return undo
+    return replaced(getattr(profiler_module, "record_function", None), "__exit__", note, make)
 
 
 def frame_callback_swap() -> Callable[[Any], Any]:

@@ -60,7 +60,7 @@ def _calling_line() -> StackEntry | None:
     passed = (*OUR_FOLDERS, os.path.dirname(logging.__file__))
     while frame is not None:
         path = frame.f_code.co_filename
-        if f"{os.sep}torch{os.sep}" not in path and not path.startswith(passed) and not path.startswith("<"):
+        if not path.startswith((*passed, "<")) and not torch_private.is_torch_file(path):
             return StackEntry(path=path, line=frame.f_lineno, function=frame.f_code.co_name)
         frame = frame.f_back
     return None

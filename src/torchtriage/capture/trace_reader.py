@@ -33,7 +33,8 @@ def is_trace(head: bytes) -> bool:
 def read_traces(paths: list[Path]) -> Recording:
     """One recording of several trace files, one process a file."""
     processes = tuple(read_trace(path) for path in paths)
-    return Recording(processes=processes, origin="trace", facts={"torch": next((p.facts["torch"] for p in processes if p.facts), None)})
+    torch = next((p.facts["torch"] for p in processes if p.facts["torch"]), None)
+    return Recording(processes=processes, origin="trace", facts={"torch": torch})
 
 
 def read_trace(path: Path) -> Process:
@@ -48,7 +49,7 @@ def read_trace(path: Path) -> Process:
             if match is None:
                 raise ValueError("no record")
             metadata = json.loads(head)
-            columns = {"time": _seconds(match, year), "pid": int(match[7])}
+            seconds, pid = _seconds(match, year), int(match[7])
         except (ValueError, RecursionError):
             num_unparsed += 1
             if num_unparsed <= MAX_UNPARSED:
@@ -57,10 +58,10 @@ def read_trace(path: Path) -> Process:
         if match["artifact"] == b"torch_version":
             facts["torch"] = _torch_version(payload)
             continue
-        events.extend(translator.feed(metadata, payload, **columns))
+        events.extend(translator.feed(metadata, payload, time=seconds, pid=pid))
     events.extend(translator.finish())
     facts["num_unparsed"] = num_unparsed
-    ranks = {e.rank for e in events if e.rank is not None}
+    ranks = {e.rank for e in events if isinstance(e.rank, int)}
     rank = ranks.pop() if len(ranks) == 1 else _rank_in_name(path.name)
     return Process(events=tuple(events), facts=facts | {"rank": rank})
 

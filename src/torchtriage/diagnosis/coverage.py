@@ -213,7 +213,7 @@ def compile_cache_misses(process: Process) -> Iterator[Finding]:
         "TT307", title=title, cause=f"{', '.join(f'{c} {o}: {n}' for (c, o), n in sorted(count.items()))}; {reason}",
         fix=Fix(text="keep TORCHINDUCTOR_CACHE_DIR between runs; a bypass names the construct that cannot be cached"),
         cost=Cost(seconds=inductor, kind=CostKind.OBSERVED, note="inductor time, hits and misses together") if inductor else Cost(),
-        evidence=Evidence(num_events=len(uses), reasons=tuple({_first_line(b.reason) for b in bypasses})[:10]),
+        evidence=Evidence(num_events=len(uses), reasons=tuple(dict.fromkeys(_first_line(b.reason) for b in bypasses))[:10]),
         verification=("fewer cache misses in the next recording",), fingerprint=fingerprint_of("TT307", None, reason, process),
     )
 

@@ -45,8 +45,13 @@ def linked(findings: list[Finding]) -> list[Finding]:
     for group in frames.values():
         if any(f.code == "TT301" for f in group):
             for f in group:
-                related[f.fingerprint] |= {other.fingerprint for other in group if other is not f}
+                related[f.fingerprint] |= {other.fingerprint for other in group if other is not f and _places(f) & _places(other)}
     return [_explained(f.with_(related=(*f.related, *sorted(related[f.fingerprint]))), findings) for f in findings]
+
+
+def _places(finding: Finding) -> set[str]:
+    """Where a finding is; after torch._dynamo.reset() frames are numbered anew, so the number alone does not tell them apart."""
+    return {str(place) for place in (finding.location, finding.raised_at) if place is not None}
 
 
 def _explained(finding: Finding, findings: list[Finding]) -> Finding:

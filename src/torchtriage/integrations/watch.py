@@ -2,6 +2,7 @@
 
 import functools
 import os
+import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -66,8 +67,24 @@ class watch:  # noqa: N801 - used as a function, a context manager and a decorat
     def __init__(self) -> None:
         self._seen = Seen()
         self._observer: Observer | None = None
+        self._depth = 0     # a decorated function may call itself, or be called on several threads
+        self._lock = threading.Lock()
 
     def __enter__(self) -> Seen:
+        with self._lock:
+            if self._depth == 0:
+                self._begin()
+            self._depth += 1
+        return self._seen
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        with self._lock:
+            self._depth -= 1
+            if self._depth == 0 and self._observer is not None:
+                self._observer.disarm()
+                self._seen._facts.update(self._observer.facts())
+
+    def _begin(self) -> None:
         import torch
 
         self._seen._facts.update(
@@ -76,12 +93,6 @@ class watch:  # noqa: N801 - used as a function, a context manager and a decorat
         )
         self._observer = Observer(self._seen._events.append)
         self._observer.arm_for_block()
-        return self._seen
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        assert self._observer is not None
-        self._observer.disarm()
-        self._seen._facts.update(self._observer.facts())
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """As a decorator: what was seen is at `function.seen`, over all calls."""

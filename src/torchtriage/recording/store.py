@@ -152,14 +152,30 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _connect_to_read(path: Path) -> sqlite3.Connection:
-    """Read-only; where even that needs a write (a log beside the file, a read-only folder), the file as it stands."""
+    """Read-only; where even that needs a write (a log beside the file, a read-only folder), a copy or the file as it stands."""
     uri = path.absolute().as_uri()
     try:
         db = sqlite3.connect(f"{uri}?mode=ro", uri=True, timeout=5.0)
         db.execute("select 1 from facts limit 1")
         return db
     except sqlite3.OperationalError:
+        if Path(f"{path}-wal").exists():
+            return _copy_in_memory(path)
         return sqlite3.connect(f"{uri}?mode=ro&immutable=1", uri=True)
+
+
+def _copy_in_memory(path: Path) -> sqlite3.Connection:
+    """The file together with the log beside it, which SQLite reads only where it may write an index of it."""
+    db = sqlite3.connect(":memory:")
+    with tempfile.TemporaryDirectory(prefix="torchtriage-") as folder:
+        for suffix in ("", "-wal"):
+            shutil.copyfile(f"{path}{suffix}", f"{folder}/copy.sqlite{suffix}")
+        copy = sqlite3.connect(f"{folder}/copy.sqlite")
+        try:
+            copy.backup(db)
+        finally:
+            copy.close()
+    return db
 
 
 def _prepared(db: sqlite3.Connection) -> sqlite3.Connection:

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import textwrap
 from collections.abc import Mapping
 from typing import Any
@@ -14,6 +15,8 @@ LINES_OF_A_SCREEN = 40
 SHORT_NOTE = 40     # a longer note on the cost gets a line of its own
 _COLOURS = {"P0": "bold white on red", "P1": "bold red", "P2": "yellow", "P3": "cyan", "P4": "dim"}
 _INDENT = " " * 8
+# Control characters, line separators, marks that turn the direction of text, lone surrogates.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 Line = tuple[str, str | None]   # text, style
 
@@ -21,9 +24,14 @@ Line = tuple[str, str | None]   # text, style
 def render(report: Report, *, width: int = 100, colour: bool = False, verbose: bool = False, next_command: str = "") -> str:
     """The whole report as text, with ANSI colours if asked for."""
     from rich.console import Console
+    from rich.text import Text
 
     out = io.StringIO()
-    console = Console(file=out, width=max(60, width), force_terminal=colour, no_color=not colour, highlight=False, soft_wrap=True)
+    # Every choice is made here: rich would look at the environment, and in a notebook display the text instead of writing it.
+    console = Console(
+        file=out, width=max(60, width), force_terminal=colour, color_system="standard" if colour else None, no_color=not colour,
+        force_jupyter=False, soft_wrap=True,
+    )
     budget = SCREENS * LINES_OF_A_SCREEN
     shown = 0
     explained: set[str] = set()     # recompiles that a limit shown above already tells
@@ -38,12 +46,17 @@ def render(report: Report, *, width: int = 100, colour: bool = False, verbose: b
         if budget < 0 and shown and not verbose:
             break
         for text, style in block:
-            console.print(text, style=style, markup=False)
+            console.print(Text(literal(text), style=style or ""))
         console.print()
         shown += 1
     for line in _closing(report, shown, next_command):
-        console.print(line, markup=False)
+        console.print(Text(literal(line)))
     return out.getvalue()
+
+
+def literal(text: str) -> str:
+    """What a terminal would act on, written out: names and messages come from the program and its libraries."""
+    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def _finding(f: Finding, run: Mapping[str, Any], width: int, verbose: bool) -> list[Line]:

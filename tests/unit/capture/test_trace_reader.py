@@ -186,7 +186,7 @@ def test_several_files_are_several_processes(tmp_path: Path) -> None:
     paths = []
     for rank in (0, 1):
         paths.append(tmp_path / f"dedicated_log_torch_trace_rank_{rank}_x.log")
-        paths[-1].write_bytes(DATA[NAMES[0]])
+        paths[-1].write_bytes(DATA[NAMES[1 - rank]])
     recording = read_traces(paths)
     assert [p.rank for p in recording.processes] == [0, 1]
     assert recording.facts["torch"] == "2.13.0+cpu"

@@ -276,7 +276,8 @@ def test_a_cache_tells_its_outcome(name: str, cache: str, outcome: str) -> None:
 
 
 @pytest.mark.parametrize("metadata", [
-    {"chromium_event": {}, **ids(0)}, {"dynamo_output_graph": {}}, {"artifact": {"name": "before_pre_grad_graph"}}, {"from_the_future": 3}, {},
+    {"chromium_event": {}, **ids(0)}, {"dynamo_output_graph": {}}, {"artifact": {"name": "before_pre_grad_graph"}},
+    {"from_the_future": 3}, {},
 ])
 def test_kinds_we_do_not_need_are_passed_over(metadata: dict[str, Any]) -> None:
     assert fed((metadata, "payload")) == []
@@ -301,7 +302,8 @@ json_values = st.recursive(
 
 
 records_of_any_form = st.tuples(
-    st.dictionaries(st.sampled_from([*sorted(KINDS), "frame_id", "frame_compile_id", "rank"]), json_values), st.none() | st.text(max_size=20),
+    st.dictionaries(st.sampled_from([*sorted(KINDS), "frame_id", "frame_compile_id", "rank"]), json_values),
+    st.none() | st.text(max_size=20),
 )
 
 

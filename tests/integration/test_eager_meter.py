@@ -1,0 +1,129 @@
+"""The silent-eager meter: exact, asleep in a healthy run, and harmless whatever happens around it."""
+
+import shutil
+from pathlib import Path
+
+from tests.programs import observe
+from torchtriage.recording.reader import read_recording
+
+HEAD = """
+import os, signal, threading, time
+import torch
+torch._dynamo.config.recompile_limit = 4
+
+@torch.compile(backend="eager", dynamic=False)
+def sick(x):
+    return x + 1
+
+@torch.compile(backend="eager", dynamic=False)
+def healthy(x):
+    return x + 2
+
+def hit_the_limit():
+    for size in range(2, 7):
+        sick(torch.ones(size))
+
+def run_eager(count):
+    for i in range(count):
+        sick(torch.ones(100 + i))
+"""
+
+
+def test_the_counts_are_exact(tmp_path: Path) -> None:
+    source = HEAD + """
+healthy(torch.ones(2))
+hit_the_limit()
+run_eager(100)
+for i in range(80):
+    sick(torch.ones(2 + i % 4))
+for size in (3, 4):
+    healthy(torch.ones(size))
+threads = [threading.Thread(target=run_eager, args=(50,)) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+child = os.fork()
+if child == 0:
+    torch.compile(lambda x: x + 3, backend="eager")(torch.ones(2))
+    run_eager(10)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+    seen = observe(tmp_path, source)
+    assert seen.status == 0, seen.stderr
+    parent, child = read_recording(seen.folder).processes
+    assert parent.facts["eager_calls"] == {"hits": 80, "misses": 302, "recompiles": 2, "eager": 300}
+    assert child.facts["eager_calls"] == {"hits": 0, "misses": 10, "recompiles": 0, "eager": 10}
+    assert seen.report["totals"]["eager_calls"] == 310
+    assert seen.report["totals"]["frames_at_limit"] == 1
+    assert "300 calls ran eager" in seen.finding("TT301")["title"]
+    assert "silent-eager meter" in seen.report["watched"]
+
+
+def test_a_healthy_run_does_not_arm_it(tmp_path: Path) -> None:
+    source = HEAD + """
+for i in range(50):
+    healthy(torch.ones(2 + i % 3))
+print(torch._C._dynamo.eval_frame.set_guard_complete_hook(None))
+"""
+    seen = observe(tmp_path, source)
+    assert seen.stdout.startswith("None\n")
+    (process,) = read_recording(seen.folder).processes
+    assert process.facts["eager_calls"] is None
+    assert seen.report["totals"]["eager_calls"] == 0
+    assert "silent-eager meter" not in seen.report["watched"]
+
+
+def test_two_thousand_exceptions_a_second_do_not_abort_it(tmp_path: Path) -> None:
+    source = HEAD + """
+class Interrupted(Exception):
+    pass
+
+def interrupt(number, frame):
+    raise Interrupted
+
+hit_the_limit()
+inputs = [torch.ones(size) for size in (2, 3, 200, 201)]
+signal.signal(signal.SIGALRM, interrupt)
+num_calls = num_interrupts = 0
+until = time.monotonic() + 3
+while time.monotonic() < until:
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+        while time.monotonic() < until:
+            sick(inputs[num_calls % 4])
+            num_calls += 1
+    except Interrupted:
+        num_interrupts += 1
+while True:
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+        break
+    except Interrupted:
+        pass
+assert num_calls > 1000 and num_interrupts > 100, (num_calls, num_interrupts)
+print(num_calls)
+"""
+    seen = observe(tmp_path, source)
+    assert seen.status == 0, seen.stderr
+    num_calls = int(seen.stdout.split("\n")[0])
+    (process,) = read_recording(seen.folder).processes
+    counted = process.facts["eager_calls"]
+    # An interrupt after the hook and before the call is counted repeats the call, so the meter may be ahead.
+    assert counted["eager"] >= num_calls // 2 - 1
+    assert counted["hits"] >= num_calls // 2 - 1
+    assert [code for code in seen.codes if code.startswith("TT9")] == []
+
+
+def test_without_the_native_part_it_is_absent_with_its_reason(tmp_path: Path) -> None:
+    package = Path(__file__).parents[2] / "src" / "torchtriage"
+    shutil.copytree(package, tmp_path / "site" / "torchtriage", ignore=shutil.ignore_patterns("_guard_meter*", "__pycache__"))
+    source = HEAD + "hit_the_limit()\nrun_eager(10)\nimport torchtriage\nprint(torchtriage.__file__)\n"
+    seen = observe(tmp_path, source, env={"PYTHONPATH": str(tmp_path / "site")})
+    assert seen.status == 0, seen.stderr
+    assert seen.stdout.startswith(str(tmp_path / "site"))
+    assert [text for text in seen.report["not_seen"] if text.startswith("silent-eager meter: the native part was not built")]
+    assert seen.report["totals"]["eager_calls"] is None
+    assert "not counted" in seen.finding("TT301")["title"]

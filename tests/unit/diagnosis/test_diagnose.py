@@ -1,0 +1,178 @@
+"""From events to ranked findings: weighed by what they cost, merged over the ranks, a limit linked with its recompiles."""
+
+from typing import Any
+
+import pytest
+
+from tests.unit.samples import a_finding, a_process, a_recording
+from torchtriage.diagnosis.diagnose import diagnose, linked, merged, weighed
+from torchtriage.findings.model import Cost, CostKind, Evidence, Finding, Location, Severity
+from torchtriage.recording.events import CompileEnd, CompileStart, Event, GraphBreak, LimitHit, Recompile, StackEntry
+from torchtriage.recording.recording import Process, Series
+
+APP = "/app/train.py"
+FACTS: dict[str, Any] = {"your_roots": ["/app"], "end": 1000.0, "start": 0.0}
+
+
+def placed(function: str, line: int) -> dict[str, Any]:
+    return {"path": APP, "line": line, "function": function, "stack": (StackEntry(path=APP, line=line, function=function),)}
+
+
+F, G = placed("f", 3), placed("g", 30)
+
+
+def int_recompiles(place: dict[str, Any], frame: int, number: int, source: str = "k", at_limit: bool = False) -> list[Event]:
+    """A frame that is compiled anew for every value of an int, and in the end refused."""
+    events: list[Event] = [CompileStart(**place, compile_id=f"{frame}/0")]
+    for n in range(1, number + 1):
+        reason = f"{frame}/{n - 1}: {source} == {n - 1}"
+        events += [Recompile(**place, compile_id=f"{frame}/{n}", reasons=(reason,)), CompileStart(**place, compile_id=f"{frame}/{n}")]
+    if at_limit:
+        reason = f"{frame}/{number}: {source} == {number}"
+        events.append(LimitHit(**place, compile_id=f"{frame}/{number + 1}", limit=number + 1, reasons=(reason,)))
+    return events
+
+
+def a_break(line: int = 5, **fields: Any) -> GraphBreak:
+    return GraphBreak(**{**placed("f", line), "type": "print", "explanation": "builtin `print`", "compile_id": "0/0", **fields})
+
+
+def by_code(findings: list[Finding]) -> dict[str, Finding]:
+    return {finding.code: finding for finding in findings}
+
+
+def test_nothing_happened_nothing_is_found() -> None:
+    assert diagnose(a_recording(a_process(CompileStart(**F, compile_id="0/0"), **FACTS), end=1000.0)) == []
+
+
+def test_a_limit_and_its_recompiles_name_each_other_and_share_the_fix() -> None:
+    found = diagnose(a_recording(a_process(*int_recompiles(F, 0, 7, at_limit=True), **FACTS), end=1000.0))
+    limit = by_code(found)["TT301"]
+    [cause] = [finding for finding in found if finding.code.startswith("TT2")]
+    assert limit.related == (cause.fingerprint,)
+    assert cause.related == (limit.fingerprint,)
+    assert limit.fix == cause.fix
+    assert limit.cause == f"{cause.cause} ({cause.code})"
+    assert limit.evidence.values == cause.evidence.values
+
+
+def test_a_limit_without_a_recompile_keeps_its_own_words() -> None:
+    [limit] = diagnose(a_recording(a_process(LimitHit(**F, compile_id="0/8", limit=8), **FACTS), end=1000.0))
+    assert limit.related == ()
+    assert limit.cause.startswith("Dynamo stops compiling")
+
+
+def test_recompiles_of_another_frame_are_not_linked() -> None:
+    events = [*int_recompiles(F, 0, 3, at_limit=True), *int_recompiles(G, 1, 9, "m")]
+    found = diagnose(a_recording(a_process(*events, **FACTS), end=1000.0))
+    assert {finding.location.function for finding in found if finding.related} == {"f"}
+
+
+def test_after_a_reset_a_frame_with_the_same_number_is_not_linked() -> None:
+    """torch._dynamo.reset() numbers frames anew, so 0/1 is f before it and g after it."""
+    events = [*int_recompiles(F, 0, 3, at_limit=True), *int_recompiles(G, 0, 9, "m")]
+    found = diagnose(a_recording(a_process(*events, **FACTS), end=1000.0))
+    limit = by_code(found)["TT301"]
+    assert {finding.location.function for finding in found if finding.fingerprint in limit.related} == {"f"}
+    assert " m " not in limit.cause
+
+
+def test_linking_leaves_other_findings_alone() -> None:
+    other = a_finding("TT101", evidence=Evidence(compile_ids=("0/1",)), fingerprint="x")
+    assert linked([other]) == [other]
+
+
+def test_the_same_problem_on_several_ranks_is_one_finding() -> None:
+    ranks = [a_process(a_break(step=rank, compile_id=f"0/{rank}"), rank=rank, **FACTS) for rank in (2, 0, 1)]
+    [finding] = diagnose(a_recording(*ranks, end=1000.0))
+    assert finding.ranks == (0, 1, 2)
+    assert finding.steps == (0, 1, 2)
+    assert finding.evidence.num_events == 3
+
+
+def test_merged_findings_keep_the_largest_cost_and_the_worst_severity() -> None:
+    one = a_finding(severity=Severity.P1, cost=Cost(seconds=1.0, kind=CostKind.OBSERVED), related=("a",))
+    two = a_finding(severity=Severity.P3, cost=Cost(seconds=3.0, kind=CostKind.OBSERVED), related=("b",), cause="on the slow rank")
+    [finding] = merged([one, two])
+    assert (finding.severity, finding.cost.seconds, finding.cause, finding.related) == (Severity.P1, 3.0, "on the slow rank", ("a", "b"))
+
+
+def test_findings_of_other_codes_or_fingerprints_stay_apart() -> None:
+    assert len(merged([a_finding(), a_finding("TT102"), a_finding(fingerprint="other")])) == 3
+
+
+def test_very_many_steps_are_bounded() -> None:
+    [finding] = merged([a_finding(steps=tuple(range(40))), a_finding(steps=tuple(range(40, 80)))])
+    assert finding.steps == tuple(range(50))
+
+
+def timed(num_steps: int, seconds: float = 0.010) -> Process:
+    series = {"step_seconds": Series(name="step_seconds", steps=range(num_steps), values=[seconds] * num_steps)}
+    return a_process(series=series, num_steps=num_steps, **FACTS)
+
+
+@pytest.mark.parametrize(("milliseconds", "share", "severity"), [
+    (0.4, 0.04, Severity.P3), (0.5, 0.05, Severity.P2), (2.0, 0.2, Severity.P1), (10.0, 1.0, Severity.P1),
+])
+def test_what_a_break_costs_a_step_decides_its_severity(milliseconds: float, share: float, severity: Severity) -> None:
+    finding = weighed(a_finding(cost=Cost(ms_per_step=milliseconds, kind=CostKind.OBSERVED)), timed(50))
+    assert finding.cost.share == pytest.approx(share)
+    assert finding.severity is severity
+
+
+def test_more_time_than_a_step_has_is_no_share() -> None:
+    finding = weighed(a_finding(cost=Cost(ms_per_step=11.0, kind=CostKind.OBSERVED)), timed(50))
+    assert (finding.cost.share, finding.severity) == (None, Severity.P3)
+
+
+def test_with_few_steps_the_default_stands() -> None:
+    finding = weighed(a_finding(cost=Cost(ms_per_step=9.0, kind=CostKind.OBSERVED)), timed(19))
+    assert (finding.cost.share, finding.severity) == (None, Severity.P3)
+
+
+def test_a_cost_that_was_not_measured_changes_nothing() -> None:
+    assert weighed(a_finding(), timed(50)) == a_finding()
+
+
+def storm(num_steps: int) -> Process:
+    """A recompile of 0.3 s every step of one second."""
+    first = [CompileStart(**F, compile_id="0/0"), CompileEnd(**F, compile_id="0/0", time=0.0, step=0, seconds=0.3)]
+    events: list[Event] = []
+    for n in range(1, num_steps):
+        columns: dict[str, Any] = {"compile_id": f"0/{n}", "time": float(n), "step": n}
+        events.append(Recompile(**F, **columns, reasons=(f"0/{n - 1}: k == {n - 1}",)))
+        events += [CompileStart(**F, **columns), CompileEnd(**F, **columns, seconds=0.3)]
+    return a_process(*first, *events, your_roots=["/app"], start=0.0, end=float(num_steps), num_steps=num_steps)
+
+
+@pytest.mark.parametrize("num_steps", [50, 1000])
+def test_a_storm_has_the_same_severity_in_a_short_and_a_long_run(num_steps: int) -> None:
+    [finding] = diagnose(a_recording(storm(num_steps), end=1e9))
+    assert finding.severity is Severity.P1
+    assert finding.cost.share == pytest.approx(0.3, rel=0.05)
+
+
+def test_the_worst_and_dearest_come_first() -> None:
+    found = diagnose(a_recording(
+        a_process(
+            a_break(9, type="Failed to trace builtin operator", explanation="builtin operator `print`"),
+            *int_recompiles(G, 1, 7, at_limit=True), dropped={"tap": 1}, **FACTS,
+        ), end=1000.0,
+    ))
+    assert [finding.severity for finding in found] == sorted(finding.severity for finding in found)
+    assert found[0].code == "TT301"
+
+
+@pytest.mark.parametrize(("first", "second"), [
+    ({"severity": Severity.P1}, {"cost": Cost(share=0.9)}),
+    ({"cost": Cost(share=0.2)}, {"cost": Cost(share=0.1, seconds=99.0)}),
+    ({"cost": Cost(seconds=2.0)}, {"cost": Cost(seconds=1.0), "evidence": Evidence(num_events=9)}),
+    ({"evidence": Evidence(num_events=2)}, {"evidence": Evidence(num_events=1)}),
+    ({"code": "TT101"}, {"code": "TT102"}),
+    ({"location": Location(path="a.py", line=1)}, {"location": Location(path="b.py", line=1)}),
+], ids=["severity", "share", "seconds", "events", "code", "place"])
+def test_the_order_of_findings(first: dict[str, Any], second: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = [a_finding(**{"fingerprint": "1", **first}), a_finding(**{"fingerprint": "2", **second})]
+    for given in (pair, pair[::-1]):
+        monkeypatch.setattr("torchtriage.diagnosis.diagnose.RUN_RULES", [lambda recording, given=given: iter(given)])
+        assert diagnose(a_recording()) == pair

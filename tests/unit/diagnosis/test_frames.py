@@ -1,0 +1,129 @@
+"""What happened to each code object, and which break a resume frame comes from."""
+
+from typing import Any
+
+import pytest
+
+from tests.unit.samples import a_process
+from torchtriage.diagnosis.frames import BreakKey, break_key, breaks_of_resume_frames, frames
+from torchtriage.recording.events import CompileEnd, CompileStart, GraphBreak, LimitHit, Recompile, StackEntry
+
+APP, LIB = "/app/train.py", "/app/lib.py"
+F = {"path": APP, "line": 3, "function": "f"}
+
+
+def started(compile_id: str, function: str = "f", line: int = 3, path: str = APP) -> CompileStart:
+    return CompileStart(compile_id=compile_id, path=path, line=line, function=function)
+
+
+def resumed(compile_id: str, line: int, function: str = "f", path: str = APP) -> CompileStart:
+    return started(compile_id, f"torch_dynamo_resume_in_{function}_at_{line}", line, path)
+
+
+def broke(compile_id: str | None, *lines: tuple[str, str, int], type: str = "print") -> GraphBreak:
+    """A break with this user stack: (path, function, line), outermost first."""
+    stack = tuple(StackEntry(path=path, function=function, line=line) for path, function, line in lines)
+    return GraphBreak(path=stack[-1].path, line=stack[-1].line, function=stack[-1].function, stack=stack, compile_id=compile_id, type=type)
+
+
+def breaks_of(*events: Any) -> dict[str, tuple[BreakKey, ...]]:
+    return {key[1]: breaks for key, breaks in breaks_of_resume_frames(a_process(*events)).items()}
+
+
+def test_a_frame_gathers_all_that_happened_to_its_code() -> None:
+    events = (
+        started("0/0"), CompileEnd(**F, compile_id="0/0", seconds=1.0), Recompile(**F, compile_id="0/1"), started("0/1"),
+        CompileEnd(**F, compile_id="0/1", seconds=2.0), CompileEnd(**F, compile_id="0/1", is_backward=True),
+        LimitHit(**F, compile_id="0/2"), GraphBreak(**F),
+    )
+    [frame] = frames(a_process(*events)).values()
+    assert frame.key == (APP, "f", 3)
+    assert [len(kind) for kind in (frame.starts, frame.ends, frame.recompiles, frame.limits)] == [2, 3, 1, 1]
+    assert (frame.function, frame.is_resume) == ("f", False)
+
+
+def test_frames_differ_by_path_function_and_first_line() -> None:
+    found = frames(a_process(started("0/0"), started("1/0", line=4), started("2/0", "g"), started("3/0", path=LIB)))
+    assert len(found) == 4
+
+
+def test_a_reset_of_dynamo_does_not_split_a_frame_nor_join_two() -> None:
+    found = frames(a_process(started("0/0"), started("1/0", "g"), started("0/0", "g"), started("1/0")))
+    assert {key[1]: len(frame.starts) for key, frame in found.items()} == {"f": 2, "g": 2}
+
+
+@pytest.mark.parametrize(("compile_ids", "expected"), [
+    (None, 3.0), (["0/1"], 2.0), (["0/0", "0/1", "9/9"], 3.0), (["0/2"], None), ([], None),
+])
+def test_the_seconds_of_a_frame(compile_ids: list[str] | None, expected: float | None) -> None:
+    ends = [CompileEnd(**F, compile_id=f"0/{number}", seconds=seconds) for number, seconds in enumerate((1.0, 2.0, None))]
+    [frame] = frames(a_process(*ends)).values()
+    assert frame.seconds(compile_ids) == expected
+
+
+def test_a_frame_that_was_never_timed_has_no_seconds() -> None:
+    [frame] = frames(a_process(started("0/0"))).values()
+    assert frame.seconds() is None
+
+
+def test_a_resume_frame_joins_the_break_at_its_line() -> None:
+    one = broke("0/0", (APP, "<module>", 20), (APP, "f", 4))
+    assert breaks_of(started("0/0"), one, resumed("1/0", 4)) == {"torch_dynamo_resume_in_f_at_4": (break_key(one),)}
+
+
+def test_a_resume_frame_joins_a_break_below_its_line() -> None:
+    """A break in a function that f calls leaves f at the line of the call."""
+    one = broke("0/0", (APP, "<module>", 20), (APP, "f", 5), (LIB, "helper", 9))
+    assert breaks_of(started("0/0"), one, resumed("1/0", 5)) == {"torch_dynamo_resume_in_f_at_5": (break_key(one),)}
+
+
+def test_a_break_in_a_resume_frame_makes_a_resume_frame_of_the_same_function() -> None:
+    one, two = broke("0/0", (APP, "f", 4)), broke("1/0", (APP, "f", 6))
+    found = breaks_of(started("0/0"), one, resumed("1/0", 4), two, resumed("2/0", 6))
+    assert found == {"torch_dynamo_resume_in_f_at_4": (break_key(one),), "torch_dynamo_resume_in_f_at_6": (break_key(two),)}
+
+
+def test_a_resume_frame_that_several_breaks_fit_lists_them_all_once() -> None:
+    one, two = broke("0/0", (APP, "f", 4), (LIB, "a", 1)), broke("0/1", (APP, "f", 4), (LIB, "b", 2))
+    found = breaks_of(started("0/0"), one, one, started("0/1"), two, resumed("1/0", 4))
+    assert found == {"torch_dynamo_resume_in_f_at_4": (break_key(one), break_key(two))}
+
+
+@pytest.mark.parametrize("stack", [
+    [(APP, "f", 5)],
+    [(APP, "g", 4)],
+    [(LIB, "f", 4)],
+    [(APP, "<module>", 4), (LIB, "helper", 9)],
+])
+def test_a_resume_frame_that_no_break_fits_is_kept_without_one(stack: list[tuple[str, str, int]]) -> None:
+    assert breaks_of(started("0/0"), broke("0/0", *stack), resumed("1/0", 4)) == {"torch_dynamo_resume_in_f_at_4": ()}
+
+
+def test_only_the_lines_of_the_compiled_frame_count() -> None:
+    """g compiles on its own and breaks; f, which called it, was left at line 4 by nobody."""
+    one = broke("1/0", (APP, "f", 4), (APP, "g", 9))
+    found = breaks_of(started("0/0"), started("1/0", "g", 8), one, resumed("2/0", 4), resumed("3/0", 9, "g"))
+    assert found == {"torch_dynamo_resume_in_f_at_4": (), "torch_dynamo_resume_in_g_at_9": (break_key(one),)}
+
+
+@pytest.mark.parametrize("compile_id", [None, "7/0"])
+def test_where_the_compiled_frame_is_unknown_every_line_of_the_stack_counts(compile_id: str | None) -> None:
+    one = broke(compile_id, (APP, "f", 4), (APP, "g", 9))
+    found = breaks_of(one, resumed("2/0", 4), resumed("3/0", 9, "g"))
+    assert found == {"torch_dynamo_resume_in_f_at_4": (break_key(one),), "torch_dynamo_resume_in_g_at_9": (break_key(one),)}
+
+
+def test_after_a_reset_a_compile_id_stands_for_its_new_frame() -> None:
+    before = broke("0/0", (APP, "f", 4))
+    after = broke("0/0", (APP, "f", 4), (APP, "g", 9), type="item")
+    found = breaks_of(started("0/0"), before, resumed("1/0", 4), started("0/0", "g", 8), after, resumed("1/0", 9, "g"))
+    assert found == {"torch_dynamo_resume_in_f_at_4": (break_key(before),), "torch_dynamo_resume_in_g_at_9": (break_key(after),)}
+
+
+def test_a_break_without_a_stack_is_joined_by_its_own_line() -> None:
+    one = GraphBreak(path=APP, line=4, function="f", type="print")
+    assert breaks_of(one, resumed("1/0", 4)) == {"torch_dynamo_resume_in_f_at_4": (break_key(one),)}
+
+
+def test_frames_that_are_no_resume_frames_are_not_joined() -> None:
+    assert breaks_of(started("0/0"), broke("0/0", (APP, "f", 4))) == {}

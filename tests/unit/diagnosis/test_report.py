@@ -1,0 +1,112 @@
+"""The facts beside the findings: totals, what ran, what was watched and what could not be seen."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.unit.samples import a_process, a_recording
+from torchtriage.diagnosis.report import build_report, listed_events, not_seen, run_facts, totals, watched
+from torchtriage.findings.report import TOTALS
+from torchtriage.recording.events import CompileEnd, CompileStart, GapTime, GraphBreak, LimitHit, Recompile, Tap
+from torchtriage.recording.recording import Process
+
+F: dict[str, Any] = {"path": "/app/a.py", "line": 3, "function": "f"}
+COUNTED = {"eager": 12, "misses": 12, "recompiles": 0, "hits": 0}
+
+
+def busy(**facts: Any) -> Process:
+    return a_process(
+        CompileStart(**F, compile_id="0/0"), CompileEnd(**F, compile_id="0/0", time=5.0, seconds=2.0), GraphBreak(**F, type="print"),
+        GraphBreak(**F, type="print"), GraphBreak(**F, type="item"), Recompile(**F, compile_id="0/1"), CompileStart(**F, compile_id="0/1"),
+        CompileEnd(**F, compile_id="0/1", time=6.0, seconds=2.0), LimitHit(**F), LimitHit(**F), **facts,
+    )
+
+
+def test_totals_count_what_happened() -> None:
+    assert totals(a_recording(busy(num_steps=7, eager_calls=COUNTED))) == {
+        "compiles": 2, "graph_breaks": 3, "distinct_graph_breaks": 2, "recompiles": 1, "frames_at_limit": 1, "eager_calls": 12,
+        "compile_seconds": 3.0, "steps": 7,
+    }
+
+
+def test_totals_of_several_processes_add_up_but_time_and_steps_run_side_by_side() -> None:
+    found = totals(a_recording(busy(num_steps=7, eager_calls=COUNTED), busy(num_steps=9, eager_calls=COUNTED)))
+    assert (found["compiles"], found["graph_breaks"], found["recompiles"], found["eager_calls"]) == (4, 6, 2, 24)
+    assert (found["distinct_graph_breaks"], found["frames_at_limit"]) == (2, 2)
+    assert (found["compile_seconds"], found["steps"]) == (3.0, 9)
+
+
+def test_totals_of_nothing_say_what_is_zero_and_what_is_unknown() -> None:
+    assert totals(a_recording()) == {
+        "compiles": 0, "graph_breaks": 0, "distinct_graph_breaks": 0, "recompiles": 0, "frames_at_limit": 0, "eager_calls": 0,
+        "compile_seconds": None, "steps": None,
+    }
+    assert list(totals(a_recording())) == list(TOTALS)
+
+
+@pytest.mark.parametrize(("process", "origin", "expected"), [
+    (a_process(), "recording", 0),
+    (busy(), "recording", None),
+    (a_process(), "trace", None),
+    (a_process(), "log", None),
+    (busy(eager_calls=COUNTED), "recording", 12),
+], ids=["healthy", "limit without a meter", "trace", "log", "counted"])
+def test_eager_calls_are_none_where_nobody_counted(process: Process, origin: str, expected: int | None) -> None:
+    assert totals(a_recording(process, origin=origin))["eager_calls"] == expected
+
+
+def test_the_run_is_told_by_its_launcher_and_by_its_first_process() -> None:
+    first = a_process(argv=["worker"], torch="2.13.0", start=4.0, rank=1, cwd="/x")
+    facts = run_facts(a_recording(first, a_process(start=3.0, rank=0), argv=["train.py"], exit_status=3, end=9.0))
+    assert (facts["argv"], facts["torch"], facts["cwd"], facts["exit_status"], facts["end"]) == (["train.py"], "2.13.0", "/x", 3, 9.0)
+    assert (facts["start"], facts["num_processes"], facts["ranks"], facts["origin"]) == (4.0, 2, [0, 1], "recording")
+
+
+def test_a_run_without_processes_has_facts_too() -> None:
+    assert run_facts(a_recording())["num_processes"] == 0
+
+
+def test_what_was_watched_are_the_armed_taps_of_any_process() -> None:
+    one = a_process(Tap(name="trace"), Tap(name="steps", state="absent", detail="gone"))
+    assert watched(a_recording(one, a_process(Tap(name="compile calls"), Tap(name="trace")))) == ["compile calls", "trace"]
+
+
+@pytest.mark.parametrize("origin", ["trace", "log"])
+def test_a_file_tells_what_it_holds_and_what_it_cannot(origin: str) -> None:
+    assert watched(a_recording(a_process(), origin=origin))[0].startswith("graph breaks, recompiles")
+    assert "skipped frames" in not_seen(a_recording(a_process(), origin=origin))
+    assert ("compile times" in not_seen(a_recording(a_process(), origin=origin))) is (origin == "log")
+
+
+def test_taps_that_were_absent_or_lost_were_not_seen_and_are_named_once() -> None:
+    taps = [Tap(name="steps", state="absent", detail="gone"), Tap(name="trace", state="lost", detail="cleared"), Tap(name="compile calls")]
+    missing = not_seen(a_recording(a_process(*taps), a_process(*taps)))
+    assert missing == ["steps: gone", "trace: cleared", "run-time cost of graph breaks (torchtriage run --measure)"]
+
+
+def test_what_was_measured_was_seen() -> None:
+    assert not_seen(a_recording(a_process(GapTime(calls=1)))) == []
+
+
+def test_events_are_listed_at_torchs_own_places() -> None:
+    events = [
+        GraphBreak(**F, gb_id="GB0059", type="print", explanation="why", compile_id="0/0", step=2, time=1.0),
+        Recompile(**F, reasons=("k == 2",), compile_id="0/1", rank=5),
+    ]
+    place = {"path": "/app/a.py", "line": 3, "function": "f"}
+    assert listed_events(a_recording(a_process(*events, rank=1))) == {
+        "graph_breaks": [
+            {**place, "compile_id": "0/0", "step": 2, "rank": 1, "time": 1.0, "gb_id": "GB0059", "type": "print", "reason": "print: why"},
+        ],
+        "recompiles": [{**place, "compile_id": "0/1", "step": None, "rank": 5, "time": 0.0, "reasons": ["k == 2"]}],
+    }
+
+
+def test_a_report_has_events_only_if_asked() -> None:
+    recording = a_recording(busy(end=5.0), end=6.0)
+    assert build_report(recording).events == {}
+    report = build_report(recording, with_events=True)
+    assert {name: len(rows) for name, rows in report.events.items()} == {"graph_breaks": 3, "recompiles": 1}
+    assert report.findings
+    json.dumps(report.events)
