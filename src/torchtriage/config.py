@@ -14,6 +14,7 @@ from torchtriage.errors import CommandError
 SEVERITIES = ("P0", "P1", "P2", "P3", "P4")
 FORMATS = ("text", "json")
 COLOURS = ("auto", "always", "never")
+_SWITCH = {"1": True, "true": True, "0": False, "false": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +50,12 @@ def _from_file(folder: Path) -> dict[str, Any]:
 
 def _checked(path: Path) -> dict[str, Any]:
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("torchtriage", {})
+        tools = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
     except (OSError, ValueError) as error:
         raise CommandError(f"cannot read {path}: {error}") from error
+    table = tools.get("torchtriage", {}) if isinstance(tools, dict) else tools
+    if not isinstance(table, dict):
+        raise CommandError(f"[tool.torchtriage] in {path} must be a table, got {table!r}")
     known = {field.name.replace("_", "-"): field.name for field in dataclasses.fields(Config)}
     values = {}
     for key, value in table.items():
@@ -65,22 +69,27 @@ def _checked(path: Path) -> dict[str, Any]:
 
 def _parsed(name: str, value: Any, where: str) -> Any:
     if name in ("select", "ignore"):
-        items = value.split(",") if isinstance(value, str) else value
-        if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-            raise CommandError(f"{where} must be a list of codes, got {value!r}")
-        return tuple(item.strip() for item in items if item.strip())
+        return check_codes(value, where)
     if name == "fail_on":
         return check_threshold(value, where)
     allowed = {"color": COLOURS, "format": FORMATS}.get(name)
     if allowed and value not in allowed:
         raise CommandError(f"{where} must be one of {', '.join(allowed)}, got {value!r}")
     if name == "measure":
-        if value not in (True, False, "0", "1"):
+        switch = _SWITCH.get(str(value).lower())
+        if switch is None:
             raise CommandError(f"{where} must be true or false, got {value!r}")
-        return value in (True, "1")
+        return switch
     if not isinstance(value, str):
         raise CommandError(f"{where} must be a string, got {value!r}")
     return value
+
+
+def check_codes(value: Any, where: str) -> tuple[str, ...]:
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+        raise CommandError(f"{where} must be a list of codes, got {value!r}")
+    return tuple(item.strip().upper() for item in items if item.strip())
 
 
 def check_threshold(value: Any, where: str) -> str:

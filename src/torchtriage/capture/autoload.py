@@ -49,7 +49,8 @@ def _arm(folder: str) -> None:
     # One process says what was watched even if nothing happens in it; so does every rank.
     always = _is_first(folder, "imported_torch") or "RANK" in os.environ
     recorder = Recorder(Path(folder), lambda: process_facts(started), always=always)
-    observer = Observer(recorder.add, measure=os.environ.get(environment.MEASURE) == "1", on_first_step=recorder.start)
+    measure = os.environ.get(environment.MEASURE, "").lower() in ("1", "true")
+    observer = Observer(recorder.add, measure=measure, on_first_step=recorder.start)
     observer.arm_for_run()
     recorder.follow(observer)
     atexit.register(recorder.close)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from torchtriage.config import COLOURS, FORMATS, Config, check_threshold, current_config
+from torchtriage.config import COLOURS, FORMATS, Config, check_codes, check_threshold, current_config
 from torchtriage.errors import CommandError
 from torchtriage.findings.baseline import read_baseline, write_baseline
 from torchtriage.findings.model import Finding, Severity
@@ -54,7 +54,7 @@ def settings(args: argparse.Namespace) -> Config:
             changes[name] = getattr(args, name)
     for name in ("select", "ignore"):
         if getattr(args, name, None) is not None:
-            changes[name] = tuple(code.strip() for code in getattr(args, name).split(",") if code.strip())
+            changes[name] = check_codes(getattr(args, name), f"--{name}")
     if getattr(args, "fail_on", None) is not None:
         changes["fail_on"] = check_threshold(args.fail_on, "--fail-on")
     if getattr(args, "measure", False):

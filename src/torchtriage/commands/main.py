@@ -3,6 +3,7 @@
 import argparse
 import inspect
 import sys
+import traceback
 from collections.abc import Sequence
 
 from torchtriage import __version__
@@ -49,6 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     except TriageError as error:
         print(f"torchtriage: {error}", file=sys.stderr)
+        return 2
+    except Exception as error:  # python's own status for it is 1, which means findings
+        traceback.print_exc()
+        print(f"torchtriage: internal error, {type(error).__name__}: {error}; please report it with the lines above", file=sys.stderr)
         return 2
 
 

@@ -57,7 +57,6 @@ class Recorder:
         self._closing = False
         self._pid = os.getpid()
         self._observed: Observed | None = None
-        self._steps_at_fork: Any = None
         os.register_at_fork(after_in_child=self._after_fork)
 
     def add(self, event: Event) -> None:
@@ -68,22 +67,20 @@ class Recorder:
         self._queue.append(event)
         if isinstance(event, Tap):
             self._taps.append(event)
-            return
-        self._has_news = True
-        if self._thread is None and not self._closing:
-            self._start()
+        else:
+            self.start()
 
     def follow(self, observed: Observed) -> None:
         """Also write what this source has to say beside its events."""
         self._observed = observed
-        if self._always and self._thread is None:
-            self._start()
+        if self._always:
+            self.start()
 
     def start(self) -> None:
-        """Begin to write although there is no event yet: a program that trains is worth a file."""
+        """Begin to write, if need be without an event: a program that trains is worth a file."""
         self._has_news = True
         if self._thread is None and not self._closing:
-            self._start()
+            self._start_thread()
 
     def close(self) -> None:
         """Write what is left; a slow disk may take some seconds, then the program's end goes first."""
@@ -91,7 +88,7 @@ class Recorder:
             return
         self._closing = True
         try:
-            if self._has_news or self._has_steps():
+            if self._has_news:
                 self._finish()
         except Exception as error:
             self._note(error)
@@ -125,7 +122,7 @@ class Recorder:
             finally:
                 self._lock.release()
 
-    def _start(self) -> None:
+    def _start_thread(self) -> None:
         thread = threading.Thread(target=self._loop, name="torchtriage", daemon=True)
         try:
             thread.start()
@@ -180,12 +177,6 @@ class Recorder:
         self._last_facts.update(changed)
         self._num_written += len(batch)
 
-    def _has_steps(self) -> bool:
-        return self._num_steps() not in (None, self._steps_at_fork)
-
-    def _num_steps(self) -> Any:
-        return None if self._observed is None else self._observed.facts().get("num_steps")
-
     def _new_sources(self, batch: list[Event]) -> dict[tuple[str, int], Source]:
         found: dict[tuple[str, int], Source] = {}
         for event in batch:
@@ -216,7 +207,3 @@ class Recorder:
         self._always = False
         self._has_news = False
         self._pid = os.getpid()
-        try:
-            self._steps_at_fork = self._num_steps()
-        except Exception as error:
-            self._note(error)

@@ -210,6 +210,19 @@ def test_every_point_is_the_mean_of_its_steps(num_steps: int) -> None:
     assert series.steps[-1] <= num_steps
 
 
+def test_the_first_step_of_either_kind_is_announced(profiler: ModuleType, monkeypatch: pytest.MonkeyPatch, program: SimpleNamespace) -> None:
+    announced: list[int] = []
+    program.counter.on_first_step = lambda: announced.append(1)
+    watch_optimizers(program.counter, profiler)
+    for _ in range(3):
+        Optimizer(profiler).step()
+    assert len(announced) == 1
+    program.counter.start_over()
+    steps.step()
+    steps.step()
+    assert len(announced) == 2
+
+
 def test_starting_over_forgets_everything() -> None:
     counter = marked([0.0, 1.0])
     counter.series()

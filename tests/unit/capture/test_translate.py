@@ -5,7 +5,7 @@ import os
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchtriage.capture.translate import (
@@ -307,7 +307,8 @@ records_of_any_form = st.tuples(
 )
 
 
-@given(st.lists(records_of_any_form, max_size=8))
+@settings(max_examples=50)
+@given(st.lists(records_of_any_form, max_size=4))
 def test_no_record_makes_it_raise(records: list[tuple[dict[str, Any], str | None]]) -> None:
     assert all(isinstance(event, Event) for event in fed(*records))
 

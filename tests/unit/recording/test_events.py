@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchtriage.recording.events import (
@@ -50,6 +50,7 @@ def round_trip(event: Event) -> Event:
     return from_payload(event.kind, to_payload(event), **{c: getattr(event, c) for c in COLUMNS})
 
 
+@settings(max_examples=40)
 @given(st.data())
 @pytest.mark.parametrize("kind", EVENT_TYPES.values(), ids=EVENT_TYPES)
 def test_every_event_comes_back_as_it_was(kind: type[Event], data: st.DataObject) -> None:

@@ -129,11 +129,40 @@ def test_the_main_process_leaves_a_file_even_without_an_event(folder: Path) -> N
     assert the_process(folder).events == (Tap(name="trace"),)
 
 
-def test_a_process_that_stepped_leaves_a_file(folder: Path) -> None:
+def test_a_process_that_steps_leaves_a_file(folder: Path) -> None:
     recorder = Recorder(folder, facts)
     recorder.follow(Watched(num_steps=7))
+    recorder.start()
+    recorder.start()
     recorder.close()
     assert the_process(folder).num_steps == 7
+
+
+def test_what_is_written_before_exec_looks_ended_and_may_go_on(folder: Path) -> None:
+    recorder = Recorder(folder, facts)
+    recorder.add(EVENT)
+    recorder.sync()
+    assert the_process(folder).events == (EVENT,)
+    assert the_process(folder).facts["end"]
+    recorder.add(GraphBreak())      # exec failed, and the program goes on
+    recorder.close()
+    assert the_process(folder).events == (EVENT, GraphBreak())
+
+
+def test_a_process_without_an_event_leaves_no_file_before_exec(folder: Path) -> None:
+    recorder = Recorder(folder, facts)
+    recorder.add(Tap(name="trace"))
+    recorder.sync()
+    assert not folder.exists()
+
+
+def test_a_process_id_that_comes_again_gets_a_file_of_its_own(folder: Path) -> None:
+    for _ in range(3):
+        recorder = Recorder(folder, facts)
+        recorder.add(EVENT)
+        recorder.close()
+    assert [path.name for path in files(folder)] == sorted(f"box-{os.getpid()}{tail}.sqlite" for tail in ("", "-2", "-3"))
+    assert [read_process(path).events for path in files(folder)] == [(EVENT,)] * 3
 
 
 def test_events_reach_the_disk_while_the_program_runs(folder: Path) -> None:
@@ -191,7 +220,7 @@ def test_an_idle_run_does_not_touch_the_disk(folder: Path, monkeypatch: pytest.M
 def test_a_full_queue_counts_what_it_cannot_take(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_QUEUE", 5)
     recorder = Recorder(folder, facts)
-    monkeypatch.setattr(recorder, "_start", lambda: None)       # the disk stands still
+    monkeypatch.setattr(recorder, "_start_thread", lambda: None)     # the disk stands still
     for _ in range(8):
         recorder.add(EVENT)
     recorder.add(GraphBreak())
@@ -329,7 +358,7 @@ def test_a_forked_child_gets_its_own_file_and_the_parent_keeps_its_own(folder: P
 
 
 def test_a_forked_child_without_an_event_leaves_no_file(folder: Path) -> None:
-    """A data loader's worker inherits the parent's steps; they are not its own."""
+    """A data loader's worker inherits all that its parent has seen; it is not its own."""
     recorder = Recorder(folder, facts, always=True)
     recorder.follow(Watched(num_steps=7))
     recorder.add(EVENT)
@@ -339,12 +368,11 @@ def test_a_forked_child_without_an_event_leaves_no_file(folder: Path) -> None:
 
 
 def test_a_forked_child_that_steps_leaves_a_file(folder: Path) -> None:
-    watched = Watched(num_steps=7)
     recorder = Recorder(folder, facts, always=True)
-    recorder.follow(watched)
+    recorder.follow(Watched(num_steps=7))
 
     def child() -> None:
-        watched.told = {"num_steps": 9}
+        recorder.start()
         recorder.close()
 
     assert in_child(child) == 0

@@ -109,7 +109,7 @@ def test_reading_while_another_thread_writes_sees_only_whole_transactions(tmp_pa
     stop = threading.Event()
 
     def write() -> None:
-        while not stop.is_set():
+        while not stop.wait(0.001):
             writer.put([Tap(), Tap(), Tap()])
 
     thread = threading.Thread(target=write)

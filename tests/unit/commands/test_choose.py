@@ -1,0 +1,175 @@
+"""Which findings are shown and which fail: --select, --ignore, the baseline, --fail-on; and where they are written."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.samples import a_finding
+from torchtriage.commands.base import chosen, exit_code, is_selected, say, show, wants_colour
+from torchtriage.config import Config
+from torchtriage.errors import CommandError
+from torchtriage.findings.baseline import read_baseline, write_baseline
+from torchtriage.findings.model import Severity
+from torchtriage.findings.report import Report
+
+FINDINGS = [
+    a_finding("TT301", severity=Severity.P1, fingerprint="a"), a_finding("TT204", severity=Severity.P2, fingerprint="b"),
+    a_finding("TT101", severity=Severity.P3, fingerprint="c"),
+]
+REPORT = Report(findings=FINDINGS)
+
+
+def flags(**values: Any) -> argparse.Namespace:
+    return argparse.Namespace(**{"quiet": False, "verbose": False, "force": False, "update_baseline": False, **values})
+
+
+def codes(report: Report) -> list[str]:
+    return [finding.code for finding in report.findings]
+
+
+@pytest.mark.parametrize(("select", "ignore", "expected"), [
+    ((), (), ["TT301", "TT204", "TT101"]),
+    (("TT301",), (), ["TT301"]),
+    (("TT",), (), ["TT301", "TT204", "TT101"]),
+    (("TT2", "TT3"), (), ["TT301", "TT204"]),
+    ((), ("TT2",), ["TT301", "TT101"]),
+    (("TT2", "TT3"), ("TT301",), ["TT204"]),
+    (("TT9",), (), []),
+])
+def test_codes_and_prefixes_select_and_ignore(select: tuple[str, ...], ignore: tuple[str, ...], expected: list[str]) -> None:
+    report = chosen(REPORT, Config(select=select, ignore=ignore), flags())
+    assert codes(report) == expected
+    assert report.num_hidden == 3 - len(expected)
+    assert [f.code for f in FINDINGS if is_selected(f, Config(select=select, ignore=ignore))] == expected
+
+
+@pytest.mark.parametrize(("fail_on", "expected"), [("never", 0), ("P0", 0), ("P1", 1), ("P2", 1), ("P3", 1), ("P4", 1)])
+def test_the_exit_code_follows_the_threshold(fail_on: str, expected: int) -> None:
+    assert exit_code(REPORT, Config(fail_on=fail_on)) == expected
+
+
+@pytest.mark.parametrize("severity", Severity)
+def test_a_finding_at_the_threshold_fails_and_one_below_does_not(severity: Severity) -> None:
+    report = Report(findings=[a_finding(severity=severity)])
+    failing = [name for name in ("P0", "P1", "P2", "P3", "P4") if exit_code(report, Config(fail_on=name))]
+    assert failing == [s.name for s in Severity if s >= severity]
+
+
+def test_no_finding_never_fails() -> None:
+    assert exit_code(Report(findings=[]), Config(fail_on="P4")) == 0
+
+
+def test_known_findings_are_counted_and_never_fail(tmp_path: Path) -> None:
+    write_baseline(tmp_path / "b.json", FINDINGS[:2])
+    config = Config(baseline=str(tmp_path / "b.json"), fail_on="P2")
+    report = chosen(REPORT, config, flags())
+    assert (codes(report), report.num_known) == (["TT101"], 2)
+    assert exit_code(report, config) == 0
+
+
+def test_a_new_finding_fails_beside_known_ones(tmp_path: Path) -> None:
+    write_baseline(tmp_path / "b.json", FINDINGS[1:])
+    config = Config(baseline=str(tmp_path / "b.json"), fail_on="P2")
+    assert exit_code(chosen(REPORT, config, flags()), config) == 1
+
+
+def test_updating_the_baseline_accepts_todays_findings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "b.json"
+    config = Config(baseline=str(path), fail_on="P4")
+    report = chosen(REPORT, config, flags(update_baseline=True))
+    assert (codes(report), report.num_known, exit_code(report, config)) == ([], 3, 0)
+    assert read_baseline(path) == {"a", "b", "c"}
+    assert capsys.readouterr().err == f"torchtriage: 3 findings accepted in {path}\n"
+
+
+def test_updating_the_baseline_drops_what_is_cured(tmp_path: Path) -> None:
+    write_baseline(tmp_path / "b.json", [a_finding(fingerprint="cured")])
+    chosen(REPORT, Config(baseline=str(tmp_path / "b.json")), flags(update_baseline=True))
+    assert "cured" not in read_baseline(tmp_path / "b.json")
+
+
+def test_updating_needs_to_know_the_file() -> None:
+    with pytest.raises(CommandError, match="--update-baseline needs to know the file; add --baseline FILE"):
+        chosen(REPORT, Config(), flags(update_baseline=True))
+
+
+def test_a_baseline_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="no baseline at"):
+        chosen(REPORT, Config(baseline=str(tmp_path / "none.json")), flags())
+
+
+def test_choosing_leaves_the_rest_of_the_report_alone() -> None:
+    report = Report(findings=FINDINGS, run={"argv": ["x"]}, watched=["trace"], totals={"compiles": 3}, num_suppressed=2)
+    shown = chosen(report, Config(select=("TT9",)), flags())
+    assert (shown.run, shown.watched, shown.totals, shown.num_suppressed) == (report.run, report.watched, report.totals, 2)
+
+
+def test_findings_go_to_stdout_and_news_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    show(REPORT, Config(), flags(), next_command="torchtriage report x")
+    say(flags(), "recording into x")
+    captured = capsys.readouterr()
+    assert captured.out.startswith("TT301 P1  ")
+    assert captured.err == "torchtriage: recording into x\n"
+
+
+def test_quiet_leaves_only_findings(capsys: pytest.CaptureFixture[str]) -> None:
+    say(flags(quiet=True), "recording into x")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(("format_", "name", "is_json"), [
+    (None, None, False), ("json", None, True), (None, "out.json", True), (None, "out.txt", False), (None, "out", False),
+    ("json", "out.txt", True), ("text", "out.json", False),
+])
+def test_the_format_is_asked_for_or_told_by_the_extension(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], format_: str | None, name: str | None, is_json: bool,
+) -> None:
+    path = tmp_path / name if name else None
+    show(REPORT, Config(format=format_), flags(), path=str(path) if path else None)
+    text = path.read_text() if path else capsys.readouterr().out
+    if is_json:
+        assert json.loads(text)["schema"] == 1
+    else:
+        assert text.startswith("TT301 P1  ")
+
+
+def test_a_file_that_is_there_is_kept_unless_forced(tmp_path: Path) -> None:
+    path = tmp_path / "out.txt"
+    path.write_text("mine")
+    with pytest.raises(CommandError, match="exists; overwrite it with --force"):
+        show(REPORT, Config(), flags(), path=str(path))
+    assert path.read_text() == "mine"
+    show(REPORT, Config(), flags(force=True), path=str(path))
+    assert path.read_text() != "mine"
+
+
+def test_a_file_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match=r"cannot write .*: No such file or directory"):
+        show(REPORT, Config(), flags(), path=str(tmp_path / "none" / "out.txt"))
+
+
+def test_a_file_never_has_colours(tmp_path: Path) -> None:
+    show(REPORT, Config(color="always"), flags(), path=str(tmp_path / "out.txt"))
+    assert "\x1b" not in (tmp_path / "out.txt").read_text()
+
+
+@pytest.mark.parametrize(("color", "environ", "is_tty", "expected"), [
+    ("auto", {}, True, True),
+    ("auto", {}, False, False),
+    ("auto", {"NO_COLOR": "1"}, True, False),
+    ("auto", {"FORCE_COLOR": "1"}, False, True),
+    ("auto", {"NO_COLOR": "1", "FORCE_COLOR": "1"}, True, False),
+    ("auto", {"NO_COLOR": ""}, True, True),
+    ("always", {"NO_COLOR": "1"}, False, True),
+    ("never", {"FORCE_COLOR": "1"}, True, False),
+])
+def test_when_there_is_colour(color: str, environ: dict[str, str], is_tty: bool, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: is_tty)
+    assert wants_colour(Config(color=color)) is expected

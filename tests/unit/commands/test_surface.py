@@ -1,0 +1,118 @@
+"""The command line is frozen: a flag that comes, goes or changes its name is a change that users see."""
+
+import argparse
+from typing import Any
+
+import pytest
+
+from torchtriage.commands import main as module
+from torchtriage.commands.main import COMMANDS, build_parser, main
+from torchtriage.errors import CommandError, TriageError
+
+SHARED = [
+    "--color", "--fail-on", "--force", "--format", "--help", "--ignore", "--output", "--quiet", "--select", "--verbose",
+    "-f", "-h", "-o", "-q", "-v",
+]
+SURFACE = {
+    "run": sorted([*SHARED, "--baseline", "--measure", "--update-baseline", "-m"]),
+    "report": sorted([*SHARED, "--baseline", "--events", "--update-baseline"]),
+    "explain": sorted(SHARED),
+    "demo": sorted([*SHARED, "--measure"]),
+}
+
+
+def subparsers() -> dict[str, argparse.ArgumentParser]:
+    [action] = [a for a in build_parser()._actions if isinstance(a, argparse._SubParsersAction)]
+    return action.choices
+
+
+def test_the_commands_and_their_flags_are_these() -> None:
+    found = {name: sorted(o for action in parser._actions for o in action.option_strings) for name, parser in subparsers().items()}
+    assert found == SURFACE
+
+
+def test_every_command_has_a_line_of_help_and_every_flag_too() -> None:
+    for command in COMMANDS:
+        assert type(command).__doc__
+    for parser in subparsers().values():
+        assert [action.dest for action in parser._actions if not action.help and action.dest != "command"] == []
+
+
+def test_no_flag_has_a_default_that_would_win_over_the_configuration() -> None:
+    for name, parser in subparsers().items():
+        for action in parser._actions:
+            assert action.default in (None, False, argparse.SUPPRESS), f"{name} {action.dest}"
+
+
+@pytest.mark.parametrize(("words", "command", "is_plain"), [
+    (["run", "train.py"], ["train.py"], False),
+    (["run", "train.py", "-q", "--select", "x", "-o", "y"], ["train.py", "-q", "--select", "x", "-o", "y"], False),
+    (["run", "-q", "train.py", "-v"], ["train.py", "-v"], False),
+    (["run", "-m", "pkg.train", "--lr", "1"], ["pkg.train", "--lr", "1"], False),
+    (["run", "train.py", "--", "x"], ["train.py", "--", "x"], False),
+    (["run", "train.py", "a", "--", "--b"], ["train.py", "a", "--", "--b"], False),
+    (["run", "--", "torchrun", "train.py"], ["torchrun", "train.py"], True),
+    (["run", "-o", "x", "--measure", "--", "torchrun", "--", "y"], ["torchrun", "--", "y"], True),
+    (["run", "--"], [], True),
+    (["run"], [], False),
+])
+def test_what_belongs_to_us_and_what_to_the_program(
+    words: list[str], command: list[str], is_plain: bool, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[argparse.Namespace] = []
+    monkeypatch.setattr(module.Run, "run", lambda self, args, config: seen.append(args) or 0)
+    assert main(words) == 0
+    assert (seen[0].command, seen[0].plain_command) == (command, is_plain)
+
+
+@pytest.mark.parametrize("words", [[], ["dance"], ["report"], ["report", "x", "--format", "xml"], ["explain", "TT101", "--color", "pink"]])
+def test_wrong_usage_is_exit_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(words)
+    assert caught.value.code == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "usage: torchtriage" in captured.err
+
+
+@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["report", "-h"], ["explain", "-h"], ["demo", "-h"], ["--version"]])
+def test_help_and_version_are_exit_0_on_stdout(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(words)
+    assert caught.value.code == 0
+    assert "torchtriage" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("error", "status", "text"), [
+    (CommandError("no such thing; do this"), 2, "torchtriage: no such thing; do this\n"),
+    (CommandError("refused", exit_code=5), 5, "torchtriage: refused\n"),
+    (TriageError("damaged"), 2, "torchtriage: damaged\n"),
+])
+def test_an_error_on_purpose_is_one_line(
+    error: Exception, status: int, text: str, raising: Any, capsys: pytest.CaptureFixture[str],
+) -> None:
+    raising(error)
+    assert main(["explain", "TT101"]) == status
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", text)
+
+
+def test_an_error_of_ours_is_exit_2_and_never_looks_like_findings(raising: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    raising(ZeroDivisionError("oops"))
+    assert main(["explain", "TT101"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Traceback" in captured.err
+    assert captured.err.endswith("torchtriage: internal error, ZeroDivisionError: oops; please report it with the lines above\n")
+
+
+@pytest.fixture
+def raising(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes the explain command raise."""
+    def make(error: Exception) -> None:
+        def run(self: Any, args: Any, config: Any) -> int:
+            raise error
+
+        monkeypatch.setattr(module.Explain, "run", run)
+
+    return make
