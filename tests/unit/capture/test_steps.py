@@ -210,7 +210,7 @@ def test_every_point_is_the_mean_of_its_steps(num_steps: int) -> None:
     assert series.steps[-1] <= num_steps
 
 
-def test_the_first_step_of_either_kind_is_announced(profiler: ModuleType, monkeypatch: pytest.MonkeyPatch, program: SimpleNamespace) -> None:
+def test_the_first_step_of_either_kind_is_announced(profiler: ModuleType, program: SimpleNamespace) -> None:
     announced: list[int] = []
     program.counter.on_first_step = lambda: announced.append(1)
     watch_optimizers(program.counter, profiler)
