@@ -14,7 +14,8 @@ FAMILIES = {
 
 
 def rules_page() -> str:
-    lines = ["# Rules", "", "`torchtriage explain CODE` shows a page; each has an example before and after, the fix, and when it is not safe.", ""]
+    lines = ["# Rules", "",
+             "`torchtriage explain CODE` shows a page; each has an example before and after, the fix, and when it is not safe.", ""]
     for prefix, title in FAMILIES.items():
         lines += [f"## {prefix}xx: {title.lower()}", "", "| code | severity | slug | what it finds |", "|---|---|---|---|"]
         for rule in (catalogue.rule(code) for code in catalogue.codes() if code.startswith(prefix)):

@@ -12,7 +12,7 @@ def decode(query: torch.Tensor, cache: torch.Tensor, offset) -> torch.Tensor:
     return torch.softmax(scores, -1) @ cache
 
 
-attend = torch.compile(decode, backend="eager", dynamic=True if CURED else False)
+attend = torch.compile(decode, backend="eager", dynamic=CURED)
 query = torch.randn(1, 8)
 offset = torch.zeros(())
 for length in range(16, 48):

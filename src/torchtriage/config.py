@@ -64,6 +64,8 @@ def _checked(path: Path) -> dict[str, Any]:
             hint = f"did you mean {near[0]!r}?" if near else f"valid keys: {', '.join(known)}"
             raise CommandError(f"unknown key {key!r} in [tool.torchtriage] of {path}; {hint}")
         values[known[key]] = _parsed(known[key], value, f"{key} in {path}")
+    if "baseline" in values:
+        values["baseline"] = str(path.parent / values["baseline"])
     return values
 
 

@@ -8,7 +8,7 @@ import sys
 import sysconfig
 from typing import Any
 
-from torchtriage.launch.environment import RUN_ID, allowed_environment
+from torchtriage.launch.environment import RUN_ID, allowed_environment, redacted
 
 
 def process_facts(started: float) -> dict[str, Any]:
@@ -17,7 +17,7 @@ def process_facts(started: float) -> dict[str, Any]:
     rank = os.environ.get("RANK")
     return {
         "run_id": os.environ.get(RUN_ID), "start": started, "pid": os.getpid(), "ppid": os.getppid(),
-        "argv": list(getattr(sys, "argv", [])), "executable": sys.executable, "cwd": os.getcwd(), "host": platform.node() or "host",
+        "argv": redacted(getattr(sys, "argv", [])), "executable": sys.executable, "cwd": os.getcwd(), "host": platform.node() or "host",
         "rank": int(rank) if rank and rank.isdigit() else None, "world_size": os.environ.get("WORLD_SIZE"),
         "python": platform.python_version(), "platform": platform.platform(), "cpu_count": os.cpu_count(),
         "torch": str(getattr(torch, "__version__", "")) or None, "torchtriage": our_version(),

@@ -10,7 +10,7 @@ from torchtriage.capture import steps, torch_private
 from torchtriage.capture.compile_calls import compile_call
 from torchtriage.capture.eager_meter import EagerMeter
 from torchtriage.capture.piece_timer import PieceTimer
-from torchtriage.capture.trace_logger import TraceHandler, attach, filtered
+from torchtriage.capture.trace_logger import TraceHandler, attach, filtered, is_attached
 from torchtriage.capture.translate import OUR_FOLDERS
 from torchtriage.launch.imports import ImportWatcher
 from torchtriage.recording.events import CompileStart, Event, FrameSkipped, LimitHit, Recompile, Tap
@@ -31,6 +31,7 @@ class Observer:
         self._undo: list[Callable[[], None]] = []
         self._skipped: set[tuple[str, int, str]] = set()
         self._errors = 0
+        self._trace_armed = False
         self._facts_at_end: dict[str, Any] | None = None
         self._handler = TraceHandler(self._take, self.steps.current, torch_private.lookup_interned_string, self._on_error)
 
@@ -54,6 +55,7 @@ class Observer:
         steps.active.append(self.steps)
         self._undo.append(lambda: steps.active.remove(self.steps))
         self._undo.append(attach(self._handler))
+        self._trace_armed = True
         self._tap("trace", "armed")
         self._arm_steps(torch.autograd.profiler)
         self._arm_compile_calls(torch._dynamo)
@@ -80,6 +82,9 @@ class Observer:
         """The running totals: steps, and what the silent-eager meter counted."""
         if self._facts_at_end is not None:
             return self._facts_at_end
+        if self._trace_armed and not is_attached(self._handler):
+            self._trace_armed = False
+            self._tap("trace", "lost", "the logger torch.__trace was replaced or stripped of its class")
         return {**self.steps.facts(), "eager_calls": self.meter.facts()}
 
     def series(self) -> list[Series]:
@@ -93,6 +98,7 @@ class Observer:
     def _arm_trace_early(self, internal: ModuleType) -> None:
         """Right after torch's logging is loaded and before anybody has bound trace_structured."""
         attach(self._handler)
+        self._trace_armed = True
         if not any(name in os.environ for name in _TRACING):    # the program's own trace names the line that called trace_structured
             torch_private.wrap_trace_structured(internal, lambda original: filtered(original, torch_private.is_recompile))
         self._tap("trace", "armed")

@@ -84,6 +84,12 @@ def attach(handler: TraceHandler) -> Callable[[], None]:
     return detach
 
 
+def is_attached(handler: TraceHandler) -> bool:
+    """Whether records still reach the handler."""
+    logger = logging.getLogger(LOGGER_NAME)
+    return getattr(type(logger), "kept_by_torchtriage", False) and handler in getattr(logger, "ours", ())
+
+
 def _kept(base: type[logging.Logger]) -> type[logging.Logger]:
     """dictConfig disables the logger, other programs clear its handlers or raise its level: only its class is out of their reach."""
     class KeptLogger(base):  # type: ignore[valid-type, misc]  # the class is whatever the logger had

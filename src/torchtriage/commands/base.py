@@ -10,6 +10,7 @@ from typing import Protocol
 
 from torchtriage.config import COLOURS, FORMATS, Config, check_codes, check_threshold, current_config
 from torchtriage.errors import CommandError
+from torchtriage.findings import catalogue
 from torchtriage.findings.baseline import read_baseline, write_baseline
 from torchtriage.findings.model import Finding, Severity
 from torchtriage.findings.report import Report
@@ -64,16 +65,26 @@ def settings(args: argparse.Namespace) -> Config:
 
 def chosen(report: Report, config: Config, args: argparse.Namespace) -> Report:
     """The report without what --select, --ignore and the baseline take away."""
+    check_known(config)
     wanted = [f for f in report.findings if is_selected(f, config)]
     hidden = len(report.findings) - len(wanted)
     if getattr(args, "update_baseline", False):
         if config.baseline is None:
             raise CommandError("--update-baseline needs to know the file; add --baseline FILE")
+        if config.select:
+            raise CommandError("--update-baseline accepts every finding and cannot go with --select; use --ignore for what you never want")
         number = write_baseline(Path(config.baseline), wanted)
         say(args, f"{number} findings accepted in {config.baseline}")
     known = read_baseline(Path(config.baseline)) if config.baseline else set()
     new = [f for f in wanted if f.fingerprint not in known]
     return replace(report, findings=new, num_known=len(wanted) - len(new), num_hidden=hidden)
+
+
+def check_known(config: Config) -> None:
+    """A code that matches no rule would make a gate pass for ever."""
+    for item in (*config.select, *config.ignore):
+        if not any(code.startswith(item) for code in catalogue.codes()):
+            raise CommandError(f"no rule begins with {item!r}; list the rules with: torchtriage explain")
 
 
 def is_selected(finding: Finding, config: Config) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from torchtriage.commands.base import add_baseline_flags, add_shared_flags, chosen, exit_code, say, show
 from torchtriage.config import Config
-from torchtriage.errors import CommandError, TriageError
+from torchtriage.errors import CommandError
 from torchtriage.launch import environment, supervise
 
 if TYPE_CHECKING:
@@ -96,11 +96,11 @@ def observe_and_report(command: list[str], folder: Path, args: argparse.Namespac
     _note_end(launcher, code)
     try:
         finding_code = report_folder(folder, args, config)
-    except TriageError as error:
+    except Exception as error:
         if not code:
             raise
-        print(f"torchtriage: {error}", file=sys.stderr)
-        return code
+        print(f"torchtriage: no report: {error}", file=sys.stderr)
+        return code     # what the program said of itself matters more than our failure
     return code or finding_code
 
 
@@ -143,7 +143,8 @@ def _launcher_file(folder: Path, run_id: str, command: list[str]) -> "Writer | N
     except (OSError, sqlite3.Error) as error:
         print(f"torchtriage: cannot write {folder}: {error}; the program runs unobserved", file=sys.stderr)
         return None
-    writer.put_facts({"run_id": run_id, "argv": command, "cwd": os.getcwd(), "start": time.time(), "torchtriage": __version__})
+    words = environment.redacted(command)
+    writer.put_facts({"run_id": run_id, "argv": words, "cwd": os.getcwd(), "start": time.time(), "torchtriage": __version__})
     return writer
 
 

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-_COMMENT = re.compile(r"#\s*torchtriage:\s*ignore\[([A-Z0-9, ]+)\]\s*(.*)")
+_COMMENT = re.compile(r"#\s*torchtriage:\s*ignore\b(?:\[([^\]]*)\])?\s*(.*)", re.I)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,8 +16,9 @@ class Suppression:
 
 
 def suppression_in(line: str) -> Suppression | None:
-    """The suppression that a source line carries."""
+    """The suppression that a source line carries; one without a code accepts nothing, and is named as unused."""
     match = _COMMENT.search(line)
     if match is None:
         return None
-    return Suppression(codes=tuple(code.strip() for code in match[1].split(",") if code.strip()), reason=match[2].strip())
+    codes = tuple(code.strip().upper() for code in (match[1] or "").split(",") if code.strip())
+    return Suppression(codes=codes, reason=match[2].strip())

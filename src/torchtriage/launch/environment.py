@@ -4,7 +4,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
 
 FOLDER = "TORCHTRIAGE"              # the recording's folder; set it before any command to observe that command
 RUN_ID = "TORCHTRIAGE_RUN_ID"       # set by the process that made the folder; whoever inherits it joins
@@ -23,6 +23,18 @@ _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|PWD|CRED|AUTH", re.I)
 def allowed_environment(environ: MutableMapping[str, str]) -> dict[str, str]:
     """The variables that bear on torch.compile, never one whose name looks like a secret."""
     return {k: v for k, v in sorted(environ.items()) if _ALLOWED.match(k) and not _SECRET.search(k) and not k.startswith(FOLDER)}
+
+
+def redacted(words: Sequence[str]) -> list[str]:
+    """A command line without the values of flags whose names look like secrets."""
+    shown: list[str] = []
+    hide_next = False
+    for word in words:
+        flag, equals, _ = word.partition("=")
+        is_secret = word.startswith("-") and bool(_SECRET.search(flag))
+        shown.append("***" if hide_next and not word.startswith("-") else f"{flag}=***" if is_secret and equals else word)
+        hide_next = is_secret and not equals
+    return shown
 
 
 def new_run_id(environ: MutableMapping[str, str]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.unit.samples import a_finding
-from torchtriage.commands.base import chosen, exit_code, is_selected, say, show, wants_colour
+from torchtriage.commands.base import check_known, chosen, exit_code, is_selected, say, show, wants_colour
 from torchtriage.config import Config
 from torchtriage.errors import CommandError
 from torchtriage.findings.baseline import read_baseline, write_baseline
@@ -173,3 +173,8 @@ def test_when_there_is_colour(color: str, environ: dict[str, str], is_tty: bool,
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("sys.stdout.isatty", lambda: is_tty)
     assert wants_colour(Config(color=color)) is expected
+
+
+def test_a_code_that_no_rule_has_is_refused() -> None:
+    with pytest.raises(CommandError, match="no rule begins with 'TT77'"):
+        check_known(Config(select=("TT1",), ignore=("TT77",)))

@@ -35,7 +35,8 @@ def test_every_key_can_be_set_in_the_file(project: Path) -> None:
     write(project, 'select = ["TT1", "TT301"]', 'ignore = "TT101, TT102"', 'fail-on = "p2"', 'baseline = "b.json"', 'format = "json"',
           'color = "never"', "measure = true")
     assert load_config(project, {}) == Config(
-        select=("TT1", "TT301"), ignore=("TT101", "TT102"), fail_on="P2", baseline="b.json", format="json", color="never", measure=True,
+        select=("TT1", "TT301"), ignore=("TT101", "TT102"), fail_on="P2", baseline=str(project / "b.json"), format="json", color="never",
+        measure=True,
     )
 
 

@@ -8,7 +8,8 @@ LIBRARY = Owner(kind=OwnerKind.LIBRARY, name="transformers")
 
 def recompile(function: str, *, line: int = 13, code: str = "TT201", owner: Owner = LIBRARY, severity: Severity = Severity.P4) -> Finding:
     return Finding(
-        code=code, slug="size", title=f"{function} recompiled once", severity=severity, category=Category.COMPILE, cause="", fix=Fix(text=""),
+        code=code, slug="size", title=f"{function} recompiled once", severity=severity, category=Category.COMPILE,
+        cause="", fix=Fix(text=""),
         location=Location(path="train.py", line=line), raised_at=Location(path="lib.py", line=1, function=function), owner=owner,
         cost=Cost(seconds=0.5, kind=CostKind.OBSERVED), evidence=Evidence(num_events=1, compile_ids=(f"{function}/1",)),
     )

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchtriage.launch.environment import FOLDER, RUN_FILE, RUN_ID, allowed_environment, claim, join_folder, new_run_id
+from torchtriage.launch.environment import FOLDER, RUN_FILE, RUN_ID, allowed_environment, claim, join_folder, new_run_id, redacted
 
 ALLOWED = ["TORCH_LOGS", "TORCH_TRACE", "TORCHDYNAMO_DISABLE", "TORCHINDUCTOR_CACHE_DIR", "OMP_NUM_THREADS", "RANK", "CUDA_VISIBLE_DEVICES"]
 prefixes = st.sampled_from(["", "TORCH", "TORCH_", "TORCHINDUCTOR_", "OMP_", "AOT_", "MKL_", "RANK_", "KMP_"])
@@ -140,3 +140,8 @@ def test_a_file_in_place_of_the_folder_is_said(tmp_path: Path, capsys: pytest.Ca
     (tmp_path / "out.triage").touch()
     assert join_folder({FOLDER: str(tmp_path / "out.triage")}) is None
     assert "the program runs unobserved" in capsys.readouterr().err
+
+
+def test_a_command_line_is_kept_without_its_secrets() -> None:
+    words = ["train.py", "--lr", "3", "--api-key", "abc", "--hub_token=xyz", "--name", "run-key", "-v"]
+    assert redacted(words) == ["train.py", "--lr", "3", "--api-key", "***", "--hub_token=***", "--name", "run-key", "-v"]
