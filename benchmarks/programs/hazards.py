@@ -213,7 +213,34 @@ def compiled_step(steps: int) -> None:
         schedule.step()
 
 
-PROGRAMS = (breaks, library_calls, storm, settles, counters, evaluates, layers, containers, identities, uncuttable, compiled_step)
+def rare(steps: int) -> None:
+    """A new constant every 25 steps, under a limit that never stops it."""
+    torch._dynamo.config.recompile_limit = 1_000
+    net = nn.Linear(8, 8)
+
+    @compile_
+    def loss(x: Tensor, phase: str) -> Tensor:
+        return net(x).square().mean() * len(phase)
+
+    train(steps, lambda step: loss(torch.randn(4, 8), f"phase {step // 25}"), list(net.parameters()))
+
+
+def late(steps: int) -> None:
+    """A second function is first compiled at step 35; the first one gets a new size, then none for long."""
+    net = nn.Linear(8, 8)
+    forward = compile_(net, dynamic=False)
+    auxiliary = compile_(lambda y: y.abs().mean() if y.sum() > 0 else y.square().mean())
+
+    def loss_at(step: int) -> Tensor:
+        y = forward(torch.randn(4 + (step in (20, 40)), 8))
+        return auxiliary(y) if step >= 35 else y.square().mean()
+
+    train(steps, loss_at, list(net.parameters()))
+
+
+PROGRAMS = (
+    breaks, library_calls, storm, settles, counters, evaluates, layers, containers, identities, uncuttable, compiled_step, rare, late,
+)
 
 if __name__ == "__main__":
     torch.manual_seed(0)

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -497,6 +498,40 @@ def test_a_trace_cut_anywhere_is_read_up_to_there(recording: Path, tmp_path: Pat
         num_events = len(report.events.get("graph_breaks", ()))
     assert num_events == 1
     assert [f.code for f in report.findings] == ["TT101"]
+
+
+def test_a_trace_with_any_value_in_any_field_is_read(recording: Path, tmp_path: Path) -> None:
+    from torchtriage.commands.base import rendered
+    from torchtriage.commands.report import read_source
+    from torchtriage.diagnosis.report import build_report
+
+    lines = next((recording.parent / "trace").glob("*.log")).read_text().split("\n")
+    heads = [number for number, line in enumerate(lines) if "] {" in line and not line.startswith("\t")]
+    for seed in range(100):
+        rng = random.Random(seed)
+        wild = list(lines)
+        for number in rng.sample(heads, 10):
+            prefix, _, text = wild[number].partition("] ")
+            wild[number] = f"{prefix}] {json.dumps(with_a_wild_value(json.loads(text), rng))}"
+        (tmp_path / "wild.log").write_text("\n".join(wild))
+        report = build_report(read_source(str(tmp_path / "wild.log")), with_events=True)
+        for format_ in ("text", "json"):
+            assert rendered(report, format_, colour=False, verbose=True, next_command="")
+
+
+def with_a_wild_value(record: Any, rng: random.Random) -> Any:
+    """The record with one of its values, at any depth, dropped or replaced by one of another type."""
+    inside: Any = record
+    while True:
+        key = rng.choice(list(inside) if isinstance(inside, dict) else range(len(inside)))
+        if not isinstance(inside[key], (dict, list)) or not inside[key] or rng.random() < 0.2:
+            break
+        inside = inside[key]
+    if rng.random() < 0.3:
+        del inside[key]
+    else:
+        inside[key] = rng.choice([None, [], {}, "x", -1, 3.5, True, "0/1", [1], {"a": 1}, 10**30, ""])
+    return record
 
 
 def test_a_reader_that_leaves_early_is_no_error(recording: Path, tmp_path: Path) -> None:

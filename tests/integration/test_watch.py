@@ -285,6 +285,24 @@ def test_the_programs_own_steps_win_over_the_optimizers(tmp_path: Path) -> None:
     assert one_process(seen.folder).facts["step_source"] == "torchtriage.step()"
 
 
+def test_a_project_called_torch_is_the_users_own(tmp_path: Path) -> None:
+    """Nothing in the name of a folder makes a file torch's; not even `torch`."""
+    folder = tmp_path / "torch"
+    folder.mkdir()
+    source = HEAD + textwrap.dedent("""
+        def generator(x):
+            yield x + 1
+        list(torch.compile(generator, backend="eager")(torch.ones(2)))
+        call(named("broken"), 2, 3)
+        """)
+    seen = observe(folder, source)
+    assert seen.status == 0, seen.stderr
+    calls = list(one_process(seen.folder).of(CompileCall))
+    assert [(c.path, c.target) for c in calls] == [(str(folder / "train.py"), "generator"), (str(folder / "train.py"), "broken")]
+    assert "TT302" in seen.codes
+    assert {f["owner"]["kind"] for f in seen.report["findings"]} == {"you"}
+
+
 def one_process(folder: Path) -> Any:
     from torchtriage.recording.reader import read_recording
 
