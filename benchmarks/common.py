@@ -8,6 +8,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -62,7 +63,7 @@ def run(command: Sequence[str], env: Mapping[str, str] | None = None, cwd: Path 
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         began = time.perf_counter()
         child = subprocess.Popen(list(command), env=dict(env) if env is not None else None, cwd=cwd, stdout=out, stderr=err)
-        status, usage = _wait(child, began + timeout)
+        status, usage = _wait(child, timeout)
         seconds = time.perf_counter() - began
         out.seek(0)
         err.seek(0)
@@ -73,16 +74,16 @@ def run(command: Sequence[str], env: Mapping[str, str] | None = None, cwd: Path 
     return ended
 
 
-def _wait(child: "subprocess.Popen[bytes]", deadline: float) -> tuple[int, resource.struct_rusage]:
-    """(exit status, what it used); status -9 for a child that was still running at the deadline."""
-    while True:
-        pid, status, usage = os.wait4(child.pid, os.WNOHANG)
-        if pid:
-            child.returncode = os.waitstatus_to_exitcode(status)
-            return child.returncode, usage
-        if time.perf_counter() > deadline:
-            child.kill()
-        time.sleep(0.002)
+def _wait(child: "subprocess.Popen[bytes]", timeout: float) -> tuple[int, resource.struct_rusage]:
+    """(exit status, what it used); status -9 for a child that was still running when its time was over."""
+    killer = threading.Timer(timeout, child.kill)
+    killer.start()
+    try:
+        _, status, usage = os.wait4(child.pid, 0)
+    finally:
+        killer.cancel()
+    child.returncode = os.waitstatus_to_exitcode(status)
+    return child.returncode, usage
 
 
 def clean_environment(**extra: str) -> dict[str, str]:

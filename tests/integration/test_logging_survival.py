@@ -52,6 +52,13 @@ def whole_frame(x):
             x = x + 1
     return x
 
+def after_tracing(x):
+    return x + 3
+
+def refuse(guards):
+    '''A break that torch writes down only if its log is on, or because we ask.'''
+    raise torch._dynamo.exc.Unsupported("refused")
+
 def generator(x):
     yield x + 1
 
@@ -62,6 +69,7 @@ def item(x):
 compile_and_run("broken")
 torch.compile(whole_frame, backend="eager")(torch.ones(2))
 list(torch.compile(generator, backend="eager")(torch.ones(2)))
+torch.compile(after_tracing, backend="eager", options={"guard_filter_fn": refuse})(torch.ones(2))
 item(torch.ones(2))
 for size in range(2, 14):
     torch.compile(lambda x: x * 2, backend="eager", dynamic=False)(torch.ones(size))
@@ -101,7 +109,7 @@ def run_both_ways(folder: Path, env: Mapping[str, str]) -> tuple[str, Outcome]:
     assert alone.returncode == 0, alone.stderr
     seen = observe(folder, SICK, flags=["-q"], env={k: v.format(way="ours") for k, v in env.items()})
     assert seen.status == 0, seen.stderr
-    assert {"broken": 2, "after_the_end": 2}.items() <= breaks(seen).items()
+    assert {"broken": 2, "after_tracing": 1, "after_the_end": 2}.items() <= breaks(seen).items()
     return alone.stderr, seen
 
 
@@ -135,6 +143,7 @@ def test_the_programs_own_trace_has_the_same_records(env: dict[str, str], tmp_pa
     everything = "".join(p.read_text() for p in (tmp_path / "trace-ours").rglob("dedicated_log_torch_trace_*"))
     assert "in broken" in everything
     assert "after_the_end" not in everything
+    assert "refused" not in everything.replace("def refuse", "")
 
 
 def test_a_handler_of_the_programs_own_gets_every_record(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import collections
 import itertools
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -12,7 +13,7 @@ from typing import Any, Protocol
 from torchtriage.recording.events import Event, Placed, Tap
 from torchtriage.recording.recording import Series, Source
 from torchtriage.recording.sources import source_around
-from torchtriage.recording.store import Writer
+from torchtriage.recording.store import ERROR_SUFFIX, Writer
 
 MAX_EVENTS = 200_000    # about 200 MB of recording; past this, events are counted by kind and no longer kept
 MAX_QUEUE = 20_000      # events that wait for the disk; a compile makes about ten
@@ -92,6 +93,7 @@ class Recorder:
                 self._finish()
         except Exception as error:
             self._note(error)
+            self._leave_word()
 
     def sync(self) -> None:
         """Write what there is, as if the process ended here: exec never comes back, unless it fails."""
@@ -121,6 +123,14 @@ class Recorder:
                     self._writer = None
             finally:
                 self._lock.release()
+
+    def _leave_word(self) -> None:
+        """A full disk takes no more rows; a few bytes in a file of their own often still fit."""
+        try:
+            if self._writer is not None:
+                self._writer.path.with_suffix(ERROR_SUFFIX).write_text(self._error, encoding="utf-8")
+        except OSError:
+            print(f"torchtriage: the recording could not be finished: {self._error}", file=sys.stderr)
 
     def _start_thread(self) -> None:
         thread = threading.Thread(target=self._loop, name="torchtriage", daemon=True)

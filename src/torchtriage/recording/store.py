@@ -16,6 +16,7 @@ from torchtriage.recording.events import COLUMNS, Event, from_payload, to_payloa
 from torchtriage.recording.recording import Process, Series, Source
 
 SCHEMA = 1
+ERROR_SUFFIX = ".error"     # beside a process's file: why its last rows could not be written
 COPY_SECONDS = 60.0     # how stale the copy on a network file system may get while the run goes on
 NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "lustre", "gpfs", "beegfs", "fuse", "9p", "afs", "ceph", "glusterfs", "orangefs", "panfs")
 
@@ -131,6 +132,9 @@ def read_process(path: Path) -> Process:
             for name, steps, data in db.execute("select name, steps, data from series")
         }
         db.close()
+        word = path.with_suffix(ERROR_SUFFIX)
+        if word.exists():
+            facts["recorder_error"] = word.read_text(encoding="utf-8", errors="replace")
     except (sqlite3.DatabaseError, ValueError) as error:
         raise TriageError(f"cannot read {path}: {error}; the file is damaged or not a recording of torchtriage") from error
     return Process(events=events, facts=facts, sources=sources, series=series)

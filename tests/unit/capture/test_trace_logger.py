@@ -25,6 +25,8 @@ def logger() -> Iterator[logging.Logger]:
     """
     logger = logging.getLogger(LOGGER_NAME)
     kept = (logger.__class__, dict(logger.__dict__), list(logging.root.handlers), logging.root.manager.disable)
+    logger.__dict__.pop("isEnabledFor", None)   # where torch is loaded, it has set this, and that nothing propagates
+    logger.propagate = True
     logger.setLevel(logging.DEBUG)
     logger.handlers = []
     logger.filters = []
