@@ -1,14 +1,19 @@
 """Runs at the start of every Python process of an observed run: joins the recording and waits for torch."""
 
+from __future__ import annotations
+
 import atexit
 import os
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
 
 from torchtriage.errors import hide_frame
 from torchtriage.launch import environment
+
+TYPE_CHECKING = False   # see launch/imports.py
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 
 def start() -> None:

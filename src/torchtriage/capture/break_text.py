@@ -17,7 +17,8 @@ _USER_STACK = re.compile(
     r"^(?:User code traceback|Graph break: skip: from user code at|The graph break occurred in the following user code):\s*$",
     re.M)
 _SECOND_PART = re.compile(r"^(?:\*\*\* While handling this graph break|Stack variable source attribution:)", re.M)
-_NOT_CONVERTED = re.compile(r"WON'T CONVERT (\S+) (.+?) line (\d+)\s*$", re.M)
+# The frame that runs eager: all the place there is, when the break came after the last line was traced.
+_NOT_CONVERTED = re.compile(r"(?:WON'T CONVERT|torch\.compile will skip tracing the frame) (\S+) \(?(.+?) line (\d+)(?:\s*$|\))", re.M)
 _RAISED = re.compile(r"^[A-Za-z_][\w.]*: ", re.M)
 _STACK_END = re.compile(
     r"^(?:Traceback \(most recent call last\):|The above exception|During handling|Set TORCHDYNAMO_VERBOSE|from user code:|NoneType: None)",
@@ -72,12 +73,16 @@ def _split_stack(text: str) -> tuple[str, tuple[StackEntry, ...]]:
     marker = _USER_STACK.search(text)
     if marker is None:
         end = _STACK_END.search(text)
-        frame = _NOT_CONVERTED.search(text)
-        stack = (StackEntry(path=frame[2], line=int(frame[3]), function=frame[1]),) if frame else ()
-        return (text[: end.start()] if end else text), stack
+        return (text[: end.start()] if end else text), _skipped_frame(text)
     stack_text = text[marker.end():]
     end = _STACK_END.search(stack_text)
-    return text[: marker.start()], parse_stack(stack_text[: end.start()] if end else stack_text)
+    stack = parse_stack(stack_text[: end.start()] if end else stack_text)
+    return text[: marker.start()], stack or _skipped_frame(text)
+
+
+def _skipped_frame(text: str) -> tuple[StackEntry, ...]:
+    frame = _NOT_CONVERTED.search(text)
+    return (StackEntry(path=frame[2], line=int(frame[3]), function=frame[1]),) if frame else ()
 
 
 def parse_stack(text: str) -> tuple[StackEntry, ...]:

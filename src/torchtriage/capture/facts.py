@@ -8,7 +8,8 @@ import sys
 import sysconfig
 from typing import Any
 
-from torchtriage.launch.environment import RUN_ID, allowed_environment, redacted
+from torchtriage.launch.environment import RUN_ID
+from torchtriage.launch.privacy import allowed_environment, redacted
 
 
 def process_facts(started: float) -> dict[str, Any]:

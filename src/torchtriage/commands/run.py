@@ -14,6 +14,7 @@ from torchtriage.commands.base import add_baseline_flags, add_shared_flags, chos
 from torchtriage.config import Config
 from torchtriage.errors import CommandError
 from torchtriage.launch import environment, supervise
+from torchtriage.launch.privacy import redacted
 
 if TYPE_CHECKING:
     from torchtriage.commands.status import StatusLine
@@ -143,7 +144,7 @@ def _launcher_file(folder: Path, run_id: str, command: list[str]) -> "Writer | N
     except (OSError, sqlite3.Error) as error:
         print(f"torchtriage: cannot write {folder}: {error}; the program runs unobserved", file=sys.stderr)
         return None
-    words = environment.redacted(command)
+    words = redacted(command)
     writer.put_facts({"run_id": run_id, "argv": words, "cwd": os.getcwd(), "start": time.time(), "torchtriage": __version__})
     return writer
 

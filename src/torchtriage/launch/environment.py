@@ -1,10 +1,14 @@
 """How a run and its processes find each other: the variables they inherit, and the folder they join."""
 
+from __future__ import annotations
+
 import os
-import re
 import sys
 import time
-from collections.abc import MutableMapping, Sequence
+
+TYPE_CHECKING = False   # every observed process loads this module, most of them never torch: it imports nothing that python has not
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
 
 FOLDER = "TORCHTRIAGE"              # the recording's folder; set it before any command to observe that command
 RUN_ID = "TORCHTRIAGE_RUN_ID"       # set by the process that made the folder; whoever inherits it joins
@@ -12,29 +16,6 @@ MEASURE = "TORCHTRIAGE_MEASURE"     # "1": time compiled pieces and the gaps bet
 RUN_FILE = "run_id"
 MAX_READS = 100                     # a second, for an id that another process is writing
 _JOB_IDS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
-
-_ALLOWED = re.compile(
-    r"(TORCH|TORCHDYNAMO|TORCHINDUCTOR|TORCH_COMPILE|TORCH_LOGS|TORCH_TRACE|AOT|FUNCTORCH|OMP|MKL|KMP)_?[A-Z0-9_]*$"
-    r"|(RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|GROUP_RANK|NODE_RANK|CUDA_VISIBLE_DEVICES|PYTHONHASHSEED|PYTHONOPTIMIZE)$"
-)
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|PWD|CRED|AUTH", re.I)
-
-
-def allowed_environment(environ: MutableMapping[str, str]) -> dict[str, str]:
-    """The variables that bear on torch.compile, never one whose name looks like a secret."""
-    return {k: v for k, v in sorted(environ.items()) if _ALLOWED.match(k) and not _SECRET.search(k) and not k.startswith(FOLDER)}
-
-
-def redacted(words: Sequence[str]) -> list[str]:
-    """A command line without the values of flags whose names look like secrets."""
-    shown: list[str] = []
-    hide_next = False
-    for word in words:
-        flag, equals, _ = word.partition("=")
-        is_secret = word.startswith("-") and bool(_SECRET.search(flag))
-        shown.append("***" if hide_next and not word.startswith("-") else f"{flag}=***" if is_secret and equals else word)
-        hide_next = is_secret and not equals
-    return shown
 
 
 def new_run_id(environ: MutableMapping[str, str]) -> str:

@@ -1,13 +1,18 @@
 """Calls back as soon as a module has been imported, whoever imports it."""
 
+from __future__ import annotations
+
 import sys
-from collections.abc import Callable, Sequence
-from types import ModuleType
-from typing import Any
 
 from torchtriage.errors import hide_frame
 
-Callback = Callable[[ModuleType], None]
+TYPE_CHECKING = False   # importing typing here would be most of what an observed process pays before torch
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import ModuleType
+    from typing import Any
+
+    Callback = Callable[[ModuleType], None]
 
 
 class _CallingLoader:

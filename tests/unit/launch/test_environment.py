@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchtriage.launch.environment import FOLDER, RUN_FILE, RUN_ID, allowed_environment, claim, join_folder, new_run_id, redacted
+from torchtriage.launch.environment import FOLDER, RUN_FILE, RUN_ID, claim, join_folder, new_run_id
+from torchtriage.launch.privacy import allowed_environment, redacted
 
 ALLOWED = ["TORCH_LOGS", "TORCH_TRACE", "TORCHDYNAMO_DISABLE", "TORCHINDUCTOR_CACHE_DIR", "OMP_NUM_THREADS", "RANK", "CUDA_VISIBLE_DEVICES"]
 prefixes = st.sampled_from(["", "TORCH", "TORCH_", "TORCHINDUCTOR_", "OMP_", "AOT_", "MKL_", "RANK_", "KMP_"])
