@@ -143,8 +143,8 @@ def test_ranks_join_one_folder_and_are_told_apart(tmp_path: Path) -> None:
         dist.destroy_process_group()
         """
     write(tmp_path, source)
-    done = command(tmp_path, "run", "-o", "out", "--", sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2",
-                   "--master_port", "29671", "train.py")
+    done = command(tmp_path, "run", "-o", "out", "--", sys.executable, "-m", "torch.distributed.run", "--standalone",
+                   "--nproc_per_node", "2", "train.py")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("findings,") == 1     # one report, not one a rank
     folder = tmp_path / "out.triage"

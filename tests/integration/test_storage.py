@@ -44,7 +44,8 @@ def on_network(folder: Path) -> dict[str, str]:
     (folder / "site").mkdir()
     (folder / "site" / "sitecustomize.py").write_text(ON_NETWORK)
     (folder / "local").mkdir()
-    return {"PYTHONPATH": str(folder / "site"), "TMPDIR": str(folder / "local")}
+    path = os.pathsep.join(filter(None, (str(folder / "site"), os.environ.get("PYTHONPATH"))))
+    return {"PYTHONPATH": path, "TMPDIR": str(folder / "local")}
 
 
 def breaks(seen: Outcome) -> list[str]:
