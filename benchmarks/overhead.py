@@ -7,14 +7,16 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from common import PROGRAMS, Ended, Spread, clean_environment, interleaved, machine, note, ratios, run, save, table
+from common import PROGRAMS, RESULTS, Ended, Spread, clean_environment, interleaved, machine, note, ratios, run, save, table
 
 PLAIN, OURS = "plain", "torchtriage"
 VARIANTS = (PLAIN, OURS, "TORCH_TRACE", "TORCH_LOGS")
 TARGETS = {"calls, inductor": 1.01, "start-up, inductor": 1.05}
 LAUNCHED = "torchtriage run"
+PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "calls": (("inductor",), ("eager",)), "start-up": (("inductor", "1"), ("eager", "8")), "empty": (("nothing",), ("import_torch",)),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +70,10 @@ def whole_process(program: list[str], variants: tuple[str, ...], rounds: int) ->
     return interleaved(variants, measure, rounds)
 
 
-def ratio_rows(title: str, measured: dict[str, list[Cost]], results: dict[str, Any]) -> list[list[str]]:
+def ratio_rows(title: str, measured: dict[str, list[Cost]]) -> list[list[str]]:
     wall = {name: [c.wall for c in costs] for name, costs in measured.items()}
     cpu = {name: [c.cpu for c in costs] for name, costs in measured.items()}
     by_wall, by_cpu = ratios(wall, PLAIN), ratios(cpu, PLAIN)
-    results[title] = {"wall_seconds": wall, "cpu_seconds": cpu, "wall_ratio": by_wall, "cpu_ratio": by_cpu, "target": TARGETS.get(title)}
     target = f"<= {TARGETS[title]}" if title in TARGETS else ""
     rows = [[title, PLAIN, f"{Spread.of(wall[PLAIN]).median:.2f} s", "", "", ""]]
     for name in by_wall:
@@ -81,51 +82,63 @@ def ratio_rows(title: str, measured: dict[str, list[Cost]], results: dict[str, A
     return rows
 
 
-def added_rows(title: str, measured: dict[str, list[Cost]], results: dict[str, Any]) -> list[list[str]]:
+def added_rows(title: str, measured: dict[str, list[Cost]]) -> list[list[str]]:
     """What is added to a process, in milliseconds."""
-    wall = {name: [1000 * c.wall for c in costs] for name, costs in measured.items()}
-    cpu = {name: [1000 * c.cpu for c in costs] for name, costs in measured.items()}
-
-    def added(values: dict[str, list[float]], name: str) -> Spread:
-        return Spread.of([a - b for a, b in zip(values[name], values[PLAIN], strict=True)])
-
-    results[title] = {"wall_ms": wall, "cpu_ms": cpu, "added_wall_ms": {n: added(wall, n) for n in wall if n != PLAIN},
-                      "added_cpu_ms": {n: added(cpu, n) for n in cpu if n != PLAIN}}
-    rows = [[title, PLAIN, f"{Spread.of(wall[PLAIN]).median:.0f} ms", "", ""]]
-    for name in wall:
+    plain = measured[PLAIN]
+    rows = [[title, PLAIN, f"{1000 * Spread.of([c.wall for c in plain]).median:.0f} ms", "", ""]]
+    for name, costs in measured.items():
         if name != PLAIN:
-            rows.append(["", name, f"{Spread.of(wall[name]).median:.0f} ms", added(wall, name).show(0), added(cpu, name).show(0)])
+            wall = Spread.of([1000 * (a.wall - b.wall) for a, b in zip(costs, plain, strict=True)])
+            cpu = Spread.of([1000 * (a.cpu - b.cpu) for a, b in zip(costs, plain, strict=True)])
+            rows.append(["", name, f"{1000 * Spread.of([c.wall for c in costs]).median:.0f} ms", wall.show(0), cpu.show(0)])
     return rows
+
+
+def measure_part(part: str, options: argparse.Namespace) -> dict[str, dict[str, list[Cost]]]:
+    """Every program of a part, by its title."""
+    found = {}
+    for name, *arguments in PARTS[part]:
+        title = f"{part}, {name}"
+        note(title)
+        if part == "calls":
+            found[title] = calls(name, options.call_rounds)
+        elif part == "start-up":
+            found[title] = whole_process([str(PROGRAMS / "start_up.py"), name, *arguments], VARIANTS, options.compile_rounds)
+        else:
+            found[title] = whole_process([str(PROGRAMS / f"{name}.py")], (PLAIN, OURS, LAUNCHED, "TORCH_TRACE"), options.empty_rounds)
+    return found
+
+
+def show(measured: dict[str, dict[str, list[Cost]]]) -> None:
+    print("\nobserved / plain, median of the rounds (least..most)")
+    print("calls: 100,000 calls of a small compiled function; start-up: the whole process, cold inductor cache")
+    print("cpu: processor seconds of the process and its children; for calls, the fastest quarter of 20 blocks\n")
+    rows = [row for title, costs in measured.items() if not title.startswith("empty") for row in ratio_rows(title, costs)]
+    print(table(["program", "variant", "seconds", "ratio, wall", "ratio, cpu", "target"], rows))
+    print("\nadded to a process, ms\n")
+    rows = [row for title, costs in measured.items() if title.startswith("empty") for row in added_rows(title, costs)]
+    print(table(["program", "variant", "wall", "added, wall", "added, cpu"], rows))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--call-rounds", type=int, default=9)
+    parser.add_argument("--part", choices=PARTS, help="measure only this part anew; the rest is taken from the last results")
+    parser.add_argument("--call-rounds", type=int, default=15)
     parser.add_argument("--compile-rounds", type=int, default=5)
     parser.add_argument("--empty-rounds", type=int, default=15)
     options = parser.parse_args()
     before = machine()
-    results: dict[str, Any] = {}
-    rows: list[list[str]] = []
-    for backend in ("inductor", "eager"):
-        note(f"calls, {backend}")
-        rows += ratio_rows(f"calls, {backend}", calls(backend, options.call_rounds), results)
-    for backend, copies in (("inductor", "1"), ("eager", "8")):
-        note(f"start-up, {backend}")
-        program = [str(PROGRAMS / "start_up.py"), backend, copies]
-        rows += ratio_rows(f"start-up, {backend}", whole_process(program, VARIANTS, options.compile_rounds), results)
-    added: list[list[str]] = []
-    for title in ("nothing", "import_torch"):
-        note(title)
-        variants = (PLAIN, OURS, LAUNCHED, "TORCH_TRACE")
-        added += added_rows(title, whole_process([str(PROGRAMS / f"{title}.py")], variants, options.empty_rounds), results)
-    print("\nobserved / plain, median of the rounds (least..most)")
-    print("calls: 100,000 calls of a small compiled function; start-up: the whole process, cold inductor cache")
-    print("cpu: processor seconds of the process and its children; for calls, the fastest quarter of 20 blocks\n")
-    print(table(["program", "variant", "seconds", "ratio, wall", "ratio, cpu", "target"], rows))
-    print("\nadded to a process, ms\n")
-    print(table(["program", "variant", "wall", "added, wall", "added, cpu"], added))
-    save("overhead", before, results)
+    measured = earlier() if options.part else {}
+    for part in [options.part] if options.part else PARTS:
+        measured |= measure_part(part, options)
+    show(measured)
+    save("overhead", before, {"targets": TARGETS, "rounds": measured})
+
+
+def earlier() -> dict[str, dict[str, list[Cost]]]:
+    path = RESULTS / "overhead.json"
+    rounds = json.loads(path.read_text()).get("rounds", {}) if path.exists() else {}
+    return {title: {name: [Cost(**c) for c in costs] for name, costs in variants.items()} for title, variants in rounds.items()}
 
 
 if __name__ == "__main__":
