@@ -213,6 +213,46 @@ def test_a_failure_of_ours_never_reaches_the_program(tmp_path: Path) -> None:
     assert "torchtriage" not in done.stderr
 
 
+def test_a_timeout_that_strikes_in_our_code_is_the_programs_own(tmp_path: Path) -> None:
+    """A signal handler may raise at any line, also at one of ours."""
+    source = HEAD + textwrap.dedent("""
+        import signal
+        from torchtriage.recording import recorder
+        class Alarm:
+            def ring(self, number, frame):
+                raise ValueError("out of time")
+        signal.signal(signal.SIGALRM, Alarm().ring)
+        class Bound(int):
+            def __le__(self, length):       # Recorder.add compares the length of its queue with this
+                global armed
+                if armed:
+                    armed = False
+                    signal.raise_signal(signal.SIGALRM)
+                return int(self) <= length
+        recorder.MAX_QUEUE = Bound(recorder.MAX_QUEUE)
+        armed = False
+        def generator(x):
+            yield x + 1
+        ready = named("ready")
+        skipped = torch.compile(generator, backend="eager")
+        for name, work in (
+            ("compile call", lambda: named("f")), ("compile", lambda: call(ready, 2)), ("skip", lambda: list(skipped(torch.ones(2)))),
+        ):
+            armed = True
+            try:
+                work()
+            except Exception as error:
+                out[name] = "out of time" in str(error)
+        call(named("afterwards"), 2)
+        print(json.dumps(out), file=sys.stderr)
+        """)
+    seen = observe(tmp_path, source, flags=["-q"])
+    assert seen.status == 0, seen.stderr
+    assert facts_of(seen.stderr) == {"compile call": True, "compile": True, "skip": True}
+    assert "afterwards" in [e["function"] for e in seen.report["events"]["graph_breaks"]]
+    assert not [code for code in seen.codes if code.startswith("TT9")]
+
+
 # torchtriage.step()
 
 def test_steps_are_counted_and_events_carry_them(tmp_path: Path) -> None:

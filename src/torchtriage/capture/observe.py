@@ -12,6 +12,7 @@ from torchtriage.capture.eager_meter import EagerMeter
 from torchtriage.capture.piece_timer import PieceTimer
 from torchtriage.capture.trace_logger import TraceHandler, attach, filtered, is_attached
 from torchtriage.capture.translate import OUR_FOLDERS
+from torchtriage.errors import pass_on_signals
 from torchtriage.launch.imports import ImportWatcher
 from torchtriage.recording.events import CompileStart, Event, FrameSkipped, LimitHit, Recompile, Tap
 from torchtriage.recording.recording import Series
@@ -134,7 +135,8 @@ class Observer:
         """Hand an event over; what happens to it from there on is never the program's trouble."""
         try:
             self._sink(event)
-        except Exception:
+        except Exception as error:
+            pass_on_signals(error)
             self._errors += 1
 
     def _take(self, event: Event) -> None:
@@ -171,6 +173,7 @@ class Observer:
 
     def _on_error(self, error: Exception) -> None:
         """Our failure becomes a fact of the recording, once, and never the user's."""
+        pass_on_signals(error)
         self._errors += 1
         if self._errors == 1:
             frame = error.__traceback__

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import FrameType, ModuleType
 from typing import Any
 
-from torchtriage.errors import hide_frame
+from torchtriage.errors import hide_frame, pass_on_signals
 
 
 def module(name: str) -> Any:
@@ -164,16 +164,17 @@ def wrap_record_function(profiler_module: ModuleType, note: Callable[[str, Frame
 
     def make(original: Any, notes: list[Any]) -> Any:
         def leave(self: Any, kind: Any, error: Any, trace: Any) -> Any:
+            result = original(self, kind, error, trace)
             if kind is None:
                 callback = swap(None)
                 try:
                     for note in tuple(notes):
                         note(self.name, sys._getframe(1))
-                except Exception:
-                    pass  # a step that is not counted is better than one that fails
+                except Exception as error_of_ours:  # a step that is not counted is better than one that fails
+                    pass_on_signals(error_of_ours)
                 finally:
                     swap(callback)
-            return original(self, kind, error, trace)
+            return result
 
         return never_compile(leave)
 

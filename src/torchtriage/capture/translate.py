@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torchtriage.capture.break_text import parse_break
+from torchtriage.errors import pass_on_signals
 from torchtriage.recording.events import (
     CacheUse,
     CompileEnd,
@@ -58,6 +59,7 @@ class Translator:
         try:
             yield from self._feed(metadata, payload, caller, columns)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            pass_on_signals(error)
             yield Unparsed(origin="trace", text=f"{type(error).__name__}: {error}: {str(metadata)[:500]}", **columns)
 
     def finish(self) -> Iterator[Event]:
