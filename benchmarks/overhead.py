@@ -12,7 +12,10 @@ from common import PROGRAMS, RESULTS, Ended, Spread, clean_environment, interlea
 
 PLAIN, OURS = "plain", "torchtriage"
 VARIANTS = (PLAIN, OURS, "TORCH_TRACE", "TORCH_LOGS")
+MEASURING = "torchtriage --measure"     # opt-in: a clock read on both sides of every compiled piece; here one piece a call
 TARGETS = {"calls, inductor": 1.01, "start-up, inductor": 1.05}
+# The recorder is a thread, and a process that had none runs a little slower with any: malloc then takes its locks.
+WITH_THREAD = "plain, with a thread that sleeps"
 LAUNCHED = "torchtriage run"
 PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "calls": (("inductor",), ("eager",)), "start-up": (("inductor", "1"), ("eager", "8")), "empty": (("nothing",), ("import_torch",)),
@@ -31,6 +34,7 @@ def environment(variant: str, scratch: Path, cache: Path) -> dict[str, str]:
     """How each variant is switched on; the program's command line is the same."""
     switch = {
         OURS: {"TORCHTRIAGE": str(scratch / "out.triage")},
+        MEASURING: {"TORCHTRIAGE": str(scratch / "out.triage"), "TORCHTRIAGE_MEASURE": "1"},
         "TORCH_TRACE": {"TORCH_TRACE": str(scratch / "trace")},
         "TORCH_LOGS": {"TORCH_LOGS": "graph_breaks,recompiles"},
     }
@@ -44,7 +48,7 @@ def observed(variant: str, program: list[str], cache: Path | None = None) -> End
         env = environment(variant, scratch, cache or scratch / "inductor")
         launcher = ["-m", "torchtriage", "run", "-q", "-o", str(scratch / "out.triage")] if variant == LAUNCHED else []
         ended = run([sys.executable, *launcher, *program], env, cwd=scratch)
-        if variant == OURS and not list(scratch.glob("out.triage/*")):
+        if variant in (OURS, MEASURING) and not list(scratch.glob("out.triage/*")):
             raise SystemExit("nothing was recorded: torchtriage.pth is not installed in this venv; make it with: make demo")
         return ended
 
@@ -55,11 +59,12 @@ def calls(backend: str, rounds: int) -> dict[str, list[Cost]]:
         program = [str(PROGRAMS / "small_function.py"), backend]
 
         def measure(variant: str) -> Cost:
-            blocks = json.loads(observed(variant, program, Path(cache)).stdout)
+            words = [*program, "thread"] if variant == WITH_THREAD else program
+            blocks = json.loads(observed(variant, words, Path(cache)).stdout)
             return Cost(wall=sum(blocks), cpu=statistics.quantiles(blocks, n=4)[0] * len(blocks))
 
         measure(PLAIN)      # fills the cache, so that every process loads the same kernel
-        return interleaved(VARIANTS, measure, rounds)
+        return interleaved((PLAIN, WITH_THREAD, OURS, *VARIANTS[2:], MEASURING), measure, rounds)
 
 
 def whole_process(program: list[str], variants: tuple[str, ...], rounds: int) -> dict[str, list[Cost]]:

@@ -235,8 +235,8 @@ _BY_CODE: dict[str, Callable[[Seen], Remedy]] = {
     "TT115": _with,
     "TT116": _text("register the hook once, before compiling, instead of {at}"),
     "TT117": lambda seen: Remedy(
-        text=f"{RNN} traces {seen.recurrent} (slow to compile), or keep it out of the compiled function, or write the time"
-             " loop with its Cell module", setting=RNN),
+        text=f"keep {seen.recurrent} out of the compiled function, or {RNN}", setting=RNN,
+        caveat="tracing it is slow to compile, and recompiles for other lengths; left as it is, it runs eager at full speed"),
     "TT118": _text(
         "keep optimizer.step() ({where}) out of this compiled function; to compile it, do it alone:"
         " step = torch.compile(opt.step), with lr=torch.tensor(...) so that a scheduled lr does not recompile"),

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torchtriage.diagnosis.break_causes import Cause, classify
 from torchtriage.diagnosis.break_costs import MAX_LISTED, NOTHING_FOLDED, Folded, cost_of, folded_frames
@@ -10,11 +10,12 @@ from torchtriage.diagnosis.break_eager import EagerFrame, FrameHistory, eager_fr
 from torchtriage.diagnosis.break_seen import short_place
 from torchtriage.diagnosis.break_types import plain_type
 from torchtriage.diagnosis.frames import BreakKey, break_key
-from torchtriage.diagnosis.places import Place, code_at, locate, owner_of, qualified_name, resume_of
+from torchtriage.diagnosis.once import once
+from torchtriage.diagnosis.places import Place, code_at, locate, owner_at, qualified_name, resume_of
 from torchtriage.diagnosis.rules import finding, rule
 from torchtriage.findings.catalogue import rule as catalogue_rule
 from torchtriage.findings.fingerprint import fingerprint, portable_path
-from torchtriage.findings.model import Evidence, Finding, Fix, Location, OwnerKind, Severity
+from torchtriage.findings.model import YOU, Evidence, Finding, Fix, Location, OwnerKind, Severity
 from torchtriage.recording.events import GraphBreak, StackEntry
 from torchtriage.recording.recording import Process
 
@@ -37,6 +38,7 @@ class Break:
     events: Sequence[GraphBreak]
     place: Place
     own: Location
+    told: StackEntry    # the line that a person can change, and the name of its function
     function: str
     cause: Cause
     eager: tuple[EagerFrame, ...]
@@ -50,36 +52,48 @@ class Break:
 @rule
 def graph_breaks(process: Process) -> Iterator[Finding]:
     """Every distinct break, with the cause that can be told and what to change."""
+    return (finding for _, finding in told_breaks(process))
+
+
+@once
+def told_breaks(process: Process) -> list[tuple[Break, Finding]]:
+    """Every distinct break and its finding."""
     groups: dict[BreakKey, list[GraphBreak]] = {}
     for event in process.of(GraphBreak):
         groups.setdefault(break_key(event), []).append(event)
     history = FrameHistory(process)
     folded = folded_frames(process)
     repeats: Counter[str] = Counter()
+    told = []
     for key, events in groups.items():
         found = _break(process, events, history, folded.get(key, NOTHING_FOLDED))
         mark = _fingerprint(process, found, "")
-        yield _finding(process, found, _fingerprint(process, found, " again" * repeats[mark]))
+        told.append((found, _finding(process, found, _fingerprint(process, found, " again" * repeats[mark]))))
         repeats[mark] += 1
+    return told
 
 
 def _break(process: Process, events: Sequence[GraphBreak], history: FrameHistory, folded: Folded) -> Break:
-    event = max(events, key=lambda e: (bool(e.explanation), bool(e.stack)))
+    # Torch leaves some frames out of some stacks, so the one with most lines of the user's is taken.
+    event = max(events, key=lambda e: (bool(e.explanation), bool(e.stack), bool(e.gb_id), _num_yours(process, e)))
     place = locate(process, event)
     told = _telling_entry(process, event)
     function = qualified_name(process, told)
-    eager = (replace(f, function=function) if function.endswith(f".{f.function}") else f for f in eager_frames(history, events))
     return Break(
-        events=events, place=place, own=place.raised_at or place.location, function=function,
-        cause=classify(event, code_at(process, told)), eager=tuple(eager), folded=folded,
+        events=events, place=place, own=place.raised_at or place.location, told=told, function=function,
+        cause=classify(event, code_at(process, told)), eager=eager_frames(history, events), folded=folded,
     )
+
+
+def _num_yours(process: Process, event: GraphBreak) -> int:
+    return sum(owner_at(entry, process.facts) == YOU for entry in event.stack)
 
 
 def _telling_entry(process: Process, event: GraphBreak) -> StackEntry:
     """The line nearest to the break that is not torch's or the standard library's; they only carry out what it asks."""
     own = StackEntry(path=event.path, line=event.line or 0, function=event.function)
     for entry in reversed(event.stack or (own,)):
-        if owner_of(entry.path, process.facts).kind not in (OwnerKind.TORCH, OwnerKind.PYTHON):
+        if owner_at(entry, process.facts).kind not in (OwnerKind.TORCH, OwnerKind.PYTHON):
             return entry
     return event.stack[-1] if event.stack else own
 
@@ -90,7 +104,7 @@ def _finding(process: Process, found: Break, mark: str) -> Finding:
     return finding(
         found.code, title=_title(found), cause=_cause(found), fix=_fix(found), severity=_severity(found),
         location=found.place.location, raised_at=found.place.raised_at, owner=found.place.owner,
-        upstream=found.events[0].gb_id, cost=cost_of(process, found.folded, compile_ids),
+        upstream=next((e.gb_id for e in found.events if e.gb_id), None), cost=cost_of(process, found.folded, compile_ids),
         evidence=_evidence(process, found, compile_ids), verification=_verification(found),
         ranks=_ranks(process, found.events), steps=tuple(steps[:MAX_STEPS]), fingerprint=mark,
     )
@@ -113,6 +127,8 @@ def _title(found: Break) -> str:
     if found.eager:
         more = f" and {len(found.eager) - 1} more" if len(found.eager) > 1 else ""
         title = f"{found.cause.subject} sends {found.eager[0]}{more}{library} to eager"
+    if len(title) > MAX_TITLE:
+        title = title.replace(library, "", 1)   # the owner is told beside the place, too
     return title if len(title) <= MAX_TITLE else title[: MAX_TITLE - 3] + "..."
 
 
@@ -125,7 +141,8 @@ def _cause(found: Break) -> str:
     if found.cause.note:
         text = f"{text}; {found.cause.note}"
     if found.code == UNCUTTABLE:
-        text = f"{text}; {why_uncut(found.events)}, so {found.eager[0] if found.eager else 'the frame'} runs eager"
+        first = found.eager[0] if found.eager else None
+        text = f"{text}; {why_uncut(found.events, first.call if first else '')}, so {first or 'the frame'} runs eager"
     return text
 
 
@@ -141,16 +158,18 @@ def _fix(found: Break) -> Fix:
 def _fix_from_outside(found: Break) -> str:
     """What a user can do about a line in a library that is not theirs to edit."""
     remedy, owner = found.cause.remedy, found.place.owner
-    where = short_place(found.own.path, found.own.line)
+    where = short_place(found.told.path, found.told.line)
     if remedy.setting:
         caveat = f"; {remedy.caveat}" if remedy.caveat else ""
         return f"{remedy.setting} at start-up: the line is in {owner} ({where}){caveat}"
-    module = portable_path(found.own.path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    name = found.own.function or ""
-    if name.rsplit(".", 1)[-1] in TOO_MUCH_TO_DISABLE or not name.replace(".", "").isidentifier():
+    module = portable_path(found.told.path).removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    *scopes, name = found.function.split(".")
+    # A function inside a function has no name that can be reached from outside; classes are told by their capital letter.
+    is_nested = any(not scope.lstrip("_")[:1].isupper() for scope in scopes)
+    if name in TOO_MUCH_TO_DISABLE or is_nested or not name.isidentifier():
         keep_out = f"compile only the parts that do not reach {module}"
     else:
-        keep_out = f"keep Dynamo out of it with torch.compiler.disable on {module}.{name}"
+        keep_out = f"keep Dynamo out with torch.compiler.disable on {module}.{found.function} (one break is left, at its call)"
     return (
         f"the line is in {owner} ({where}): change the argument that leads there, upgrade, or {keep_out};"
         f" the change in the library would be: {remedy.full}"

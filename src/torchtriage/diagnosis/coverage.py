@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from torchtriage.diagnosis.frames import Frame, frames
-from torchtriage.diagnosis.places import Place, locate
+from torchtriage.diagnosis.places import Place, frame_name, is_wrapped, locate
 from torchtriage.diagnosis.rules import finding, fingerprint_of, rule
 from torchtriage.diagnosis.steady import steady_state
 from torchtriage.findings.model import Cost, CostKind, Evidence, Finding, Fix, OwnerKind
@@ -12,7 +12,7 @@ from torchtriage.recording.events import CacheUse, CompileCall, CompileEnd, Comp
 from torchtriage.recording.recording import Process
 
 COLD_START_SECONDS = 10.0   # below this nobody waits; an inductor compile of one small model takes about as long here
-_LIMIT_SKIP = "custom frame execution strategy"     # how Dynamo words the skip that follows a limit
+LIMIT_SKIP = "custom frame execution strategy"     # how Dynamo words the skip that follows a limit
 
 
 @rule
@@ -22,7 +22,7 @@ def recompile_limit_hit(process: Process) -> Iterator[Finding]:
     for frame in at_limit:
         hit = frame.limits[0]
         place = locate(process, hit)
-        name = place_name(place, hit)
+        name = frame_name(place, hit)
         eager = _eager_calls(process, len(at_limit))
         since = "" if hit.step is None else f" since step {hit.step}"
         limit = "its recompile limit" if hit.limit is None else f"its recompile limit ({hit.limit})"
@@ -78,11 +78,11 @@ def frame_skipped(process: Process) -> Iterator[Finding]:
     for skip in process.of(FrameSkipped):
         key = (skip.path, skip.function)
         place = locate(process, skip)
-        if key in explained or key in failed or "torch_dynamo_resume" in skip.function or _LIMIT_SKIP in skip.reason:
+        if key in explained or key in failed or "torch_dynamo_resume" in skip.function or LIMIT_SKIP in skip.reason:
             continue
         if (skip.path, skip.line) not in targets:
             continue  # a helper that Dynamo passes over costs nothing; a compile target that it passes over does
-        name = place_name(place, skip)
+        name = frame_name(place, skip)
         yield finding(
             "TT302", title=f"{name} is compiled and yet runs eager: Dynamo skips its frame",
             cause=f"Dynamo gave up on the whole frame: {skip.reason}",
@@ -111,7 +111,7 @@ def compile_did_nothing(process: Process) -> Iterator[Finding]:
     touched = {(e.path, e.line) for kind in (CompileStart, FrameSkipped, LimitHit) for e in process.of(kind)}
     inlined = {(entry.path, entry.function) for e in (*starts, *process.of(GraphBreak)) for entry in e.stack}
     # A module with hooks, or with torch's own forward, is compiled through a wrapper of torch's.
-    through_wrapper = any(e.path.endswith("_dynamo/external_utils.py") for e in starts)
+    through_wrapper = any(is_wrapped(e) for e in starts)
     for call in process.of(CompileCall):
         place = locate(process, call)
         name = call.target.rsplit(".", 1)[-1]
@@ -144,7 +144,7 @@ def compile_failed(process: Process) -> Iterator[Finding]:
         seen.add(key)
         start = starts.get(end.compile_id, end)
         place = locate(process, start)
-        name = place_name(place, start)
+        name = frame_name(place, start)
         yield finding(
             "TT304", title=f"compiling {name} failed with {end.fail_type} and it runs eager",
             cause=_first_line(end.fail_reason or end.fail_type),
@@ -187,7 +187,8 @@ def slow_cold_start(process: Process) -> Iterator[Finding]:
         "TT306", title=f"{seconds:.0f} s of compiling before steady state",
         cause=f"slowest: {listing}",
         fix=Fix(text=(
-            "keep TORCHINDUCTOR_CACHE_DIR between runs, compile the repeated block instead of the whole model, "
+            f"{'keep TORCHINDUCTOR_CACHE_DIR between runs, ' if any(e.inductor_seconds for e in ends) else ''}"
+            "compile the repeated block instead of the whole model, "
             "and cure the graph breaks and recompiles listed here: each adds compiles"
         )),
         cost=Cost(seconds=seconds, kind=CostKind.OBSERVED),
@@ -224,7 +225,7 @@ def started(process: Process) -> dict[str | None, Placed]:
 
 
 def _timed(process: Process, end: CompileEnd, start: Placed) -> str:
-    return f"{place_name(locate(process, start), start)}{' (backward)' if end.is_backward else ''} {end.seconds:.1f} s"
+    return f"{frame_name(locate(process, start), start)}{' (backward)' if end.is_backward else ''} {end.seconds:.1f} s"
 
 
 def busy_seconds(ends: list[CompileEnd]) -> float:
@@ -244,13 +245,6 @@ def _seconds_cost(frame: Frame) -> Cost:
 
 def _first_line(text: str) -> str:
     return text.split("\n", 1)[0].split("  # ")[0].strip()
-
-
-def place_name(place: Place, event: Placed) -> str:
-    """What to call a frame; a module that torch compiles through a wrapper of its own is named by its call."""
-    if event.path.endswith("_dynamo/external_utils.py"):
-        return f"the module called at {place.location.path.rpartition('/')[2]}:{place.location.line}"
-    return place.location.function or event.function or "a frame"
 
 
 def fields_of(place: Place, code: str, reason: str, process: Process, event: Placed) -> dict[str, object]:

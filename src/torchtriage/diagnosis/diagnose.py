@@ -63,7 +63,8 @@ def _explained(finding: Finding, findings: list[Finding]) -> Finding:
         return finding
     main = max(causes, key=lambda f: f.evidence.num_events)
     return finding.with_(
-        cause=f"{main.cause} ({main.code})", fix=main.fix, evidence=replace(finding.evidence, values=main.evidence.values),
+        cause=f"{main.cause} ({main.code})", fix=main.fix, owner=main.owner,
+        evidence=replace(finding.evidence, values=main.evidence.values),
     )
 
 

@@ -4,12 +4,13 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from torchtriage.diagnosis.once import once
 from torchtriage.diagnosis.places import resume_of
-from torchtriage.recording.events import CompileEnd, CompileStart, GraphBreak, LimitHit, Placed, Recompile
+from torchtriage.recording.events import CompileEnd, CompileStart, GraphBreak, LimitHit, Placed, Recompile, StackEntry
 from torchtriage.recording.recording import Process
 
 FrameKey = tuple[str, str, int | None]      # path, function, first line
-BreakKey = tuple[str, int | None, str, str]  # path, line, type, gb id
+BreakKey = tuple[str, int | None, str]       # path, line, type
 
 
 @dataclass(slots=True)
@@ -42,9 +43,11 @@ def frame_key(event: Placed) -> FrameKey:
 
 
 def break_key(event: GraphBreak) -> BreakKey:
-    return (event.path, event.line, event.type, event.gb_id or "")
+    """A place and a type; torch looks up the GB id by the type, and 2.9 leaves it out of some of a break's messages."""
+    return (event.path, event.line, event.type or event.gb_id or "")
 
 
+@once
 def frames(process: Process) -> dict[FrameKey, Frame]:
     """Every frame that was compiled or refused, by code object."""
     found: dict[FrameKey, Frame] = {}
@@ -62,34 +65,43 @@ def frames(process: Process) -> dict[FrameKey, Frame]:
     return found
 
 
+@once
 def breaks_of_resume_frames(process: Process) -> dict[FrameKey, tuple[BreakKey, ...]]:
     """For each resume frame the breaks that can have made it; an empty tuple if none fits.
 
     A resume frame joins the break whose root frame has the same file and function and whose line there is LINE.
     """
-    roots: dict[tuple[str, str, int], list[BreakKey]] = defaultdict(list)
+    by_root: dict[tuple[str, str, int], list[BreakKey]] = defaultdict(list)
     compiled: dict[str | None, CompileStart] = {}
+    alike: dict[BreakKey, dict[tuple[StackEntry, ...], GraphBreak]] = defaultdict(dict)
+    for broken in process.of(GraphBreak):
+        alike[break_key(broken)].setdefault(broken.stack, broken)
     for event in process.events:    # in order: after torch._dynamo.reset() compile ids begin anew
         if isinstance(event, CompileStart):
             compiled[event.compile_id] = event
         elif isinstance(event, GraphBreak):
-            for root in _roots(event, compiled):
-                if break_key(event) not in roots[root]:
-                    roots[root].append(break_key(event))
+            # Torch leaves the frame itself out of some stacks; another time that it met the break has the line.
+            start = compiled.get(event.compile_id)
+            told = (roots(e, start) for e in (event, *alike[break_key(event)].values()))
+            for root in next((found for found in told if start is None or found[0][:2] == _name(start)), roots(event, start)):
+                if break_key(event) not in by_root[root]:
+                    by_root[root].append(break_key(event))
     joined: dict[FrameKey, tuple[BreakKey, ...]] = {}
     for key in frames(process):
         resume = resume_of(key[1])
         if resume:
-            joined[key] = tuple(roots.get((key[0], *resume), ()))
+            joined[key] = tuple(by_root.get((key[0], *resume), ()))
     return joined
 
 
-def _roots(event: GraphBreak, compiled: dict[str | None, CompileStart]) -> list[tuple[str, str, int]]:
-    """The lines of the break's stack that lie in the frame being compiled; all lines if that frame is unknown."""
+def roots(event: GraphBreak, start: CompileStart | None) -> list[tuple[str, str, int]]:
+    """The lines of the break's stack that lie in the frame whose compile began so; all lines if that frame is unknown."""
     entries = [(e.path, e.function, e.line) for e in event.stack] or [(event.path, event.function, event.line or 0)]
     entries = [(path, (resume_of(name) or (name, 0))[0], line) for path, name, line in entries]
-    start = compiled.get(event.compile_id)
     if start is None:
         return entries
-    name = (resume_of(start.function) or (start.function, 0))[0]
-    return [e for e in entries if e[:2] == (start.path, name)] or entries
+    return [e for e in entries if e[:2] == _name(start)] or entries
+
+
+def _name(start: CompileStart) -> tuple[str, str]:
+    return start.path, (resume_of(start.function) or (start.function, 0))[0]

@@ -12,6 +12,7 @@ from torchtriage.recording.recording import Process
 
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/([^/]+)")
 _STDLIB = re.compile(r"/lib/python3\.\d+/|^<frozen |/lib/python3\d+\.zip/")
+_GENERATED = re.compile(r"__\w+__$")
 _RESUME = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)$")
 _TORCH = Owner(kind=OwnerKind.TORCH)
 _PYTHON = Owner(kind=OwnerKind.PYTHON)
@@ -53,6 +54,12 @@ def owner_of(path: str, facts: Mapping[str, Any]) -> Owner:
     return Owner(kind=OwnerKind.LIBRARY, name=path.rpartition("/")[0].rpartition("/")[2] or path)
 
 
+def owner_at(entry: StackEntry, facts: Mapping[str, Any]) -> Owner:
+    """The owner of a line; `__init__` in `<string>` is what a dataclass or namedtuple wrote, and stands for its caller."""
+    generated = entry.path == "<string>" and _GENERATED.match(entry.function)
+    return _PYTHON if generated else owner_of(entry.path, facts)
+
+
 def _below(path: str, root: object) -> bool:
     return isinstance(root, str) and bool(root) and path.startswith(root.replace("\\", "/").rstrip("/") + "/")
 
@@ -63,7 +70,7 @@ def locate(process: Process, event: Placed) -> Place:
     entries = list(event.stack)
     if not entries or (entries[-1].path, entries[-1].line) != (own.path, own.line):
         entries.append(own)
-    owners = [owner_of(entry.path, process.facts) for entry in entries]
+    owners = [owner_at(entry, process.facts) for entry in entries]
     # Torch and the standard library only carry out what their caller asked, so the caller owns the problem.
     owner = next((o for o in reversed(owners) if o.kind not in (OwnerKind.TORCH, OwnerKind.PYTHON)), owners[-1])
     shown = next((e for e, o in zip(reversed(entries), reversed(owners), strict=True) if o == YOU), own)
@@ -83,6 +90,20 @@ def qualified_name(process: Process, entry: StackEntry) -> str:
     if source and source.qualname.rsplit(".", 1)[-1] == name:
         return source.qualname
     return name
+
+
+def is_wrapped(event: Placed) -> bool:
+    """Torch compiles its own modules, and modules with hooks, through a function of this file."""
+    return event.path.endswith("_dynamo/external_utils.py")
+
+
+def frame_name(place: Place, event: Placed, target: str = "") -> str:
+    """What to call a compiled frame: its own name, even where the place shown is the user's line above it."""
+    if is_wrapped(event):
+        called_at = "" if place.raised_at is None else f"the module called at {place.location.path.rpartition('/')[2]}:{place.location.line}"
+        return target or called_at or "the compiled module"
+    own = place.raised_at or place.location
+    return own.function or event.function or "a frame"
 
 
 def code_at(process: Process, entry: StackEntry) -> str:

@@ -90,11 +90,12 @@ def _is_counted(story: Story, process: Process) -> bool:
     """The recorded source adds to the attribute."""
     attribute = re.escape(story.source.rpartition(".")[2])
     adds = re.compile(rf"\.{attribute}\s*(?:[+-]=|=\s*[\w.]*\.{attribute}\s*[+-])")
-    lines = [reason.code for reason in story.reasons] + _function_lines(story.frame, process)
+    lines = [reason.code for reason in story.reasons] + function_lines(story.frame, process)
     return any(adds.search(line) for line in lines)
 
 
-def _function_lines(frame: Frame, process: Process) -> list[str]:
+def function_lines(frame: Frame, process: Process) -> list[str]:
+    """The lines around the head of a function, as far as the recording kept them."""
     path, _, line = frame.key
     source = process.sources.get((path, line or 0))
     return list(source.lines) if source else []

@@ -17,6 +17,9 @@ class Scene:
     subject: str        # what changed: x.size(0), len(xs), self.n
     before_call: str    # "before the call at train.py:140"
     compiled_at: str    # "train.py:31"
+    star: str = ""      # "*" or "**" where the source is a function's *args or **kwargs
+    inside: str = ""    # the library that the function belongs to, if nobody asked torch.compile for this function
+    broken_at: str = ""     # the graph break that keeps such a function out of its caller's graph
 
     @property
     def is_static(self) -> bool:
@@ -29,6 +32,8 @@ class Scene:
 
 def remedy(code: str, scene: Scene) -> Fix:
     """The fix for a story of this code."""
+    if scene.inside and code not in _OF_SIZES:
+        return _apart(scene)
     made = _MADE.get(code)
     if made is not None:
         return made(scene)
@@ -70,9 +75,27 @@ _TEXTS = {
 }
 
 
+_OF_SIZES = frozenset({"TT201", "TT202", "TT203", "TT221"})     # sizes come from what the user passes, even inside a library
+
+
+def _apart(scene: Scene) -> Fix:
+    """What a library passes to its own functions is not the user's to change; that they are compiled apart is."""
+    if not scene.broken_at:
+        return Fix(text=(
+            f"{scene.name} is called from code of {scene.inside} that is not compiled, so it is compiled apart, once for each kind"
+            " of call: compile its caller, or leave it out with torch.compiler.disable"
+        ))
+    return Fix(text=(
+        f"cure the graph break at {scene.broken_at} (its finding says how): it keeps {scene.name} out of the graph of its caller,"
+        " so that it is compiled apart, once for each kind of call; inside that graph each use is traced with its own values"
+    ))
+
+
 def mark_dynamic(scene: Scene) -> str:
     """The call that makes the dimensions dynamic where the code allows it; mark_dynamic would raise where it does not."""
     dims = scene.story.dims
+    if scene.inside:
+        return f"torch._dynamo.maybe_mark_dynamic on the tensor that this size comes from, {scene.before_call}, from the first call on"
     mark = f"torch._dynamo.maybe_mark_dynamic({scene.story.source}, {dims[0] if len(dims) == 1 else list(dims)})"
     return f"{mark} {scene.before_call}, from the first call on, and so for each tensor that shares the size"
 
@@ -168,8 +191,13 @@ def _flag(scene: Scene) -> Fix:
     return Fix(text=text.format(flag=flag, name=scene.name))
 
 
+_ARGUMENTS = {"*": "number of positional arguments", "**": "set of keyword arguments"}
+
+
 def _length(scene: Scene) -> Fix:
     source = scene.story.source
+    if scene.star:
+        return Fix(text=f"call {scene.name} with the same {_ARGUMENTS[scene.star]} every time: each is compiled once and kept")
     if source.endswith("._modules"):
         return Fix(text=(
             f"each number of layers is a program of its own: call {scene.name} outside compiled code, "
@@ -204,7 +232,7 @@ def _identity(scene: Scene) -> Fix:
 
 
 def _zero_one(scene: Scene) -> Fix:
-    if not scene.story.dims:
+    if not scene.story.dims or scene.inside:
         return Fix(text="pad to at least 2, or leave out calls with 0 or 1")
     return Fix(text=(
         f"pad to at least 2, or leave out calls with 0 or 1; or torch._dynamo.decorators.mark_unbacked({scene.story.source}, "

@@ -4,9 +4,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from torchtriage.diagnosis.places import Place, locate, owner_of
+from torchtriage.diagnosis.break_seen import short_place
+from torchtriage.diagnosis.once import once
+from torchtriage.diagnosis.own_frames import break_behind, is_target
+from torchtriage.diagnosis.places import Place, frame_name, locate, owner_of
 from torchtriage.diagnosis.reasons import Kind, Reason
-from torchtriage.diagnosis.recompile_patterns import MODULE_HINT, code_of, is_broken_off
+from torchtriage.diagnosis.recompile_patterns import MODULE_HINT, code_of, function_lines, is_broken_off
 from torchtriage.diagnosis.recompile_remedies import Scene, remedy
 from torchtriage.diagnosis.rules import finding, fingerprint_of, rule
 from torchtriage.diagnosis.stories import Story, stories
@@ -20,8 +23,6 @@ from torchtriage.recording.recording import Process
 MAX_SHOWN = 8           # values and steps in a sentence; the finding holds more
 MAX_REASONS = 10
 MAX_KEPT = 50           # values and steps kept in a finding
-
-_WRAPPER = "torch/_dynamo/external_utils.py"    # torch compiles its own modules, and those with hooks, through this file
 
 _TITLES = {
     "TT201": "{subject} changed, then it settled",
@@ -60,18 +61,28 @@ _WHY = {
 @rule
 def recompiles(process: Process) -> Iterator[Finding]:
     """A frame was compiled again; one finding a cause."""
-    for story in stories(process):
-        yield _told(story, process)
+    return (finding for _, finding in told_recompiles(process))
+
+
+@once
+def told_recompiles(process: Process) -> list[tuple[Story, Finding]]:
+    """Every story of recompiles and its finding."""
+    return [(story, _told(story, process)) for story in stories(process)]
 
 
 def _told(story: Story, process: Process) -> Finding:
     code = code_of(story, process)
     place = locate(process, story.recompiles[0])
-    name = place_name(place, story)
+    name = frame_name(place, story.recompiles[0], story.call.target if story.call else "")
+    inside = place.owner.kind is OwnerKind.LIBRARY and not is_target(process, story.recompiles[0])
+    broken = break_behind(process, story.recompiles[0]) if inside else None
+    star = _star(story, process)
     scene = Scene(
-        story=story, name=name, subject=subject(story), before_call=_before_call(story, process),
-        compiled_at=_short(story.call, process) if story.call else "",
+        story=story, name=name, subject=subject(story, star), before_call=_before_call(story, process), star=star,
+        compiled_at=_short(story.call, process) if story.call else "", inside=str(place.owner) if inside else "",
+        broken_at=short_place(broken.path, broken.line) if broken else "",
     )
+    owner = locate(process, broken).owner if broken else place.owner     # who cures the break cures this
     form = "{subject} change" if story.kind is Kind.KEYS and not story.dims else _TITLES.get(code, "{subject} changes")
     tail = form.format(subject=scene.subject)
     limit = f", until its limit{_limit_value(story)} stopped it" if story.limit else ""
@@ -79,7 +90,7 @@ def _told(story: Story, process: Process) -> Finding:
         code, title=f"{name} recompiled {_times(len(story.recompiles))}{limit}: {tail}", cause=_cause(code, scene, process),
         fix=_with_cause_behind(remedy(code, scene), story),
         severity=severity_for(catalogue_rule(code).severity, grows=story.keeps_on),
-        location=place.location, raised_at=place.raised_at, owner=place.owner, cost=_cost(story), evidence=_evidence(scene),
+        location=place.location, raised_at=place.raised_at, owner=owner, cost=_cost(story), evidence=_evidence(scene),
         verification=_verification(code, scene), steps=_steps(story)[:MAX_KEPT],
         ranks=() if process.rank is None else (process.rank,),
         fingerprint=fingerprint_of(code, place, _normal_reason(story, place, process), process),
@@ -91,14 +102,6 @@ def _with_cause_behind(fix: Fix, story: Story) -> Fix:
     return replace(fix, text=f"{fix.text}; and keep {names} the same, or this comes back", safe=False) if names else fix
 
 
-def place_name(place: Place, story: Story) -> str:
-    """The function that was compiled again, by its qualified name if it is at the place that is shown."""
-    own = place.raised_at or place.location
-    if own.path.endswith(_WRAPPER):
-        return story.call.target if story.call else "the compiled module"
-    return own.function or story.frame.function or "a frame"
-
-
 def _normal_reason(story: Story, place: Place, process: Process) -> str:
     """Kind and source, and the frame where a line of the user's stands for several frames of a library."""
     own = place.raised_at
@@ -106,8 +109,10 @@ def _normal_reason(story: Story, place: Place, process: Process) -> str:
     return " ".join(story.key) + frame
 
 
-def subject(story: Story) -> str:
-    """What changed, as the user writes it."""
+def subject(story: Story, star: str = "") -> str:
+    """What changed, as the user writes it; `star` is how the function's head marks it."""
+    if story.kind is Kind.LENGTH and star:
+        return f"the number of {'keyword' if star == '**' else 'positional'} arguments"
     source = "a value kept over a graph break" if is_broken_off(story.reasons[0]) else story.source
     if story.kind is Kind.KEYS:
         return f"the dict key {source}" if story.dims else f"the keys of {source}"
@@ -116,6 +121,12 @@ def subject(story: Story) -> str:
     if story.kind is Kind.LENGTH and source.endswith("._modules"):
         return f"the number of modules in {source.removesuffix('._modules')}"
     return _SUBJECTS.get(story.kind, "{}").format(source or "a guarded value")
+
+
+def _star(story: Story, process: Process) -> str:
+    """`*` or `**` if the source is what the function's head takes so; else empty."""
+    head = re.search(rf"[(,]\s*(\*\*?){re.escape(story.source)}\b", "\n".join(function_lines(story.frame, process)))
+    return head[1] if head and story.source else ""
 
 
 def _part(story: Story, dim: int | None) -> str:
@@ -147,7 +158,8 @@ def _took(story: Story, what: str) -> str:
     dims = list(dict.fromkeys(dim for dim, _ in story.values))
     values = [value for _, value in story.values]
     if len(dims) > 1 or (story.kind is Kind.KEYS and dims and dims != [None]):
-        rows = ((dim, [v for d, v in story.values if d == dim]) for dim in dims)
+        rows = [(dim, [v for d, v in story.values if d == dim]) for dim in dims]
+        rows = [row for row in rows if len(row[1]) > 1] or rows     # a size that was seen only once did not change
         return ", ".join(f"{story.source}{_part(story, dim)} took {_row(row)}" for dim, row in rows)
     if not values:
         return f"{what} changed" if story.kind not in (Kind.EMPTY, Kind.UNPARSED) else "the frame was compiled again"
@@ -175,6 +187,7 @@ def _guard(reason: Reason, process: Process) -> str:
     if reason.kind in (Kind.UNPARSED, Kind.MARKING):
         return f"torch says: {reason.guard[:300]}"
     text = re.sub(r", \d{6,}\)", ")", re.split(r"\. (?:[Ee]xpected|Cached backend)", reason.guard)[0])
+    text = text.replace(reason.path, reason.source) if reason.path else text
     path, _, line = reason.place.rpartition(":")
     read = f", for the line {reason.code[:100]!r}" if reason.code else ""
     at = f" at {portable_path(path, _roots(process))}:{line}" if path and read else ""

@@ -3,12 +3,13 @@
 from collections.abc import Iterable
 from typing import Any
 
-from torchtriage.diagnosis.coverage import busy_seconds
 from torchtriage.diagnosis.diagnose import diagnose
-from torchtriage.diagnosis.frames import break_key, frame_key
+from torchtriage.diagnosis.history import history
 from torchtriage.diagnosis.suppress import comments_in, suppressed
+from torchtriage.diagnosis.totals import totals
+from torchtriage.findings.history import History
 from torchtriage.findings.report import Report
-from torchtriage.recording.events import CompileEnd, CompileStart, GapTime, GraphBreak, LimitHit, Placed, Recompile, Tap
+from torchtriage.recording.events import GapTime, GraphBreak, Placed, Recompile, Tap
 from torchtriage.recording.recording import Process, Recording
 
 _NOT_IN = {
@@ -18,30 +19,15 @@ _NOT_IN = {
 }
 
 
-def build_report(recording: Recording, with_events: bool = False) -> Report:
+def build_report(recording: Recording, with_events: bool = False, with_history: bool = False) -> Report:
     """Diagnose a recording and put the facts of the run beside the findings."""
     findings, num_suppressed, unused = suppressed(diagnose(recording), comments_in(recording))
     return Report(
         findings=findings, num_suppressed=num_suppressed, unused_suppressions=unused,
         run=run_facts(recording), watched=watched(recording), not_seen=not_seen(recording),
         totals=totals(recording), events=listed_events(recording) if with_events else {},
+        history=history(recording, findings) if with_history else History(),
     )
-
-
-def totals(recording: Recording) -> dict[str, float | int | None]:
-    breaks = list(recording.of(GraphBreak))
-    ends = [[e for e in p.of(CompileEnd) if e.seconds is not None] for p in recording.processes]
-    eager = [p.facts["eager_calls"]["eager"] for p in recording.processes if p.facts.get("eager_calls")]
-    steps = [p.num_steps for p in recording.processes if p.num_steps is not None]
-    limits = [{frame_key(e) for e in p.of(LimitHit)} for p in recording.processes]
-    return {
-        "compiles": sum(1 for _ in recording.of(CompileStart)), "graph_breaks": len(breaks),
-        "distinct_graph_breaks": len({break_key(b) for b in breaks}), "recompiles": sum(1 for _ in recording.of(Recompile)),
-        "frames_at_limit": sum(len(frames) for frames in limits),
-        "eager_calls": sum(eager) if eager else (None if any(limits) or recording.origin in _NOT_IN else 0),
-        "compile_seconds": round(max(busy_seconds(e) for e in ends), 3) if any(ends) else None,
-        "steps": max(steps) if steps else None,
-    }
 
 
 def run_facts(recording: Recording) -> dict[str, Any]:

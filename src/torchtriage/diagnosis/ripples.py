@@ -10,6 +10,17 @@ SIZE_CODES = frozenset({"TT201", "TT202", "TT203", "TT221"})
 
 def without_ripples(findings: list[Finding]) -> list[Finding]:
     """The findings, with size recompiles of library frames below one line of the user's folded into the first of them."""
+    groups, kept = _grouped(findings)
+    return kept + [_folded(group) for group in groups]
+
+
+def told_under(findings: list[Finding]) -> dict[str, str]:
+    """For the fingerprint of each folded finding the one that it is told under."""
+    return {f.fingerprint: group[0].fingerprint for group in _grouped(findings)[0] for f in group}
+
+
+def _grouped(findings: list[Finding]) -> tuple[list[list[Finding]], list[Finding]]:
+    """The findings that fold, in groups, and those that do not."""
     groups: dict[tuple[str, str], list[Finding]] = defaultdict(list)
     kept: list[Finding] = []
     for finding in findings:
@@ -18,7 +29,7 @@ def without_ripples(findings: list[Finding]) -> list[Finding]:
             groups[finding.code, str(finding.location)].append(finding)
         else:
             kept.append(finding)
-    return kept + [_folded(group) for group in groups.values()]
+    return list(groups.values()), kept
 
 
 def _folded(group: list[Finding]) -> Finding:

@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from torchtriage.diagnosis.once import once
 from torchtriage.findings.severity import MIN_STEADY_STEPS
 from torchtriage.recording.events import CompileEnd
 from torchtriage.recording.recording import Process
@@ -23,9 +24,15 @@ class Steady:
         return self.num_steps >= MIN_STEADY_STEPS and self.end > self.start
 
 
+def last_first_compile(process: Process) -> CompileEnd | None:
+    """The end of the last compile of a frame that had not been compiled before: what follows is steady state."""
+    first_compiles = (e for e in process.of(CompileEnd) if e.compile_id is not None and e.compile_id.endswith("/0"))
+    return max(first_compiles, key=lambda e: e.time, default=None)
+
+
+@once
 def steady_state(process: Process) -> Steady:
-    first_compiles = [e for e in process.of(CompileEnd) if e.compile_id is not None and e.compile_id.endswith("/0")]
-    last = max(first_compiles, key=lambda e: e.time, default=None)
+    last = last_first_compile(process)
     start = last.time if last else float(process.facts.get("start") or 0.0)
     end = float(process.facts.get("end") or max((e.time for e in process.events), default=start))
     first_step = (last.step or 0) if last else 0
@@ -38,7 +45,8 @@ def recompile_share(process: Process, compile_ids: Collection[str]) -> float | N
     Recompiles that settle cost a fixed time, so their share would only tell how long the run was.
     """
     steady = steady_state(process)
-    ends = [e for e in process.of(CompileEnd) if e.compile_id in compile_ids and e.seconds is not None and e.time > steady.start]
+    wanted = set(compile_ids)
+    ends = [e for e in process.of(CompileEnd) if e.compile_id in wanted and e.seconds is not None and e.time > steady.start]
     middle = steady.first_step + steady.num_steps / 2
     if not steady.is_known or not any((e.step or 0) > middle for e in ends):
         return None

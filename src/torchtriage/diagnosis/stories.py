@@ -80,17 +80,22 @@ def _in_one_step(story: Story, process: Process) -> bool | None:
 
 
 def _frame_stories(frame: Frame, values: GuardValues) -> Iterator[Story]:
-    groups: dict[StoryKey, list[tuple[Recompile, Reason]]] = defaultdict(list)
+    groups: dict[tuple[StoryKey, str], list[tuple[Recompile, Reason]]] = defaultdict(list)
     for event in frame.recompiles:
         reason = _primary(event, values)
-        groups[_key(reason)].append((event, reason))
-    for key, group in groups.items():
+        groups[_key(reason), _code_object(event)].append((event, reason))
+    for (key, _), group in groups.items():
         for part in _without_zero_one(group) if key[0] == Kind.SIZE else [group]:
             events, reasons = zip(*part, strict=True)
             yield Story(
                 frame=frame, key=key, recompiles=events, reasons=reasons,
                 values=_values(part, key, frame.limits), behind=_behind(part, key),
             )
+
+
+def _code_object(event: Recompile) -> str:
+    """Every dataclass has an `__init__` at the same line of `<string>`; Dynamo's number of the frame tells them apart."""
+    return (event.compile_id or "").partition("/")[0] if event.path == "<string>" else ""
 
 
 def _key(reason: Reason) -> StoryKey:
@@ -123,7 +128,7 @@ def _primary(event: Recompile, values: GuardValues) -> Reason:
     """Why the newest cache entry did not serve: the nearest thing to what has changed since."""
     reason = parse_reason(event.reasons[0]) if event.reasons else Reason(kind=Kind.EMPTY, raw="")
     known = values.get(id(event), {})
-    size = known.get(f"{reason.source}.size()[{reason.dim}]")
+    size = known.get(f"{reason.source}.size()[{reason.dim}]") or _actual_size(event, reason)
     if reason.kind is Kind.SYMBOLIC and size in ("0", "1"):
         return replace(reason, kind=Kind.ZERO_ONE, new=size)
     if reason.kind in (Kind.ZERO_ONE, Kind.SYMBOLIC):
@@ -135,6 +140,12 @@ def _primary(event: Recompile, values: GuardValues) -> Reason:
     if reason.kind in (Kind.EQUALS, Kind.IDENTITY) and reason.new is None:
         return replace(reason, new=known.get(reason.source))
     return reason
+
+
+def _actual_size(event: Recompile, reason: Reason) -> str | None:
+    """The size that an older cache entry was offered in the same call, where the newest entry names only its bound."""
+    older = (parse_reason(raw) for raw in event.reasons[1:])
+    return next((r.new for r in older if r.kind is Kind.SIZE and (r.source, r.dim) == (reason.source, reason.dim)), None)
 
 
 def _guard_values(process: Process) -> GuardValues:

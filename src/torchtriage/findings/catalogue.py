@@ -20,6 +20,10 @@ class Rule:
     summary: str
     page: str
 
+    def section(self, heading: str) -> str:
+        """The text under one of the fixed headings of the page."""
+        return self.page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0].strip()
+
 
 def parse_page(text: str) -> Rule:
     """The rule that a page describes.

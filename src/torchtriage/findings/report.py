@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchtriage.findings.history import History
 from torchtriage.findings.model import Finding
 
 TOTALS = (
@@ -22,6 +23,7 @@ class Report:
     not_seen: Sequence[str] = ()
     totals: Mapping[str, float | int | None] = field(default_factory=dict)
     events: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    history: History = field(default_factory=History)
     num_known: int = 0
     num_hidden: int = 0
     num_suppressed: int = 0

@@ -1,12 +1,13 @@
 """A run as it is read back: the processes that took part, each with its facts, events, source lines and series."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from torchtriage.recording.events import Event
 
 E = TypeVar("E", bound=Event)
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +40,18 @@ class Process:
     facts: Mapping[str, Any] = field(default_factory=dict)
     sources: Mapping[tuple[str, int], Source] = field(default_factory=dict)
     series: Mapping[str, Series] = field(default_factory=dict)
+    _known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def of(self, kind: type[E]) -> Iterator[E]:
-        return (event for event in self.events if isinstance(event, kind))
+        if kind not in self._known:
+            self._known[kind] = tuple(event for event in self.events if isinstance(event, kind))
+        return iter(self._known[kind])
+
+    def once(self, function: Callable[["Process"], R]) -> R:
+        """What a pure function makes of this process, worked out the first time it is asked for."""
+        if function not in self._known:
+            self._known[function] = function(self)
+        return cast(R, self._known[function])
 
     @property
     def rank(self) -> int | None:

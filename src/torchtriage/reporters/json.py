@@ -20,7 +20,7 @@ def render(report: Report) -> str:
     }
     if report.events:
         data["events"] = report.events
-    return json.dumps(_plain(data), indent=1, default=str) + "\n"
+    return json.dumps(plain(data), indent=1, default=str) + "\n"
 
 
 def finding_as_dict(finding: Finding) -> dict[str, Any]:
@@ -47,12 +47,12 @@ def _place(place: Location | None) -> dict[str, Any] | None:
     return None if place is None else {"path": place.path, "line": place.line, "function": place.function}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """JSON has no NaN and no infinity; they become null."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
+        return [plain(v) for v in value]
     return value

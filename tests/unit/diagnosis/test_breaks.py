@@ -73,6 +73,11 @@ def test_the_same_break_in_several_compiles_is_one_finding() -> None:
     assert found.steps == tuple(range(30))
 
 
+def test_a_break_that_2_9_tells_with_and_without_its_id_is_one_finding() -> None:
+    found = the_one(a_break(**BRANCH | {"gb_id": None}), a_break(**BRANCH, compile_id="1/0"))
+    assert (found.evidence.num_events, found.upstream) == (2, "GB0170")
+
+
 def test_two_causes_at_one_line_are_two_findings() -> None:
     assert sorted(f.code for f in diagnose(a_break(), a_break(**BRANCH))) == ["TT101", "TT103"]
 

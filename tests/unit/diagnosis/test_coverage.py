@@ -70,6 +70,14 @@ def test_with_two_frames_at_their_limit_the_calls_belong_to_the_process() -> Non
     assert all("2 frames are at their limit" in finding.evidence.notes[-1] for finding in two)
 
 
+def test_a_library_frame_keeps_its_own_name_at_the_users_line() -> None:
+    stack = (StackEntry(path=APP, line=40, function="train"), StackEntry(path="/v/site-packages/lib/m.py", line=7, function="attend"))
+    hit = LimitHit(path="/v/site-packages/lib/m.py", line=7, function="attend", stack=stack, limit=8)
+    finding = the_one(coverage.recompile_limit_hit, hit)
+    assert finding.title.startswith("attend hit its recompile limit (8)")
+    assert (finding.location.function, finding.location.line) == ("train", 40)
+
+
 def test_a_frame_that_is_refused_again_and_again_is_one_finding() -> None:
     finding = the_one(coverage.recompile_limit_hit, *[LIMIT] * 40)
     assert finding.evidence.num_events == 40

@@ -25,7 +25,7 @@ def keys(*names: str) -> str:
     ("0/0: tensor 'x' size mismatch at index 0. expected 4, actual 5", Kind.SIZE, "x", "4", "5"),
     ("tensor 'key' size mismatch at index 2. expected 100, actual 101", Kind.SIZE, "key", "100", "101"),
     ("0/1: tensor 'kwargs['input_ids']' size mismatch at index 1. expected 16, actual 24",
-     Kind.SIZE, "kwargs['input_ids']", "16", "24"),
+     Kind.SIZE, "input_ids", "16", "24"),
     ("0/0: tensor 'x' stride mismatch at index 0. expected 4, actual 1", Kind.STRIDE, "x", "4", "1"),
     ("3/3: tensor 'tensor' rank mismatch. expected 1, actual 2", Kind.RANK, "tensor", "1", "2"),
     ("12/0: tensor 'a.buckets' dtype mismatch. expected Float, actual Long",
@@ -147,7 +147,8 @@ def test_compiled_autograd_entries_are_read() -> None:
 @pytest.mark.parametrize(("path", "name"), [
     ("L['self']._modules['layers']._modules['0'].idx", "self.layers[0].idx"),
     ("self._modules['a']._parameters['weight']", "self.a.weight"),
-    ("L['kwargs']['input_ids']", "kwargs['input_ids']"),
+    ("L['kwargs']['input_ids']", "input_ids"),
+    ("L['self'].kwargs['n']", "self.kwargs['n']"),
     ("G['CFG'].lr", "CFG.lr"),
     ("G['__import_my_dot_mod'].LIMIT", "my.mod.LIMIT"),
     ("dict.__getitem__(___stack0, list(dict.keys(___stack0))[0])", "list(___stack0.values())[0]"),

@@ -12,7 +12,7 @@ from tests.unit.samples import a_finding
 from torchtriage.findings.model import Cost, CostKind, Evidence, Finding, Fix, Location, Owner, OwnerKind, Severity
 from torchtriage.findings.report import Report
 from torchtriage.reporters import terminal
-from torchtriage.reporters.terminal import LINES_OF_A_SCREEN, SCREENS, cost_text, counted, duration, render, short_path
+from torchtriage.reporters.terminal import LINES_OF_A_SCREEN, SCREENS, render
 
 # What a terminal acts on: C0 and C1 controls, and the marks that turn the direction of text.
 UNPRINTABLE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -214,41 +214,6 @@ def test_what_is_harmless_is_left_as_it_is() -> None:
 def test_in_a_notebook_the_text_is_returned_and_nothing_is_displayed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
     assert "print() breaks forward" in text_of(a_finding())
-
-
-@pytest.mark.parametrize(("path", "expected"), [
-    ("/app/net/model.py:3", "net/model.py:3"), ("/app", "/app"), ("/application/model.py", "/application/model.py"),
-    ("/v/lib/python3.11/site-packages/timm/x.py", "timm/x.py"), ("unknown", "unknown"),
-])
-def test_paths_are_short(path: str, expected: str) -> None:
-    assert short_path(path, {"cwd": "/app/"}) == expected
-    assert short_path("/app/a.py", {}) == "/app/a.py"
-
-
-@pytest.mark.parametrize(("cost", "expected"), [
-    (Cost(), ""),
-    (Cost(seconds=1.0), ""),
-    (Cost(seconds=61.23, kind=CostKind.OBSERVED), "61 s (observed)"),
-    (Cost(seconds=0.0, kind=CostKind.OBSERVED), "0.0 us (observed)"),
-    (Cost(ms_per_step=0.25, share=0.057, kind=CostKind.OBSERVED), "250 us a step, 6% of steady state (observed)"),
-    (Cost(seconds=2.0, kind=CostKind.ESTIMATED, note="short"), "2.0 s (estimated, short)"),
-    (Cost(seconds=2.0, kind=CostKind.OBSERVED, note="x" * 99), "2.0 s (observed)"),
-])
-def test_a_cost_says_whether_it_was_observed_or_estimated(cost: Cost, expected: str) -> None:
-    assert cost_text(cost) == expected
-
-
-@pytest.mark.parametrize(("seconds", "expected"), [
-    (61.2, "61 s"), (10.0, "10 s"), (1.24, "1.2 s"), (1.0, "1.0 s"), (0.999, "999 ms"), (0.0742, "74 ms"), (0.0012, "1.2 ms"),
-    (0.000012, "12 us"),
-])
-def test_a_duration_has_two_digits_that_mean_something(seconds: float, expected: str) -> None:
-    assert duration(seconds) == expected
-
-
-@pytest.mark.parametrize(("number", "expected"), [(0, "0 steps"), (1, "1 step"), (2, "2 steps"), (None, "0 steps")])
-def test_a_count_agrees_with_its_word(number: int | None, expected: str) -> None:
-    assert counted(number, "step") == expected
 
 
 def test_the_module_names_its_limits() -> None:

@@ -1,0 +1,264 @@
+"""A report to pass on: what is public stays, names become pseudonyms, and source, values, paths and environment go.
+
+Everything is built anew from what is known to be public, so that a field that is added later stays out until it is let in here.
+"""
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from torchtriage.findings import catalogue
+from torchtriage.findings.history import Compile, Curve, FrameHistory, History, Link, Moment, ProcessHistory
+from torchtriage.findings.model import UNKNOWN_PLACE, Category, Cost, Evidence, Finding, Fix, Location, Owner, OwnerKind, Severity
+from torchtriage.findings.report import TOTALS, Report
+
+_INSTALLED = re.compile(r"(?:^|/)((?:site|dist)-packages/([^/]+).*)\Z")
+_STDLIB = re.compile(r"(?:^|/)(lib/python3\.\d+/([A-Za-z_]\w*).*)\Z")
+# A local version of another form may name who built it.
+_VERSION = re.compile(r"\d+(?:\.\d+)*(?:(?:a|b|rc|\.dev|\.post)\d+)?(?:\+(?:cpu|xpu|cu\d+|rocm[\d.]+|git[0-9a-f]+)(?!\w))?")
+_PLATFORM = re.compile(r"Linux|macOS|Darwin|Windows|x86_64|amd64|AMD64|aarch64|arm64|ppc64le|riscv64")
+_COMPILE_ID = re.compile(r"[\d/_!-]*")
+_GB_ID = re.compile(r"GB\d{4,}")
+_SUPPRESSION = re.compile(r"(.+):(\d+): ignore\[([^\]]*)\]")
+_ORIGINS = ("recording", "trace", "log", "watch")
+_TAKEN_OUT = ("argv", "cwd", "executable", "host", "cpu_count", "environment", "path", "start", "end")    # of the facts of the run
+_CURVES = ("step_seconds",)     # other curves are values of the training, and their names those of its layers
+
+TAPS = frozenset({
+    "trace", "steps", "compile calls", "whole-frame breaks", "skipped frames", "piece timer", "silent-eager meter", "recorder",
+})
+# What a report says of itself; a sentence that is not listed may hold a name, and goes.
+SENTENCES = TAPS | {
+    "graph breaks, recompiles, limits, compile times and caches of the structured trace",
+    "graph breaks, recompiles and limits that the log holds",
+    "compile times", "the step of each event", "calls that ran eager past the recompile limit", "torch.compile call sites", "caches",
+    "run-time cost of graph breaks (torchtriage run --measure)",
+}
+NOT_NAMED = "something that is not named here"
+_NO_RULE = catalogue.Rule(
+    code="unknown", slug="rule-that-is-not-named-here", severity=Severity.P4, category=Category.COMPILE, summary="", page="",
+)
+
+
+def redacted(report: Report) -> Report:
+    """The same report without anything that tells what the program is, where it lies or what it computes."""
+    names = Pseudonyms()
+    events = report.events
+    return Report(
+        findings=[_finding(f, names) for f in report.findings],
+        run=_run(report.run),
+        watched=[_sentence(text) for text in report.watched], not_seen=[_sentence(text) for text in report.not_seen],
+        totals={name: _number(report.totals.get(name)) for name in TOTALS},
+        events={kind: [_event(row, names) for row in events[kind]] for kind in ("graph_breaks", "recompiles") if kind in events},
+        history=_history(report.history, names),
+        num_known=report.num_known, num_hidden=report.num_hidden, num_suppressed=report.num_suppressed,
+        unused_suppressions=[_suppression(text, names) for text in report.unused_suppressions],
+    )
+
+
+class Pseudonyms:
+    """The same name for the same thing all over a report: file-1.py, function-2, finding-3."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, ...], str] = {}
+        self._counts: Counter[str] = Counter()
+
+    def of(self, kind: str, *thing: str) -> str:
+        key = (kind, *thing)
+        if key not in self._known:
+            self._counts[kind] += 1
+            self._known[key] = f"{kind}-{self._counts[kind]}"
+        return self._known[key]
+
+    def path(self, path: str) -> str:
+        return _public_path(path) or (path if path == UNKNOWN_PLACE.path else f"{self.of('file', path)}.py")
+
+    def function(self, path: str, function: str) -> str:
+        is_public = function in ("", "<module>") or _public_path(path) is not None
+        return function if is_public else self.of("function", path, function)
+
+    def place(self, place: Location) -> Location:
+        function = None if place.function is None else self.function(place.path, place.function)
+        return Location(path=self.path(place.path), line=_count(place.line), function=function, column=_count(place.column))
+
+    def mark(self, fingerprint: str) -> str:
+        """A fingerprint is a hash of a path and a line of source: somebody who guesses them could confirm the guess."""
+        return self.of("finding", fingerprint) if fingerprint else ""
+
+
+def _finding(f: Finding, names: Pseudonyms) -> Finding:
+    rule = _rule(f.code)
+    return Finding(
+        code=rule.code, slug=rule.slug, title=rule.slug.replace("-", " "), severity=f.severity, category=f.category,
+        cause=_flat(rule.section("What it is")), fix=Fix(text=" ".join(_items(rule.section("Fix")))),
+        location=names.place(f.location), raised_at=None if f.raised_at is None else names.place(f.raised_at), owner=_owner(f),
+        upstream=_gb_id(f.upstream), cost=_cost(f.cost),
+        evidence=Evidence(num_events=f.evidence.num_events, compile_ids=tuple(map(_compile_id, f.evidence.compile_ids))),
+        verification=tuple(_items(rule.section("How to verify"))), related=tuple(map(names.mark, f.related)),
+        ranks=f.ranks, steps=f.steps, fingerprint=names.mark(f.fingerprint),
+    )
+
+
+def _rule(code: str) -> catalogue.Rule:
+    try:
+        return catalogue.rule(code)
+    except KeyError:
+        return _NO_RULE
+
+
+def _cost(cost: Cost) -> Cost:
+    return Cost(seconds=_number(cost.seconds), share=_number(cost.share), ms_per_step=_number(cost.ms_per_step), kind=cost.kind)
+
+
+def _owner(f: Finding) -> Owner:
+    """The name of an installed library is public; one that lies elsewhere is called by its folder, which is the user's."""
+    if f.owner.kind is not OwnerKind.LIBRARY:
+        return Owner(kind=f.owner.kind)
+    places = [place.path.replace("\\", "/") for place in (f.location, f.raised_at) if place is not None]
+    tops = {found[2].removesuffix(".py") for path in places if (found := _INSTALLED.search(path))}
+    version = _version(f.owner.version)
+    return Owner(kind=f.owner.kind, name=f.owner.name if version or f.owner.name in tops else "a library", version=version or "")
+
+
+def _run(run: Mapping[str, Any]) -> dict[str, Any]:
+    start, end = _number(run.get("start")), _number(run.get("end"))
+    return {
+        **dict.fromkeys(_TAKEN_OUT), "redacted": True, **{name: _version(run.get(name)) for name in ("torch", "python", "torchtriage")},
+        "platform": " ".join(_PLATFORM.findall(str(run.get("platform") or ""))) or None,
+        "origin": run.get("origin") if run.get("origin") in _ORIGINS else None,
+        "exit_status": _count(run.get("exit_status")), "num_processes": _count(run.get("num_processes")),
+        "ranks": [rank for rank in run.get("ranks") or () if isinstance(rank, int)],
+        "seconds": None if start is None or end is None else round(end - start, 3),
+    }
+
+
+def _event(row: Mapping[str, Any], names: Pseudonyms) -> dict[str, Any]:
+    path, function, compile_id = (str(row.get(name) or "") for name in ("path", "function", "compile_id"))
+    shown = {
+        "path": names.path(path), "line": _count(row.get("line")), "function": names.function(path, function),
+        "compile_id": _compile_id(compile_id), "step": _count(row.get("step")), "rank": _count(row.get("rank")),
+        "time": None,
+    }
+    if "reasons" in row:
+        return {**shown, "reasons": [names.of("guard", str(reason)) for reason in row["reasons"]]}
+    return {**shown, "gb_id": _gb_id(row.get("gb_id")), "type": None, "reason": None}
+
+
+def _suppression(text: str, names: Pseudonyms) -> str:
+    found = _SUPPRESSION.fullmatch(text)
+    if found is None:
+        return NOT_NAMED
+    codes = [code for code in found[3].split(",") if _rule(code) is not _NO_RULE]
+    return f"{names.path(found[1])}:{found[2]}: ignore[{','.join(codes)}]"
+
+
+def _history(history: History, names: Pseudonyms) -> History:
+    frames = tuple(_frame(frame, names) for frame in history.frames)
+    known: dict[str, set[str]] = {}     # by which pseudonyms a function may go that marks only call by its name
+    for before, after in zip(history.frames, frames, strict=True):
+        known.setdefault(before.name, set()).add(after.name)
+    labels = {name: min(shown) for name, shown in known.items() if len(shown) == 1}
+    return History(
+        start=None if history.start is None else 0.0,       # that there are times stays, the date goes
+        seconds=_number(history.seconds),
+        processes=tuple(_process(number, process) for number, process in enumerate(history.processes, start=1)),
+        moments=tuple(_moment(moment, labels, names) for moment in history.moments), frames=frames,
+        curves=tuple(_curve(curve) for curve in history.curves if curve.name in _CURVES),
+    )
+
+
+def _process(number: int, p: ProcessHistory) -> ProcessHistory:
+    return ProcessHistory(
+        name=f"process {number}" if p.rank is None else f"rank {p.rank}", rank=p.rank, start=_number(p.start), end=_number(p.end),
+        num_compiles=p.num_compiles, num_recompiles=p.num_recompiles, num_breaks=p.num_breaks, compile_seconds=_number(p.compile_seconds),
+        num_steps=_count(p.num_steps), step_milliseconds=_number(p.step_milliseconds), eager_calls=_count(p.eager_calls),
+        steady_time=_number(p.steady_time), steady_step=_count(p.steady_step),
+    )
+
+
+def _moment(m: Moment, labels: Mapping[str, str], names: Pseudonyms) -> Moment:
+    return Moment(
+        kind=m.kind, time=m.time, process=m.process, seconds=_number(m.seconds), step=_count(m.step),
+        label=labels.get(m.label.removesuffix(", backward"), str(m.kind)), compile_id=_compile_id(m.compile_id),
+        fingerprint=names.mark(m.fingerprint), is_backward=m.is_backward,
+    )
+
+
+def _frame(frame: FrameHistory, names: Pseudonyms) -> FrameHistory:
+    is_public = frame.name == frame.location.function and _public_path(frame.location.path) is not None
+    return FrameHistory(
+        name=frame.name if is_public else names.of("function", frame.location.path, frame.name), location=names.place(frame.location),
+        process=frame.process, compiles=tuple(_compile(c, names) for c in frame.compiles), num_compiles=frame.num_compiles,
+        compile_seconds=_number(frame.compile_seconds), chain=tuple(_link(link, names) for link in frame.chain),
+        is_at_limit=frame.is_at_limit, fingerprints=tuple(map(names.mark, frame.fingerprints)),
+    )
+
+
+def _compile(c: Compile, names: Pseudonyms) -> Compile:
+    return Compile(
+        compile_id=_compile_id(c.compile_id), time=c.time, step=_count(c.step), seconds=_number(c.seconds),
+        failed="failed" if c.failed else "", num_ops=_count(c.num_ops), num_guards=_count(c.num_guards),
+        guards_failed=tuple(names.of("guard", guard) for guard in c.guards_failed), backward_seconds=_number(c.backward_seconds),
+        resumed_at=_count(c.resumed_at),
+    )
+
+
+def _link(link: Link, names: Pseudonyms) -> Link:
+    at = names.place(link.location)
+    return Link(
+        is_break=link.is_break, label="graph break" if link.is_break else at.function or "graph", location=at,
+        compile_id=_compile_id(link.compile_id), num_ops=_count(link.num_ops), fingerprint=names.mark(link.fingerprint),
+    )
+
+
+def _curve(curve: Curve) -> Curve:
+    steps, values, times = (tuple(map(float, numbers)) for numbers in (curve.steps, curve.values, curve.times))
+    return Curve(name=curve.name, process=curve.process, steps=steps, values=values, times=times)
+
+
+def _public_path(path: str) -> str | None:
+    """From site-packages on, or from the standard library on: what everybody has; None for a path of the user's."""
+    path = path.replace("\\", "/")
+    installed = _INSTALLED.search(path)
+    if installed:
+        return installed[1]
+    standard = _STDLIB.search(path)
+    return standard[1] if standard and standard[2] in sys.stdlib_module_names else None
+
+
+def _sentence(text: str) -> str:
+    """What is said of a tap is public without its detail, which may quote an error."""
+    name = text.partition(": ")[0]
+    return text if text in SENTENCES else name if name in TAPS else NOT_NAMED
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _items(section: str) -> list[str]:
+    """The points of a list."""
+    return [_flat(item) for item in f"\n{section}".split("\n- ") if item.strip()]
+
+
+def _gb_id(value: object) -> str | None:
+    return value if isinstance(value, str) and _GB_ID.fullmatch(value) else None
+
+
+def _compile_id(text: str) -> str:
+    return text if _COMPILE_ID.fullmatch(text) else ""
+
+
+def _version(value: object) -> str | None:
+    found = _VERSION.match(value) if isinstance(value, str) else None
+    return found[0] if found and found.string[found.end():][:1] in ("", "+") else None
+
+
+def _number(value: Any) -> Any:
+    return value if isinstance(value, (int, float)) else None
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) else None

@@ -1,0 +1,153 @@
+"""A trace for Perfetto and chrome://tracing: compiles, graph breaks and steps of every process on one time axis."""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
+
+from torchtriage.findings.history import Curve, History, Moment, MomentKind, ProcessHistory
+from torchtriage.findings.report import TOTALS, Report
+
+Row = dict[str, Any]
+Span = tuple[int, int]      # begin and length in microseconds
+
+# The threads of a process; compiles that overlap take further ones from COMPILES on.
+STEPS, BREAKS, REFUSALS, ANOMALIES, COMPILES = 1, 2, 3, 4, 5
+THREADS = 1000          # numbers a process has for its threads: a viewer takes the same number in two processes for one thread
+BY_STEP = 100_000       # added to the number of a process for its track by step
+STEP_LENGTH = 1000      # microseconds for a step where the time of steps is not known: a millisecond on the axis is a step
+
+_THREADS = {
+    MomentKind.BREAK: BREAKS, MomentKind.LIMIT: REFUSALS, MomentKind.SKIP: REFUSALS, MomentKind.ANOMALY: ANOMALIES,
+    MomentKind.COMPILE: COMPILES, MomentKind.RECOMPILE: COMPILES,
+}
+_NAMES = {STEPS: "steps", BREAKS: "graph breaks", REFUSALS: "limits and skips", ANOMALIES: "anomalies", COMPILES: "compile"}
+
+
+def render(report: Report) -> str:
+    """Trace Event Format, as JSON; the report's totals and what was not seen are in `otherData`."""
+    history = report.history
+    codes = {finding.fingerprint: finding.code for finding in report.findings}
+    moments: dict[int, list[Moment]] = defaultdict(list)
+    for moment in history.moments:
+        moments[moment.process].append(moment)
+    rows: list[Row] = []
+    for index, process in enumerate(history.processes):
+        rows += _process(index, process, moments[index], codes)
+        rows += _steps(history, index, process)
+    rows.sort(key=lambda row: (row["ph"] != "M", row["ts"], -row.get("dur", 0)))
+    other = {
+        "run_start": history.start, "run_seconds": history.seconds, "totals": {name: report.totals.get(name) for name in TOTALS},
+        "not_seen": [_text(item) for item in report.not_seen],
+    }
+    data = {"traceEvents": rows, "displayTimeUnit": "ms", "otherData": other}
+    return json.dumps(data, separators=(",", ":"), allow_nan=False) + "\n"
+
+
+def _process(index: int, process: ProcessHistory, moments: Sequence[Moment], codes: Mapping[str, str]) -> Iterator[Row]:
+    ordered = sorted(moments, key=lambda m: (_span(m)[0], -_span(m)[1]))
+    lanes = iter(_lanes([_span(m) for m in ordered if _THREADS[m.kind] == COMPILES]))
+    used = dict(_NAMES)
+    for moment in ordered:
+        thread = _THREADS[moment.kind]
+        if thread == COMPILES and (lane := next(lanes)):
+            thread += lane
+            used[thread] = f"compile ({lane + 1})"
+        yield _row(moment, _pid(index), thread, codes)
+    yield from _name(_pid(index), _text(process.name), index, used)
+
+
+def _pid(index: int) -> int:
+    """Process ids of several machines may be the same number, so processes are numbered."""
+    return index + 1
+
+
+def _span(moment: Moment) -> Span:
+    return _microseconds(moment.time), _microseconds(moment.seconds or 0.0)
+
+
+def _microseconds(seconds: float) -> int:
+    return max(0, round(seconds * 1e6))
+
+
+def _lanes(spans: Sequence[Span]) -> list[int]:
+    """A thread for each compile, so that on one thread each follows or encloses the next; in the order of their begin."""
+    lanes: list[list[int]] = []     # for each thread the ends of the compiles that are still open, the innermost last
+    chosen = []
+    for begin, length in spans:
+        for open_ends in lanes:
+            while open_ends and open_ends[-1] <= begin:
+                open_ends.pop()
+        fitting = (number for number, open_ends in enumerate(lanes) if not open_ends or begin + length <= open_ends[-1])
+        number = next(fitting, len(lanes))
+        if number == len(lanes):
+            lanes.append([])
+        lanes[number].append(begin + length)
+        chosen.append(number)
+    return chosen
+
+
+def _name(pid: int, name: str, order: int, threads: Mapping[int, str]) -> Iterator[Row]:
+    """How the viewer calls a process and its threads, and in which order it shows them."""
+    rows = [(0, "process_name", {"name": name}), (0, "process_sort_index", {"sort_index": order})]
+    for thread, own in threads.items():
+        rows += [(thread, "thread_name", {"name": own}), (thread, "thread_sort_index", {"sort_index": thread})]
+    for thread, kind, args in rows:
+        yield {"name": kind, "ph": "M", "ts": 0, "pid": pid, "tid": pid * THREADS + thread, "args": args}
+
+
+def _row(moment: Moment, pid: int, thread: int, codes: Mapping[str, str]) -> Row:
+    """A slice, or a point in time for what has no length: a break, and a compile whose end was not recorded."""
+    begin, length = _span(moment)
+    args = {
+        "reason": _text(moment.detail), "step": moment.step, "compile_id": moment.compile_id, "finding": codes.get(moment.fingerprint),
+    }
+    shape: Row = {"ph": "i", "s": "t"} if moment.seconds is None else {"ph": "X", "dur": length}
+    return {
+        "name": _text(moment.label) or str(moment.kind), "cat": str(moment.kind), **shape, "ts": begin, "pid": pid,
+        "tid": pid * THREADS + thread,
+        "args": {name: value for name, value in args.items() if value not in (None, "")},
+    }
+
+
+def _steps(history: History, index: int, process: ProcessHistory) -> Iterator[Row]:
+    """The length of steps where they happened; on an axis of its own, counted in steps, where the recording does not tell when."""
+    curve = next((c for c in history.curves if c.process == index and c.name == "step_seconds" and len(c.values)), None)
+    if curve is None:
+        return
+    if len(curve.times):
+        yield from _placed_steps(curve, process.num_steps, _pid(index))
+        return
+    pid = _pid(index) + BY_STEP
+    yield from _name(pid, f"{_text(process.name)} by step: 1 ms on the axis is one step", BY_STEP + index, {})
+    for step, seconds in zip(curve.steps, curve.values, strict=True):
+        if math.isfinite(seconds):
+            yield _counter(pid, round(step) * STEP_LENGTH, seconds)
+
+
+def _placed_steps(curve: Curve, num_steps: int | None, pid: int) -> Iterator[Row]:
+    """A point of a long run is the mean of several steps, and is drawn as one slice."""
+    points = [
+        (round(step), seconds, _microseconds(time)) for step, seconds, time in zip(curve.steps, curve.values, curve.times, strict=True)
+        if math.isfinite(seconds) and math.isfinite(time)
+    ]
+    for (step, seconds, begin), following in zip_longest(points, points[1:]):
+        next_step, _, end = following or (max(step, num_steps or 0) + 1, 0.0, None)
+        name = f"step {step}" if next_step == step + 1 else f"steps {step} to {next_step - 1}"
+        length = _microseconds(seconds * (next_step - step)) if end is None else end - begin
+        yield _counter(pid, begin, seconds)
+        yield {
+            "name": name, "cat": "step", "ph": "X", "ts": begin, "dur": length, "pid": pid, "tid": pid * THREADS + STEPS,
+            "args": {"milliseconds a step": round(seconds * 1e3, 6)},
+        }
+
+
+def _counter(pid: int, time: int, seconds: float) -> Row:
+    return {"name": "step time", "ph": "C", "ts": time, "pid": pid, "tid": pid * THREADS + STEPS, "args": {"ms": round(seconds * 1e3, 6)}}
+
+
+def _text(text: str) -> str:
+    """A file name that is not UTF-8 arrives with lone surrogates, which a strict JSON reader refuses."""
+    return text.encode("utf-8", "backslashreplace").decode()

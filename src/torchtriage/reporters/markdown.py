@@ -1,0 +1,153 @@
+"""Findings as one Markdown summary, for a pull request comment, a job summary or a wiki."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from torchtriage.findings.model import UNKNOWN_PLACE, CostKind, Finding, Location, OwnerKind
+from torchtriage.findings.report import Report
+from torchtriage.reporters.phrases import by_severity, cost_text, counted, literal, not_shown, short_path, totals_line, watched_line
+
+MAX_BYTES = 65_000      # GitHub takes comments of up to 65,536 characters
+TABLE_BYTES = 25_000    # so that a long table leaves room for the worst findings in full
+FOOT_BYTES = 10_000
+MAX_TEXT = 1_500        # of one field, so that one long text does not fill the comment
+MAX_ITEMS = 10
+MAX_LINES = 40
+_MARKUP = frozenset("\\`*_[]|~#")
+_BULLET = re.compile(r"^(\d+(?=[.)](?:\s|$))|(?=[-+=]))")      # would begin a list, a rule or a heading
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "<span>$</span>"}     # between two dollar signs GitHub reads a formula
+# What GitHub would turn into a mention, a reference, a link or an emoji; an invisible space keeps it from that.
+_ACTIVE = re.compile(r"@(?=\w)|#(?=\d)|\bGH-(?=\d)|:(?=//)|:(?=[\w+-]+:)|www(?=\.)", re.I)
+
+
+def render(report: Report) -> str:
+    """The verdict, the totals, a table of the findings, then each in full as far as a comment has room."""
+    findings = report.findings
+    head = f"{_verdict(report)}\n\n{prose(totals_line(report))}\n"
+    foot = _foot(report)
+    rows = _fitting((_row(f, report) for f in findings), TABLE_BYTES)
+    if rows:
+        head += "\n| severity | code | finding | place | cost |\n|---|---|---|---|---|\n" + "".join(rows)
+    left = findings[len(rows):]
+    if left:
+        head += f"\n{counted(len(left), 'finding')} more ({by_severity(left)}) are not in this table.\n"
+    sections = _fitting((_section(f, report) for f in findings), MAX_BYTES - _size(head) - _size(foot))
+    left = findings[len(sections):]
+    if left:
+        foot = f"\n{counted(len(left), 'finding')} more ({by_severity(left)}), in full with: `torchtriage report RECORDING -v`\n{foot}"
+    return head + "".join(sections) + foot
+
+
+def prose(text: str) -> str:
+    """Text of the program's as plain words: nothing in it is markup, and nobody is mentioned or linked by it."""
+    text = _ACTIVE.sub("\\g<0>\u200b", _short(" ".join(text.split())))
+    marked = "".join(_ENTITIES.get(c) or (f"\\{c}" if c in _MARKUP else c) for c in text)
+    return _BULLET.sub(r"\1\\", marked).replace("\u200b", "&#8203;")
+
+
+def code(text: str) -> str:
+    """Text as a code span, whatever backticks it holds."""
+    text = _short(text)
+    padding = " " if text.startswith(("`", " ")) or text.endswith(("`", " ")) else ""
+    return f"{_fence(text)}{padding}{text}{padding}{_fence(text)}" if text else ""
+
+
+def _short(text: str) -> str:
+    text = literal(text[: MAX_TEXT + 1])
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 3] + "..."
+
+
+def _fence(text: str, shortest: int = 1) -> str:
+    """More backticks in a row than the text holds."""
+    return "`" * max(shortest, 1 + max(map(len, re.findall("`+", text)), default=0))
+
+
+def _verdict(report: Report) -> str:
+    if not report.findings:
+        return "**torchtriage: no findings**"
+    counts = f"{counted(len(report.findings), 'finding')} ({by_severity(report.findings)})"
+    return f"**torchtriage: {counts}**. First {report.findings[0].code}: {prose(report.findings[0].title)}"
+
+
+def _row(f: Finding, report: Report) -> str:
+    path = "" if f.location == UNKNOWN_PLACE else short_path(str(f.location), report.run)
+    place = prose(path) if {"|", "\\"} & set(path) else code(path)      # a bar in a code span would end the cell
+    return f"| {f.severity.name} | {f.code} | {prose(f.title)} | {place} | {prose(_cost(f))} |\n"
+
+
+def _section(f: Finding, report: Report) -> str:
+    lines = [f"\n### {f.code} {f.severity.name}: {prose(f.title)}\n"]
+    if f.location != UNKNOWN_PLACE:
+        lines.append(f"**Where:** {_where(f, report)}\n")
+    lines.append(f"**Why:** {prose(f.cause)}{f' ({prose(f.upstream)})' if f.upstream else ''}\n")
+    if f.evidence.source:
+        lines.append(_block(f.evidence.source))
+    note = f"; {f.cost.note}" if f.cost.note and f.cost.note not in _cost(f) else ""
+    lines.append(f"**Cost:** {prose(_cost(f) + note)}\n")
+    lines.append(f"**Fix:** {prose(f.fix.text)}\n")
+    if f.fix.edit:
+        lines.append(_block(f.fix.edit.splitlines()))
+    lines += _list("With it", "-", f.evidence.folded)
+    lines += _list("Verify", "- [ ]", f.verification)
+    lines.append(f"More: {code(f'torchtriage explain {f.code}')}\n")
+    return "\n".join(lines)
+
+
+def _cost(f: Finding) -> str:
+    return cost_text(f.cost) or CostKind.NOT_MEASURED
+
+
+def _where(f: Finding, report: Report) -> str:
+    def place(at: Location) -> str:
+        return code(short_path(str(at), report.run)) + (f" in {code(at.function)}" if at.function else "")
+
+    parts = [place(f.location)]
+    if f.raised_at is not None:
+        parts.append(f"raised at {place(f.raised_at)}")
+    if f.owner.kind not in (OwnerKind.YOU, OwnerKind.UNKNOWN):
+        parts.append(f"owner: {prose(str(f.owner))}")
+    if f.ranks:
+        parts.append(f"ranks {', '.join(map(str, f.ranks))}")
+    return "; ".join(parts)
+
+
+def _list(title: str, bullet: str, items: Sequence[str]) -> Iterator[str]:
+    if items:
+        shown = [f"{bullet} {prose(item)}" for item in items[:MAX_ITEMS]]
+        more = [f"- {len(items) - MAX_ITEMS} more"] if len(items) > MAX_ITEMS else []
+        yield "\n".join([f"**{title}:**\n", *shown, *more, ""])
+
+
+def _block(lines: Sequence[str]) -> str:
+    """Lines as they stand."""
+    cut = ["..."] if len(lines) > MAX_LINES else []
+    text = "\n".join([*(_short(line.expandtabs(4)) for line in lines[:MAX_LINES]), *cut])
+    return f"{_fence(text, 3)}text\n{text}\n{_fence(text, 3)}\n"
+
+
+def _foot(report: Report) -> str:
+    """What was taken out, what was watched and what was not seen, and with which versions."""
+    lines = not_shown(report)
+    if not report.findings:
+        lines.append(watched_line(report))
+    lines += [f"not seen: {text}" for text in report.not_seen]
+    versions = [f"{name} {report.run[name]}" for name in ("torchtriage", "torch", "python") if report.run.get(name)]
+    items = [f"- {prose(line)}\n" for line in [*lines, ", ".join(versions)] if line]
+    shown = _fitting(items, FOOT_BYTES)
+    more = f"- {len(items) - len(shown)} more\n" if len(shown) < len(items) else ""
+    return f"\n---\n{''.join(shown)}{more}" if items else ""
+
+
+def _fitting(parts: Iterable[str], room: int) -> list[str]:
+    """The first parts that fit."""
+    taken: list[str] = []
+    for part in parts:
+        room -= _size(part)
+        if room < 0:
+            break
+        taken.append(part)
+    return taken
+
+
+def _size(text: str) -> int:
+    return len(text.encode())
