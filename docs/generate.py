@@ -26,7 +26,16 @@ def rules_page() -> str:
 
 
 def command_page(name: str, parser: argparse.ArgumentParser) -> str:
-    lines = [f"# torchtriage {name}", "", "```", parser.description or "", "```", "", "| option | meaning |", "|---|---|"]
+    """A command's text and options, and below it those of its actions, if it has some."""
+    nested = next((a.choices for a in parser._actions if isinstance(a, argparse._SubParsersAction)), {})
+    lines = [f"# torchtriage {name}", "", "```", parser.description or "", "```", "", *options_table(parser)]
+    for action, sub in nested.items():
+        lines += ["", f"## torchtriage {name} {action}", "", "```", sub.description or "", "```", "", *options_table(sub)]
+    return "\n".join(lines) + "\n"
+
+
+def options_table(parser: argparse.ArgumentParser) -> list[str]:
+    lines = ["| option | meaning |", "|---|---|"]
     for action in parser._actions:
         names = ", ".join(action.option_strings) or str(action.metavar or action.dest)
         value = f" {action.metavar}" if action.option_strings and action.metavar else ""
@@ -34,7 +43,7 @@ def command_page(name: str, parser: argparse.ArgumentParser) -> str:
             value = f" {'|'.join(map(str, action.choices))}"
         cells = (f"`{names}{value}`", action.help or "")
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def pages() -> dict[Path, str]:

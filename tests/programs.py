@@ -1,5 +1,6 @@
 """Runs small programs under observation, in a process of their own as a user would."""
 
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -13,6 +14,11 @@ from typing import Any
 
 Done = subprocess.CompletedProcess[str]
 TORCHTRIAGE = [sys.executable, "-m", "torchtriage"]
+
+
+def torch_version() -> tuple[int, ...]:
+    """Of the torch that the programs will import, as (2, 13); found without importing it."""
+    return tuple(int(part) for part in importlib.metadata.version("torch").split(".")[:2])
 
 
 @dataclass

@@ -22,7 +22,7 @@ def test_the_readme_fits_on_a_few_screens() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) < 150
 
 
-@pytest.mark.parametrize("page", ["README.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/formats.md"])
 def test_a_transcript_is_what_the_command_prints(page: str) -> None:
     text = (ROOT / page).read_text()
     transcripts = re.findall(r"```console\n\$ torchtriage ([^\n]+)\n(.*?)```", text, re.S)

@@ -1,4 +1,7 @@
-"""Triage for PyTorch training: what torch.compile does to your program, what it costs, and what to change."""
+"""Triage for PyTorch training: what torch.compile does to your program, what it costs, and what to change.
+
+PYTEST_DONT_REWRITE: an observed process has loaded this module before pytest, which would warn that it cannot rewrite its asserts.
+"""
 
 __version__ = "0.1.0"
 

@@ -12,7 +12,7 @@ from typing import Any
 from torchtriage.errors import CommandError
 
 SEVERITIES = ("P0", "P1", "P2", "P3", "P4")
-FORMATS = ("text", "json")
+FORMATS = ("text", "json", "html", "markdown", "sarif", "github", "chrome")
 COLOURS = ("auto", "always", "never")
 _SWITCH = {"1": True, "true": True, "0": False, "false": False}
 
@@ -28,6 +28,7 @@ class Config:
     format: str | None = None
     color: str = "auto"
     measure: bool = False
+    tickets: str | None = None      # the folder of tickets; the flag is --folder of the ticket command
 
 
 def load_config(folder: Path, environ: Mapping[str, str]) -> Config:
@@ -40,12 +41,14 @@ def load_config(folder: Path, environ: Mapping[str, str]) -> Config:
     return Config(**values)
 
 
+def project_folder(folder: Path) -> Path | None:
+    """The nearest folder, this one or one above it, that has a pyproject.toml."""
+    return next((parent for parent in (folder, *folder.parents) if (parent / "pyproject.toml").is_file()), None)
+
+
 def _from_file(folder: Path) -> dict[str, Any]:
-    for parent in (folder, *folder.parents):
-        path = parent / "pyproject.toml"
-        if path.is_file():
-            return _checked(path)
-    return {}
+    project = project_folder(folder)
+    return _checked(project / "pyproject.toml") if project else {}
 
 
 def _checked(path: Path) -> dict[str, Any]:
@@ -64,8 +67,9 @@ def _checked(path: Path) -> dict[str, Any]:
             hint = f"did you mean {near[0]!r}?" if near else f"valid keys: {', '.join(known)}"
             raise CommandError(f"unknown key {key!r} in [tool.torchtriage] of {path}; {hint}")
         values[known[key]] = _parsed(known[key], value, f"{key} in {path}")
-    if "baseline" in values:
-        values["baseline"] = str(path.parent / values["baseline"])
+    for name in ("baseline", "tickets"):
+        if name in values:
+            values[name] = str(path.parent / values[name])
     return values
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs import Outcome, observe, plain, write
+from tests.programs import Outcome, observe, plain, torch_version, write
 
 DISTURBANCES = {
     "dict_config": "logging.config.dictConfig({'version': 1, 'disable_existing_loggers': True, 'root': {'level': 'WARNING'}})",
@@ -138,12 +138,15 @@ def records(folder: Path) -> Counter[str]:
 def test_the_programs_own_trace_has_the_same_records(env: dict[str, str], tmp_path: Path) -> None:
     run_both_ways(tmp_path, env)
     alone = records(tmp_path / "trace-alone")
-    assert alone["artifact dynamo_graph_break_reason"] > 2
     assert records(tmp_path / "trace-ours") == alone
+    if "TORCH_TRACE" not in env and torch_version() < (2, 13):
+        assert not alone        # that torch writes a trace for TORCH_TRACE alone
+        return
+    assert alone["artifact dynamo_graph_break_reason"] > 2
     everything = "".join(p.read_text() for p in (tmp_path / "trace-ours").rglob("dedicated_log_torch_trace_*"))
     assert "in broken" in everything
     assert "after_the_end" not in everything
-    assert "cannot properly resume" not in everything
+    assert not re.search(r"Graph break: (skip|torch\.compile cannot properly resume)", everything)    # 2.9, 2.13
 
 
 def test_a_handler_of_the_programs_own_gets_every_record(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.programs import observe, plain, write
+from tests.programs import observe, plain, torch_version, write
 from torchtriage.recording.events import CompileCall
+
+TELLS_SKIPS = torch_version() >= (2, 13)    # before, Dynamo passes over a frame without a word
 
 HEAD = """
 import json, logging, sys
@@ -35,7 +37,8 @@ def functions(events):
 def state():
     trace = logging.getLogger("torch.__trace")
     return [type(trace), trace.__dict__.copy(), list(trace.handlers), trace.disabled, trace.level, torch._dynamo.optimize,
-            convert_frame.add_skip_reason, convert_frame.graph_break_log, record_function.__exit__, torch._logging.trace_structured]
+            getattr(convert_frame, "add_skip_reason", None), convert_frame.graph_break_log, record_function.__exit__,
+            torch._logging.trace_structured]
 """
 
 BODY = HEAD + """
@@ -243,12 +246,13 @@ def test_a_timeout_that_strikes_in_our_code_is_the_programs_own(tmp_path: Path) 
                 work()
             except Exception as error:
                 out[name] = "out of time" in str(error)
+            armed = False
         call(named("afterwards"), 2)
         print(json.dumps(out), file=sys.stderr)
         """)
     seen = observe(tmp_path, source, flags=["-q"])
     assert seen.status == 0, seen.stderr
-    assert facts_of(seen.stderr) == {"compile call": True, "compile": True, "skip": True}
+    assert facts_of(seen.stderr) == {"compile call": True, "compile": True} | ({"skip": True} if TELLS_SKIPS else {})
     assert "afterwards" in [e["function"] for e in seen.report["events"]["graph_breaks"]]
     assert not [code for code in seen.codes if code.startswith("TT9")]
 
@@ -339,7 +343,7 @@ def test_a_project_called_torch_is_the_users_own(tmp_path: Path) -> None:
     assert seen.status == 0, seen.stderr
     calls = list(one_process(seen.folder).of(CompileCall))
     assert [(c.path, c.target) for c in calls] == [(str(folder / "train.py"), "generator"), (str(folder / "train.py"), "broken")]
-    assert "TT302" in seen.codes
+    assert ("TT302" if TELLS_SKIPS else "TT303") in seen.codes
     assert {f["owner"]["kind"] for f in seen.report["findings"]} == {"you"}
 
 

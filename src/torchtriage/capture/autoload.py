@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from torchtriage.recording.recorder import Recorder
+
+recorder: Recorder | None = None     # of this process, once it has imported torch
+
 
 def start() -> None:
     """Called by torchtriage.pth when TORCHTRIAGE is set; costs next to nothing in a process that never imports torch."""
@@ -44,6 +48,7 @@ def _is_first(folder: str, what: str) -> bool:
 
 def _arm(folder: str) -> None:
     """torch is being imported: start the recorder and the taps."""
+    global recorder
     from pathlib import Path
 
     from torchtriage.capture.facts import process_facts

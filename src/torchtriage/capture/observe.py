@@ -86,7 +86,7 @@ class Observer:
         if self._trace_armed and not is_attached(self._handler):
             self._trace_armed = False
             self._tap("trace", "lost", "the logger torch.__trace was replaced or stripped of its class")
-        return {**self.steps.facts(), "eager_calls": self.meter.facts()}
+        return {**self.steps.facts(), "first_step_time": self.steps.first_time(), "eager_calls": self.meter.facts()}
 
     def series(self) -> list[Series]:
         return [self.steps.series()] if self.steps.marks else []

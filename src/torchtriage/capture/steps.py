@@ -14,7 +14,9 @@ MAX_POINTS = 2048   # of the step-time series; when full, neighbours are merged 
 class StepCounter:
     """The step that an event belongs to, and how long steps take, in bounded memory."""
 
-    __slots__ = ("_last", "_num_marks", "_stride", "_sums", "by_optimizer", "explicit", "first", "marks", "on_first_step")
+    __slots__ = (
+        "_first_time", "_last", "_num_marks", "_stride", "_sums", "by_optimizer", "explicit", "first", "marks", "on_first_step",
+    )
 
     def __init__(self, on_first_step: Callable[[], None] = lambda: None) -> None:
         self.on_first_step = on_first_step
@@ -29,6 +31,7 @@ class StepCounter:
         self._sums: list[float] = []    # seconds, each over `stride` steps
         self._stride = 1
         self._last: float | None = None
+        self._first_time: float | None = None
 
     def current(self) -> int | None:
         """The number of the running step; None if the program has shown no step yet."""
@@ -41,8 +44,15 @@ class StepCounter:
         others = [n for key, n in list(self.by_optimizer.items()) if key != self.first]
         return {"num_steps": self.current(), "step_source": source, "steps_of_other_optimizers": others}
 
+    def first_time(self) -> float | None:
+        """When the first step ended, in seconds since the epoch; with the series it tells when every other step did."""
+        if self._first_time is None and self.marks:
+            self._first_time = time.time() - (time.perf_counter() - self.marks[0])
+        return self._first_time
+
     def series(self) -> Series:
         """Seconds a step, each point the mean over `stride` steps; called on the recorder's thread."""
+        self.first_time()
         marks, self.marks = self.marks, []
         for mark in marks:
             if self._last is not None:

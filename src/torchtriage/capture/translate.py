@@ -92,10 +92,12 @@ class Translator:
     def _artifact(self, name: str, payload: str, columns: dict[str, Any]) -> Iterator[Event]:
         if name == "dynamo_graph_break_reason":
             text = parse_break(payload)
-            stack = strip_launchers(text.stack)
+            place: dict[str, Any] = {"path": text.path, "line": text.line, "function": text.function, "stack": strip_launchers(text.stack)}
+            if text.line is None:   # 2.9 gives no place of a break that came after the last line was traced
+                place |= _place_of(self._frames.get(_frame_part(columns["compile_id"])))
             yield GraphBreak(
-                path=text.path, line=text.line, function=text.function, stack=stack, gb_id=text.gb_id, type=text.type,
-                explanation=text.explanation, hints=text.hints, context=text.context, whole_frame=text.whole_frame, **columns,
+                gb_id=text.gb_id, type=text.type, explanation=text.explanation, hints=text.hints, context=text.context,
+                whole_frame=text.whole_frame, **place, **columns,
             )
         elif name == "recompile_reasons":
             frame = self._frames.get(_frame_part(columns["compile_id"]))

@@ -1,6 +1,7 @@
 """What the commands share: flags, settings, choosing and writing findings, exit codes."""
 
 import argparse
+import importlib
 import os
 import shutil
 import sys
@@ -10,12 +11,17 @@ from typing import Protocol
 
 from torchtriage.config import COLOURS, FORMATS, Config, check_codes, check_threshold, current_config
 from torchtriage.errors import CommandError
-from torchtriage.findings import catalogue
 from torchtriage.findings.baseline import read_baseline, write_baseline
-from torchtriage.findings.model import Finding, Severity
 from torchtriage.findings.report import Report
+from torchtriage.findings.selection import check_known, failing, is_wanted, selected
+from torchtriage.reporters.phrases import counted
 
-_EXTENSIONS = {".json": "json", ".txt": "text"}
+# The longest extension that fits wins: x.trace.json is a Chrome trace, x.json is not.
+_EXTENSIONS = {
+    ".trace.json": "chrome", ".json": "json", ".txt": "text", ".html": "html", ".htm": "html", ".md": "markdown", ".sarif": "sarif",
+    ".sarif.json": "sarif",
+}
+_DRAWN = ("html", "chrome")     # the formats that show what happened when
 
 
 class Command(Protocol):
@@ -34,7 +40,9 @@ def add_shared_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("-f", "--force", action="store_true", help="overwrite what is there")
     group.add_argument("-q", "--quiet", action="store_true", help="only findings and errors")
     group.add_argument("-v", "--verbose", action="store_true", help="every finding, with its notes")
-    group.add_argument("--format", choices=FORMATS, help="text or json (default: by the extension of --output, else text)")
+    group.add_argument("--format", choices=FORMATS, help=(
+        "the form of the report (default: text; with report -o FILE by its extension: .html .md .sarif .json .trace.json .txt)"
+    ))
     group.add_argument("--select", metavar="CODES", help="only these codes or prefixes, e.g. TT1,TT301")
     group.add_argument("--ignore", metavar="CODES", help="not these codes or prefixes")
     group.add_argument("--fail-on", metavar="P0..P4|never", help="exit 1 if a finding is at least this severe (default: never)")
@@ -44,6 +52,10 @@ def add_shared_flags(parser: argparse.ArgumentParser) -> None:
 def add_baseline_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--baseline", metavar="FILE", help="findings in this file are known: they are counted and never fail")
     parser.add_argument("--update-baseline", action="store_true", help="accept today's findings into the baseline file")
+
+
+def add_redact_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--redact", action="store_true", help="a report to pass on: no source, values, paths or environment")
 
 
 def settings(args: argparse.Namespace) -> Config:
@@ -63,49 +75,58 @@ def settings(args: argparse.Namespace) -> Config:
     return replace(config, **changes)  # type: ignore[arg-type]  # the names are those of Config's fields
 
 
+def check_gate(config: Config, args: argparse.Namespace) -> None:
+    """Refuse before a run what could not be judged after it."""
+    check_known(config)
+    if not getattr(args, "update_baseline", False):
+        if config.baseline is not None:
+            read_baseline(Path(config.baseline))
+    elif config.baseline is None:
+        raise CommandError("--update-baseline needs to know the file; add --baseline FILE")
+    elif config.select:
+        raise CommandError("--update-baseline accepts every finding and cannot go with --select; use --ignore for what you never want")
+
+
 def chosen(report: Report, config: Config, args: argparse.Namespace) -> Report:
     """The report without what --select, --ignore and the baseline take away."""
-    check_known(config)
-    wanted = [f for f in report.findings if is_selected(f, config)]
-    hidden = len(report.findings) - len(wanted)
+    check_gate(config, args)
     if getattr(args, "update_baseline", False):
-        if config.baseline is None:
-            raise CommandError("--update-baseline needs to know the file; add --baseline FILE")
-        if config.select:
-            raise CommandError("--update-baseline accepts every finding and cannot go with --select; use --ignore for what you never want")
-        number = write_baseline(Path(config.baseline), wanted)
-        say(args, f"{number} findings accepted in {config.baseline}")
-    known = read_baseline(Path(config.baseline)) if config.baseline else set()
-    new = [f for f in wanted if f.fingerprint not in known]
-    return replace(report, findings=new, num_known=len(wanted) - len(new), num_hidden=hidden)
+        number = write_baseline(Path(config.baseline or ""), [f for f in report.findings if is_wanted(f, config)])
+        say(args, f"{counted(number, 'finding')} accepted in {config.baseline}")
+    return selected(report, config)
 
 
-def check_known(config: Config) -> None:
-    """A code that matches no rule would make a gate pass for ever."""
-    for item in (*config.select, *config.ignore):
-        if not any(code.startswith(item) for code in catalogue.codes()):
-            raise CommandError(f"no rule begins with {item!r}; list the rules with: torchtriage explain")
+def format_of(config: Config, path: str | None) -> str:
+    """What --format says, else what the extension of the file says, else text."""
+    if config.format or not path:
+        return config.format or "text"
+    fitting = [extension for extension in _EXTENSIONS if path.lower().endswith(extension)]
+    return _EXTENSIONS[max(fitting, key=len)] if fitting else "text"
 
 
-def is_selected(finding: Finding, config: Config) -> bool:
-    if config.select and not finding.code.startswith(config.select):
-        return False
-    return not (config.ignore and finding.code.startswith(config.ignore))
+def is_drawn(config: Config, path: str | None) -> bool:
+    return format_of(config, path) in _DRAWN
 
 
 def show(report: Report, config: Config, args: argparse.Namespace, *, path: str | None = None, next_command: str = "") -> None:
     """Write the report to its file, or to stdout."""
-    format_ = config.format or (_EXTENSIONS.get(Path(path).suffix, "text") if path else "text")
+    if getattr(args, "redact", False):
+        from torchtriage.findings.redaction import redacted
+
+        report, next_command = redacted(report), ""      # which names the recording
     colour = not path and wants_colour(config)
-    text = rendered(report, format_, colour=colour, verbose=args.verbose, next_command=next_command)
+    text = rendered(report, format_of(config, path), colour=colour, verbose=args.verbose, next_command=next_command)
     if path is None:
         write_out(text)
-        return
-    target = Path(path)
+    else:
+        write_file(Path(path), text, args)
+
+
+def write_file(target: Path, text: str, args: argparse.Namespace) -> None:
     if target.exists() and not args.force:
         raise CommandError(f"{target} exists; overwrite it with --force, or name another file")
     try:
-        target.write_text(text, encoding="utf-8")
+        target.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise CommandError(f"cannot write {target}: {error.strerror}") from error
     say(args, f"wrote {target}")
@@ -121,10 +142,8 @@ def write_out(text: str) -> None:
 
 
 def rendered(report: Report, format_: str, *, colour: bool, verbose: bool, next_command: str) -> str:
-    if format_ == "json":
-        from torchtriage.reporters import json
-
-        return json.render(report)
+    if format_ != "text":
+        return str(importlib.import_module(f"torchtriage.reporters.{format_}").render(report))
     from torchtriage.reporters import terminal
 
     width = shutil.get_terminal_size((100, 40)).columns
@@ -139,12 +158,12 @@ def wants_colour(config: Config) -> bool:
     return bool(os.environ.get("FORCE_COLOR")) or sys.stdout.isatty()
 
 
-def exit_code(report: Report, config: Config) -> int:
-    """1 if a finding is at or above the threshold."""
-    if config.fail_on == "never":
-        return 0
-    threshold = Severity[config.fail_on]
-    return int(any(f.severity <= threshold for f in report.findings))
+def judged(report: Report, config: Config, args: argparse.Namespace) -> int:
+    """The exit code: 1, and why, if a finding is at or above the threshold."""
+    found = failing(report, config)
+    if found:
+        say(args, f"failed: {counted(len(found), 'finding')} at {config.fail_on} or worse")
+    return int(bool(found))
 
 
 def say(args: argparse.Namespace, text: str) -> None:

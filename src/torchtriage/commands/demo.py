@@ -4,10 +4,11 @@ import argparse
 import importlib.resources
 
 from torchtriage.commands.base import add_shared_flags, say
-from torchtriage.commands.run import observe_and_report, prepared_folder, shown
+from torchtriage.commands.run import observe_and_report, shown
 from torchtriage.config import Config
 from torchtriage.errors import CommandError
 from torchtriage.launch import supervise
+from torchtriage.launch.folders import free_folder
 
 
 class Demo:
@@ -20,7 +21,8 @@ class Demo:
         add_shared_flags(parser)
 
     def run(self, args: argparse.Namespace, config: Config) -> int:
-        folder = prepared_folder(args.output or "torchtriage-demo/demo.triage", force=args.force or args.output is None)
+        args.html = True
+        folder = free_folder(args.output or "torchtriage-demo/demo.triage", replace=args.force or args.output is None, flag="-o")
         # A copy beside the recording: the user can read it, cure it and run it again.
         script = folder.parent / "sick_policy.py"
         source = importlib.resources.files("torchtriage.demo") / "sick_policy.py"

@@ -12,9 +12,10 @@ from torchtriage.commands.demo import Demo
 from torchtriage.commands.explain import Explain
 from torchtriage.commands.report import Report
 from torchtriage.commands.run import Run
+from torchtriage.commands.ticket import Ticket
 from torchtriage.errors import CommandError, TriageError
 
-COMMANDS: tuple[Command, ...] = (Run(), Report(), Explain(), Demo())
+COMMANDS: tuple[Command, ...] = (Run(), Report(), Explain(), Ticket(), Demo())
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from torchtriage.commands.base import add_baseline_flags, add_shared_flags, chosen, exit_code, show
+from torchtriage.commands.base import add_baseline_flags, add_redact_flag, add_shared_flags, chosen, is_drawn, judged, show
 from torchtriage.config import Config
 from torchtriage.errors import CommandError
 from torchtriage.recording.recording import Recording
@@ -20,15 +20,17 @@ class Report:
         parser.add_argument("source", metavar="RECORDING|TRACE|LOG|-",
                             help="a .triage folder, a trace file or folder, a text log, or - for a log on stdin")
         parser.add_argument("--events", action="store_true", help="with --format json: every graph break and recompile as well")
+        add_redact_flag(parser)
         add_baseline_flags(parser)
         add_shared_flags(parser)
 
     def run(self, args: argparse.Namespace, config: Config) -> int:
         from torchtriage.diagnosis.report import build_report
 
-        report = chosen(build_report(read_source(args.source), with_events=args.events), config, args)
+        drawn = is_drawn(config, args.output)
+        report = chosen(build_report(read_source(args.source), with_events=args.events, with_history=drawn), config, args)
         show(report, config, args, path=args.output)
-        return exit_code(report, config)
+        return judged(report, config, args)
 
 
 def read_source(source: str) -> Recording:

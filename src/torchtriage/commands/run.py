@@ -7,13 +7,25 @@ import sqlite3
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchtriage.commands.base import add_baseline_flags, add_shared_flags, chosen, exit_code, say, show
+from torchtriage.commands.base import (
+    add_baseline_flags,
+    add_redact_flag,
+    add_shared_flags,
+    check_gate,
+    chosen,
+    is_drawn,
+    judged,
+    say,
+    show,
+)
 from torchtriage.config import Config
 from torchtriage.errors import CommandError
 from torchtriage.launch import environment, supervise
+from torchtriage.launch.folders import free_folder
 from torchtriage.launch.privacy import redacted
 
 if TYPE_CHECKING:
@@ -35,13 +47,18 @@ class Run:
         parser.add_argument("-m", dest="module", action="store_true", help="run a module instead of a script")
         parser.add_argument("--measure", action="store_true",
                             help="time compiled pieces and the gaps at graph breaks (costs about 1 us a piece)")
+        parser.add_argument("--html", action="store_true", help="also leave a report to look at, NAME.html beside NAME.triage")
+        add_redact_flag(parser)
         add_baseline_flags(parser)
         add_shared_flags(parser)
         parser.add_argument("command", nargs=argparse.REMAINDER, metavar="script.py args... | -- command args...")
 
     def run(self, args: argparse.Namespace, config: Config) -> int:
+        check_gate(config, args)
         command = self._command(args)
-        folder = prepared_folder(args.output or default_name(args.command), args.force)
+        folder = free_folder(args.output or default_name(args.command), replace=args.force, flag="-o")
+        if args.html and page_of(folder).exists() and not args.force:
+            raise CommandError(f"{page_of(folder)} exists; overwrite it with --force, or name another recording with -o")
         return observe_and_report(command, folder, args, config)
 
     def _command(self, args: argparse.Namespace) -> list[str]:
@@ -63,24 +80,6 @@ class Run:
 def default_name(command: list[str]) -> str:
     stem = Path(command[0]).stem if command else "run"
     return f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}.triage"
-
-
-def prepared_folder(name: str, force: bool) -> Path:
-    """The folder's path, free for a new recording; it is made when the run begins."""
-    folder = Path(name).absolute()
-    if folder.suffix != ".triage":
-        folder = folder.with_name(folder.name + ".triage")
-    if folder.exists():
-        empty = folder.is_dir() and not any(folder.iterdir())
-        if not empty and not (folder / environment.RUN_FILE).is_file():
-            raise CommandError(f"{folder} exists and is not a recording; it is left alone, name another with -o")
-        if not empty and not force:
-            raise CommandError(f"{folder} holds an earlier run; overwrite it with --force, or name another with -o")
-        try:
-            shutil.rmtree(folder)
-        except OSError as error:
-            raise CommandError(f"cannot overwrite {folder}: {error.strerror}; name another with -o") from error
-    return folder
 
 
 def observe_and_report(command: list[str], folder: Path, args: argparse.Namespace, config: Config) -> int:
@@ -127,9 +126,19 @@ def report_folder(folder: Path, args: argparse.Namespace, config: Config) -> int
     from torchtriage.diagnosis.report import build_report
     from torchtriage.recording.reader import read_recording
 
-    report = chosen(build_report(read_recording(folder), with_events=config.format == "json"), config, args)
+    drawn = args.html or is_drawn(config, None)
+    full = build_report(read_recording(folder), with_events=config.format == "json", with_history=drawn)
+    report = chosen(full, config, args)
     show(report, config, args, next_command=f"torchtriage report {shown(folder)} -v")
-    return exit_code(report, config)
+    if args.html:
+        args.force = True       # it was asked before the run whether the page may be written
+        show(report, replace(config, format="html"), args, path=str(shown(page_of(folder))))
+    return judged(report, config, args)
+
+
+def page_of(folder: Path) -> Path:
+    """Where --html leaves the report of a recording."""
+    return folder.with_suffix(".html")
 
 
 def _launcher_file(folder: Path, run_id: str, command: list[str]) -> "Writer | None":

@@ -48,7 +48,9 @@ class StatusLine:
 
 def _name(start: CompileStart) -> str:
     """The function, or the line that calls it where torch compiles through a wrapper of its own."""
-    if start.path.endswith("_dynamo/external_utils.py") and len(start.stack) > 1:
+    from torchtriage.diagnosis.places import is_wrapped
+
+    if is_wrapped(start) and len(start.stack) > 1:
         return f"the module called at {Path(start.stack[-2].path).name}:{start.stack[-2].line}"
     return start.function
 

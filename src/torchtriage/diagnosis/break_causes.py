@@ -22,7 +22,7 @@ _NUMPY = re.compile(r"^(numpy|mtrand)\b|^(Generator|RandomState|ndarray)\.")
 _NUMPY_LINE = re.compile(r"\b(np|numpy)\.random\b")
 _AUTOGRAD = re.compile(r"^torch\.autograd\b|\bbackward$")
 _NUMBER = re.compile(r"^(range|int|float|bool|complex|round|math\.\w+)$")
-_ITERATION = re.compile(r"^(next|iter|enumerate|zip|map|filter|reversed|itertools\.\w+)$")
+_ITERATION = re.compile(r"^(next|iter|enumerate|zip|map|filter|reversed|itertools\.\w+)$|\.__(next|iter)__$")
 _ATTRIBUTE = re.compile(r"^(setattr|getattr|hasattr|delattr|vars|super|__build_class__)$")
 _SLICE = re.compile(r"\[[^\]]*:[^\]]*\]")
 _SCALAR_CALL = re.compile(r"\.item\(|\.tolist\(|\b(int|float|bool)\(")
@@ -77,7 +77,7 @@ _CALL_ROWS: tuple[tuple[str, Callable[[Seen], object]], ...] = (
     ("TT115", lambda seen: _WITH.match(seen.line) or seen.called.endswith("__enter__")),
     ("TT109", lambda seen: _AUTOGRAD.search(seen.called)),
     ("TT104", lambda seen: _NUMBER.match(seen.called) and "Tensor" in seen.event.explanation + seen.event.context),
-    ("TT113", lambda seen: _ITERATION.match(seen.called)),
+    ("TT113", lambda seen: _ITERATION.search(seen.called)),
     ("TT121", lambda seen: _ATTRIBUTE.match(seen.called)),
     ("TT111", lambda seen: seen.called.endswith(".__new__")),
 )

@@ -236,7 +236,7 @@ _BY_CODE: dict[str, Callable[[Seen], Remedy]] = {
     "TT116": _text("register the hook once, before compiling, instead of {at}"),
     "TT117": lambda seen: Remedy(
         text=f"keep {seen.recurrent} out of the compiled function, or {RNN}", setting=RNN,
-        caveat="tracing it is slow to compile, and recompiles for other lengths; left as it is, it runs eager at full speed"),
+        caveat="tracing it is slow to compile"),
     "TT118": _text(
         "keep optimizer.step() ({where}) out of this compiled function; to compile it, do it alone:"
         " step = torch.compile(opt.step), with lr=torch.tensor(...) so that a scheduled lr does not recompile"),

@@ -11,7 +11,7 @@ from torchtriage.diagnosis.break_seen import short_place
 from torchtriage.diagnosis.break_types import plain_type
 from torchtriage.diagnosis.frames import BreakKey, break_key
 from torchtriage.diagnosis.once import once
-from torchtriage.diagnosis.places import Place, code_at, locate, owner_at, qualified_name, resume_of
+from torchtriage.diagnosis.places import Place, code_at, locate, owner_at, qualified_name, resume_of, source_lines
 from torchtriage.diagnosis.rules import finding, rule
 from torchtriage.findings.catalogue import rule as catalogue_rule
 from torchtriage.findings.fingerprint import fingerprint, portable_path
@@ -184,16 +184,8 @@ def _evidence(process: Process, found: Break, compile_ids: tuple[str, ...]) -> E
     reasons = dict.fromkeys(" ".join(e.reason.split())[:500] for e in found.events if e.reason)
     return Evidence(
         num_events=len(found.events), compile_ids=compile_ids[:MAX_LISTED], reasons=tuple(reasons)[:3],
-        folded=found.folded.lines(), source=_source(process, found.events[0]), notes=tuple(notes),
+        folded=found.folded.lines(), source=source_lines(process, found.own), notes=tuple(notes),
     )
-
-
-def _source(process: Process, event: GraphBreak) -> tuple[str, ...]:
-    source = process.sources.get((event.path, event.line or 0))
-    if source is None:
-        return ()
-    numbered = enumerate(source.lines, start=source.first_line)
-    return tuple(f"{'>' if number == event.line else ' '}{number:>5} | {text.rstrip()}" for number, text in numbered)
 
 
 def _verification(found: Break) -> tuple[str, ...]:

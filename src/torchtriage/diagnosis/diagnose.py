@@ -4,6 +4,7 @@ from collections import defaultdict
 from dataclasses import replace
 
 from torchtriage.diagnosis import breaks, coverage, recompiles, recording_health  # noqa: F401 - importing registers their rules
+from torchtriage.diagnosis.places import source_lines
 from torchtriage.diagnosis.ripples import without_ripples
 from torchtriage.diagnosis.rules import PROCESS_RULES, RUN_RULES
 from torchtriage.diagnosis.steady import recompile_share, step_milliseconds
@@ -17,7 +18,7 @@ def diagnose(recording: Recording) -> list[Finding]:
     found: list[Finding] = []
     for process in recording.processes:
         of_process = [f for rule in PROCESS_RULES for f in rule(process)]
-        found.extend(linked([weighed(f, process) for f in without_ripples(of_process)]))
+        found.extend(linked([with_source(weighed(f, process), process) for f in without_ripples(of_process)]))
     found.extend(f for rule in RUN_RULES for f in rule(recording))
     return sorted(merged(found), key=_rank)
 
@@ -32,6 +33,13 @@ def weighed(finding: Finding, process: Process) -> Finding:
         share = finding.cost.ms_per_step / step if step and finding.cost.ms_per_step <= step else None
     cost = replace(finding.cost, share=share)
     return finding.with_(cost=cost, severity=severity_for(finding.severity, share=share))
+
+
+def with_source(finding: Finding, process: Process) -> Finding:
+    """The finding with the lines around its place, where its rule has not chosen others."""
+    if finding.evidence.source:
+        return finding
+    return finding.with_(evidence=replace(finding.evidence, source=source_lines(process, finding.location)))
 
 
 def linked(findings: list[Finding]) -> list[Finding]:

@@ -100,8 +100,8 @@ def is_wrapped(event: Placed) -> bool:
 def frame_name(place: Place, event: Placed, target: str = "") -> str:
     """What to call a compiled frame: its own name, even where the place shown is the user's line above it."""
     if is_wrapped(event):
-        called_at = "" if place.raised_at is None else f"the module called at {place.location.path.rpartition('/')[2]}:{place.location.line}"
-        return target or called_at or "the compiled module"
+        file = place.location.path.rpartition("/")[2]
+        return target or ("the compiled module" if place.raised_at is None else f"the module called at {file}:{place.location.line}")
     own = place.raised_at or place.location
     return own.function or event.function or "a frame"
 
@@ -110,3 +110,12 @@ def code_at(process: Process, entry: StackEntry) -> str:
     """The source line at a place, without its comment."""
     source = process.sources.get((entry.path, entry.line))
     return without_comment(source.line(entry.line) if source else entry.code).strip()
+
+
+def source_lines(process: Process, place: Location) -> tuple[str, ...]:
+    """The lines around a place as the recording kept them, each with its number, the place itself marked with >."""
+    source = process.sources.get((place.path, place.line or 0))
+    if source is None:
+        return ()
+    numbered = enumerate(source.lines, start=source.first_line)
+    return tuple(f"{'>' if number == place.line else ' '}{number:>5} | {text.rstrip()}" for number, text in numbered)

@@ -80,14 +80,15 @@ _OF_SIZES = frozenset({"TT201", "TT202", "TT203", "TT221"})     # sizes come fro
 
 def _apart(scene: Scene) -> Fix:
     """What a library passes to its own functions is not the user's to change; that they are compiled apart is."""
+    cache = "pass use_cache=False where the cache is not used, as in training; or " if "past_key_values" in scene.story.source else ""
     if not scene.broken_at:
         return Fix(text=(
-            f"{scene.name} is called from code of {scene.inside} that is not compiled, so it is compiled apart, once for each kind"
+            f"{cache}{scene.name} is called from code of {scene.inside} that is not compiled, so it is compiled apart, once for each kind"
             " of call: compile its caller, or leave it out with torch.compiler.disable"
         ))
     return Fix(text=(
-        f"cure the graph break at {scene.broken_at} (its finding says how): it keeps {scene.name} out of the graph of its caller,"
-        " so that it is compiled apart, once for each kind of call; inside that graph each use is traced with its own values"
+        f"{cache}cure the graph break at {scene.broken_at} (its finding says how): because of it {scene.name} is compiled apart from its"
+        " caller, once for each kind of call; traced within its caller, each use keeps its own values"
     ))
 
 
@@ -214,6 +215,8 @@ def _presence(scene: Scene) -> Fix:
     source = scene.story.source
     if scene.story.kind is Kind.ATTRIBUTE:
         return Fix(text=f"give every object the attribute: set it in __init__, so that {source} has it in each call")
+    if "." in source:
+        return Fix(text=f"set {source} before the first call of {scene.name}, and then leave it")
     return Fix(text=f"pass a tensor every time, one that does nothing (a mask of ones) in place of None for {source}")
 
 

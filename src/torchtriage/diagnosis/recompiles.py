@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from torchtriage.diagnosis.break_seen import short_place
 from torchtriage.diagnosis.once import once
-from torchtriage.diagnosis.own_frames import break_behind, is_target
+from torchtriage.diagnosis.own_frames import break_behind, is_target, target_name
 from torchtriage.diagnosis.places import Place, frame_name, locate, owner_of
 from torchtriage.diagnosis.reasons import Kind, Reason
 from torchtriage.diagnosis.recompile_patterns import MODULE_HINT, code_of, function_lines, is_broken_off
@@ -73,7 +73,7 @@ def told_recompiles(process: Process) -> list[tuple[Story, Finding]]:
 def _told(story: Story, process: Process) -> Finding:
     code = code_of(story, process)
     place = locate(process, story.recompiles[0])
-    name = frame_name(place, story.recompiles[0], story.call.target if story.call else "")
+    name = target_name(process, story.recompiles[0]) or frame_name(place, story.recompiles[0], story.call.target if story.call else "")
     inside = place.owner.kind is OwnerKind.LIBRARY and not is_target(process, story.recompiles[0])
     broken = break_behind(process, story.recompiles[0]) if inside else None
     star = _star(story, process)
@@ -85,10 +85,12 @@ def _told(story: Story, process: Process) -> Finding:
     owner = locate(process, broken).owner if broken else place.owner     # who cures the break cures this
     form = "{subject} change" if story.kind is Kind.KEYS and not story.dims else _TITLES.get(code, "{subject} changes")
     tail = form.format(subject=scene.subject)
+    if len(story.dims) > 1:
+        tail = tail.replace("keeps changing", "keep changing")
     limit = f", until its limit{_limit_value(story)} stopped it" if story.limit else ""
     return finding(
         code, title=f"{name} recompiled {_times(len(story.recompiles))}{limit}: {tail}", cause=_cause(code, scene, process),
-        fix=_with_cause_behind(remedy(code, scene), story),
+        fix=remedy(code, scene) if inside else _with_cause_behind(remedy(code, scene), story),
         severity=severity_for(catalogue_rule(code).severity, grows=story.keeps_on),
         location=place.location, raised_at=place.raised_at, owner=owner, cost=_cost(story), evidence=_evidence(scene),
         verification=_verification(code, scene), steps=_steps(story)[:MAX_KEPT],
@@ -146,7 +148,7 @@ def _cause(code: str, scene: Scene, process: Process) -> str:
     if MODULE_HINT in story.reasons[0].hint:
         parts.append("torch takes an int attribute of a module for a constant")
     if story.behind:
-        names = ", ".join(reason.source or reason.guard for reason in story.behind)
+        names = ", ".join(dict.fromkeys(reason.source or reason.guard for reason in story.behind))
         parts.append(f"values came back that were compiled before, and those variants failed on {names}")
     if story.limit:
         name = f"torch._dynamo.config.{story.limit.limit_name}"

@@ -4,7 +4,7 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
@@ -46,14 +46,22 @@ class Seen:
 
     @property
     def report(self) -> Report:
-        return build_report(self._recording(), with_events=True)
+        return build_report(self.recording, with_events=True)
 
     def __repr__(self) -> str:
         from torchtriage.reporters import terminal
 
         return terminal.render(self.report)
 
-    def _recording(self) -> Recording:
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from torchtriage.reporters import html
+
+        return html.render_short(self.report)
+
+    @property
+    def recording(self) -> Recording:
+        """The same as a recording of one process."""
         placed = [e for e in self._events if isinstance(e, Placed)]
         places = {(e.path, e.line or 0) for e in placed} | {(entry.path, entry.line) for e in placed for entry in e.stack}
         sources = {place: source for place in places if (source := source_around(*place)) is not None}
@@ -62,10 +70,14 @@ class Seen:
 
 
 class watch:  # noqa: N801 - used as a function, a context manager and a decorator
-    """Watch a block, or every call of a function: nests, and leaves logging and Dynamo as they were."""
+    """Watch a block, or every call of a function: nests, and leaves logging and Dynamo as they were.
 
-    def __init__(self) -> None:
-        self._seen = Seen()
+    `roots` are folders whose code is yours, beside the script's and the working folder.
+    """
+
+    def __init__(self, roots: Sequence[str] = ()) -> None:
+        self._roots = roots
+        self.seen = Seen()
         self._observer: Observer | None = None
         self._depth = 0     # a decorated function may call itself, or be called on several threads
         self._lock = threading.Lock()
@@ -75,23 +87,23 @@ class watch:  # noqa: N801 - used as a function, a context manager and a decorat
             if self._depth == 0:
                 self._begin()
             self._depth += 1
-        return self._seen
+        return self.seen
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         with self._lock:
             self._depth -= 1
             if self._depth == 0 and self._observer is not None:
                 self._observer.disarm()
-                self._seen._facts.update(self._observer.facts())
+                self.seen._facts.update(self._observer.facts())
 
     def _begin(self) -> None:
         import torch
 
-        self._seen._facts.update(
-            start=time.time(), pid=os.getpid(), your_roots=your_roots(), torch=str(torch.__version__), cwd=os.getcwd(),
+        self.seen._facts.update(
+            start=time.time(), pid=os.getpid(), your_roots=[*your_roots(), *self._roots], torch=str(torch.__version__), cwd=os.getcwd(),
             torch_dir=os.path.dirname(torch.__file__),
         )
-        self._observer = Observer(self._seen._events.append)
+        self._observer = Observer(self.seen._events.append)
         self._observer.arm_for_block()
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
@@ -102,5 +114,5 @@ class watch:  # noqa: N801 - used as a function, a context manager and a decorat
             with self:
                 return function(*args, **kwargs)
 
-        watched.seen = self._seen  # type: ignore[attr-defined]
+        watched.seen = self.seen  # type: ignore[attr-defined]
         return watched

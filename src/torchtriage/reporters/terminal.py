@@ -56,7 +56,7 @@ def _finding(f: Finding, run: Mapping[str, Any], width: int, verbose: bool) -> l
         lines.append((f"  --> {_where(f.location, run)}{_owner(f, run)}", None))
     code = _source_line(f)
     if code:
-        lines.append((f"      | {code}", "dim"))
+        lines.append((f"      {code}", "dim"))
     lines += _field("why", f.cause + (f" [{f.upstream}]" if f.upstream else ""), width)
     lines += _field("fix", f.fix.text, width)
     if len(f.cost.note) > SHORT_NOTE:
@@ -102,7 +102,10 @@ def _owner(f: Finding, run: Mapping[str, Any]) -> str:
 
 def _source_line(f: Finding) -> str:
     marked = [line for line in f.evidence.source if line.startswith(">")]
-    return marked[0][1:].strip() if marked else ""
+    if not marked:
+        return ""
+    number, _, code = marked[0][1:].partition("|")
+    return f"{number.strip()} | {code.strip()}"
 
 
 def _closing(report: Report, shown: int, next_command: str) -> list[str]:
@@ -112,7 +115,7 @@ def _closing(report: Report, shown: int, next_command: str) -> list[str]:
         lines.append(f"{left} more ({by_severity(report.findings[shown:])}); see them all with -v")
     lines.append(totals_line(report))
     if not report.findings:
-        lines.append("no findings")
+        lines.append("no new findings" if report.num_known else "no findings")
         lines.append(watched_line(report))
     if report.not_seen and not report.findings:
         lines.append(f"not seen: {'; '.join(report.not_seen)}")

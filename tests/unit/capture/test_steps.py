@@ -210,6 +210,19 @@ def test_every_point_is_the_mean_of_its_steps(num_steps: int) -> None:
     assert series.steps[-1] <= num_steps
 
 
+def test_the_time_of_the_first_step_is_kept_while_the_series_grows(program: SimpleNamespace, clock: Clock) -> None:
+    assert program.counter.first_time() is None
+    steps.step()
+    clock.now += 5.0
+    with patch.object(steps.time, "time", lambda: 1000.0):
+        steps.step()
+        program.counter.series()
+    clock.now += 7.0
+    steps.step()
+    program.counter.series()
+    assert program.counter.first_time() == 995.0
+
+
 def test_the_first_step_of_either_kind_is_announced(profiler: ModuleType, program: SimpleNamespace) -> None:
     announced: list[int] = []
     program.counter.on_first_step = lambda: announced.append(1)
@@ -229,4 +242,5 @@ def test_starting_over_forgets_everything() -> None:
     counter.explicit, counter.first, counter.by_optimizer = 3, 7, {7: 2}
     counter.start_over()
     assert counter.facts() == StepCounter().facts()
+    assert counter.first_time() is None
     assert list(counter.series().values) == []

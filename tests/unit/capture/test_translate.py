@@ -149,6 +149,13 @@ def test_a_break_is_parsed_and_placed() -> None:
     assert [entry.line for entry in event.stack] == [20, 4]
 
 
+def test_a_break_without_a_place_is_at_the_frame_that_was_compiled() -> None:
+    """What 2.9 writes when Dynamo gives up after the last line was traced."""
+    payload = "Graph break: skip: from user code at:\n\nTraceback (most recent call last):\ntorch._dynamo.exc.Unsupported: refused\n"
+    *_, event = fed(interned(), start(), artifact("dynamo_graph_break_reason", payload, 0, 0))
+    assert event == GraphBreak(path=APP, line=3, function="f", stack=FRAME, type="refused", whole_frame=True, compile_id="0/0")
+
+
 @pytest.mark.parametrize(("payload", "expected"), [
     (REASON, (REASON,)),
     (f"{REASON}\n  User stack:\n    f(x)", (f"{REASON}\n  User stack:\n    f(x)",)),

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from tests.unit.samples import a_finding
-from torchtriage.commands.base import check_known, chosen, exit_code, is_selected, say, show, wants_colour
+from torchtriage.commands.base import check_gate, chosen, judged, say, show, wants_colour
 from torchtriage.config import Config
 from torchtriage.errors import CommandError
 from torchtriage.findings.baseline import read_baseline, write_baseline
 from torchtriage.findings.model import Severity
 from torchtriage.findings.report import Report
+from torchtriage.findings.selection import check_known
 
 FINDINGS = [
     a_finding("TT301", severity=Severity.P1, fingerprint="a"), a_finding("TT204", severity=Severity.P2, fingerprint="b"),
@@ -43,23 +44,22 @@ def test_codes_and_prefixes_select_and_ignore(select: tuple[str, ...], ignore: t
     report = chosen(REPORT, Config(select=select, ignore=ignore), flags())
     assert codes(report) == expected
     assert report.num_hidden == 3 - len(expected)
-    assert [f.code for f in FINDINGS if is_selected(f, Config(select=select, ignore=ignore))] == expected
 
 
 @pytest.mark.parametrize(("fail_on", "expected"), [("never", 0), ("P0", 0), ("P1", 1), ("P2", 1), ("P3", 1), ("P4", 1)])
 def test_the_exit_code_follows_the_threshold(fail_on: str, expected: int) -> None:
-    assert exit_code(REPORT, Config(fail_on=fail_on)) == expected
+    assert judged(REPORT, Config(fail_on=fail_on), flags()) == expected
 
 
 @pytest.mark.parametrize("severity", Severity)
 def test_a_finding_at_the_threshold_fails_and_one_below_does_not(severity: Severity) -> None:
     report = Report(findings=[a_finding(severity=severity)])
-    failing = [name for name in ("P0", "P1", "P2", "P3", "P4") if exit_code(report, Config(fail_on=name))]
+    failing = [name for name in ("P0", "P1", "P2", "P3", "P4") if judged(report, Config(fail_on=name), flags())]
     assert failing == [s.name for s in Severity if s >= severity]
 
 
 def test_no_finding_never_fails() -> None:
-    assert exit_code(Report(findings=[]), Config(fail_on="P4")) == 0
+    assert judged(Report(findings=[]), Config(fail_on="P4"), flags()) == 0
 
 
 def test_known_findings_are_counted_and_never_fail(tmp_path: Path) -> None:
@@ -67,20 +67,20 @@ def test_known_findings_are_counted_and_never_fail(tmp_path: Path) -> None:
     config = Config(baseline=str(tmp_path / "b.json"), fail_on="P2")
     report = chosen(REPORT, config, flags())
     assert (codes(report), report.num_known) == (["TT101"], 2)
-    assert exit_code(report, config) == 0
+    assert judged(report, config, flags()) == 0
 
 
 def test_a_new_finding_fails_beside_known_ones(tmp_path: Path) -> None:
     write_baseline(tmp_path / "b.json", FINDINGS[1:])
     config = Config(baseline=str(tmp_path / "b.json"), fail_on="P2")
-    assert exit_code(chosen(REPORT, config, flags()), config) == 1
+    assert judged(chosen(REPORT, config, flags()), config, flags()) == 1
 
 
 def test_updating_the_baseline_accepts_todays_findings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "b.json"
     config = Config(baseline=str(path), fail_on="P4")
     report = chosen(REPORT, config, flags(update_baseline=True))
-    assert (codes(report), report.num_known, exit_code(report, config)) == ([], 3, 0)
+    assert (codes(report), report.num_known, judged(report, config, flags())) == ([], 3, 0)
     assert read_baseline(path) == {"a", "b", "c"}
     assert capsys.readouterr().err == f"torchtriage: 3 findings accepted in {path}\n"
 
@@ -178,3 +178,16 @@ def test_when_there_is_colour(color: str, environ: dict[str, str], is_tty: bool,
 def test_a_code_that_no_rule_has_is_refused() -> None:
     with pytest.raises(CommandError, match="no rule begins with 'TT77'"):
         check_known(Config(select=("TT1",), ignore=("TT77",)))
+
+
+def test_what_cannot_be_judged_is_refused_before_the_run(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match="no baseline at"):
+        check_gate(Config(baseline=str(tmp_path / "none.json")), flags())
+    with pytest.raises(CommandError, match="add --baseline FILE"):
+        check_gate(Config(), flags(update_baseline=True))
+    check_gate(Config(baseline=str(tmp_path / "new.json")), flags(update_baseline=True))
+
+
+def test_a_gate_that_fails_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    assert judged(REPORT, Config(fail_on="P2"), flags()) == 1
+    assert capsys.readouterr().err == "torchtriage: failed: 2 findings at P2 or worse\n"

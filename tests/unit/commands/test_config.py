@@ -33,10 +33,10 @@ def test_without_any_setting_the_defaults_hold(project: Path) -> None:
 
 def test_every_key_can_be_set_in_the_file(project: Path) -> None:
     write(project, 'select = ["TT1", "TT301"]', 'ignore = "TT101, TT102"', 'fail-on = "p2"', 'baseline = "b.json"', 'format = "json"',
-          'color = "never"', "measure = true")
+          'color = "never"', "measure = true", 'tickets = "findings"')
     assert load_config(project, {}) == Config(
         select=("TT1", "TT301"), ignore=("TT101", "TT102"), fail_on="P2", baseline=str(project / "b.json"), format="json", color="never",
-        measure=True,
+        measure=True, tickets=str(project / "findings"),
     )
 
 
@@ -44,10 +44,12 @@ def test_every_key_can_be_set_in_the_environment(project: Path) -> None:
     environ = {
         "TORCHTRIAGE_SELECT": "TT1,TT301", "TORCHTRIAGE_IGNORE": "TT101", "TORCHTRIAGE_FAIL_ON": "P1", "TORCHTRIAGE_BASELINE": "b.json",
         "TORCHTRIAGE_FORMAT": "json", "TORCHTRIAGE_COLOR": "always", "TORCHTRIAGE_MEASURE": "1",
+        "TORCHTRIAGE_TICKETS": "findings",
     }
     assert len(environ) == len(dataclasses.fields(Config))
     assert load_config(project, environ) == Config(
         select=("TT1", "TT301"), ignore=("TT101",), fail_on="P1", baseline="b.json", format="json", color="always", measure=True,
+        tickets="findings",
     )
 
 
@@ -103,7 +105,7 @@ def test_a_file_without_our_table_changes_nothing(project: Path) -> None:
 
 @pytest.mark.parametrize(("key", "hint"), [
     ("fail_on", "did you mean 'fail-on'?"), ("selct", "did you mean 'select'?"), ("colour", "did you mean 'color'?"),
-    ("zzz", "valid keys: select, ignore, fail-on, baseline, format, color, measure"),
+    ("zzz", "valid keys: select, ignore, fail-on, baseline, format, color, measure, tickets"),
 ])
 def test_an_unknown_key_names_the_nearest(project: Path, key: str, hint: str) -> None:
     write(project, f'{key} = "x"')
@@ -115,7 +117,7 @@ def test_an_unknown_key_names_the_nearest(project: Path, key: str, hint: str) ->
 
 @pytest.mark.parametrize("line", [
     'fail-on = "P5"', "fail-on = 3", "fail-on = true", "select = 3", "select = [3]", "ignore = {}", 'color = "pink"', "color = true",
-    'format = "xml"', 'measure = "maybe"', "measure = 2", "baseline = 3",
+    'format = "xml"', 'measure = "maybe"', "measure = 2", "baseline = 3", "tickets = 3",
 ])
 def test_a_bad_value_names_the_key_and_what_it_takes(project: Path, line: str) -> None:
     write(project, line)

@@ -13,17 +13,35 @@ SHARED = [
     "--color", "--fail-on", "--force", "--format", "--help", "--ignore", "--output", "--quiet", "--select", "--verbose",
     "-f", "-h", "-o", "-q", "-v",
 ]
+TICKET = ["--folder", "--help", "--quiet", "-h", "-q"]
 SURFACE = {
-    "run": sorted([*SHARED, "--baseline", "--measure", "--update-baseline", "-m"]),
-    "report": sorted([*SHARED, "--baseline", "--events", "--update-baseline"]),
+    "run": sorted([*SHARED, "--baseline", "--html", "--measure", "--redact", "--update-baseline", "-m"]),
+    "report": sorted([*SHARED, "--baseline", "--events", "--redact", "--update-baseline"]),
     "explain": sorted(SHARED),
     "demo": sorted([*SHARED, "--measure"]),
+    "ticket": ["--help", "-h"],
+    "ticket new": sorted([
+        *TICKET, "--agent", "--apply", "--batch", "--category", "--domain", "--file", "--function", "--ignore", "--lines", "--min-severity",
+        "--select", "--severity", "--summary", "--title", "--verbose", "-v",
+    ]),
+    "ticket list": sorted([*TICKET, "--format", "--severity", "--status"]),
+    "ticket show": sorted([*TICKET, "--format"]),
+    "ticket set": sorted([*TICKET, "--assignee", "--severity", "--status"]),
+    "ticket review": sorted([*TICKET, "--evaluation", "--reviewer", "--role", "--verdict"]),
+    "ticket import": sorted(TICKET),
+    "ticket check": sorted([*TICKET, "--format"]),
+    "ticket report": sorted([*TICKET, "--batch", "--output", "-o"]),
 }
 
 
-def subparsers() -> dict[str, argparse.ArgumentParser]:
-    [action] = [a for a in build_parser()._actions if isinstance(a, argparse._SubParsersAction)]
-    return action.choices
+def subparsers(parser: argparse.ArgumentParser | None = None, prefix: str = "") -> dict[str, argparse.ArgumentParser]:
+    """Every command, and every action of a command that has some."""
+    found = {}
+    for action in (parser or build_parser())._actions:
+        for name, sub in action.choices.items() if isinstance(action, argparse._SubParsersAction) else ():
+            found[f"{prefix}{name}"] = sub
+            found |= subparsers(sub, f"{prefix}{name} ")
+    return found
 
 
 def test_the_commands_and_their_flags_are_these() -> None:
@@ -75,7 +93,10 @@ def test_wrong_usage_is_exit_2(words: list[str], capsys: pytest.CaptureFixture[s
     assert "usage: torchtriage" in captured.err
 
 
-@pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["report", "-h"], ["explain", "-h"], ["demo", "-h"], ["--version"]])
+@pytest.mark.parametrize("words", [
+    ["--help"], ["run", "--help"], ["report", "-h"], ["explain", "-h"], ["demo", "-h"], ["--version"],
+    ["ticket", "-h"], ["ticket", "set", "-h"],
+])
 def test_help_and_version_are_exit_0_on_stdout(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(words)

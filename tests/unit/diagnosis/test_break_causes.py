@@ -79,6 +79,8 @@ POSITIVE = [
     ("TT112", method("ContextVar", "get"), "return self.context_var.get()"),
     ("TT113", a_break("Missing tp_iternext", "GB4347", context="next(dict_keyiterator)"), "keys = {k for k in d}"),
     ("TT113", builtin("next", "['X']"), "v = next(it)"),
+    ("TT113", a_break("Unsupported method call", "GB0156", context="call_method UserDefinedObjectVariable(list_iterator) __next__ [] {}",
+                      explanation="Dynamo does not know how to trace method `__next__` of class `list_iterator`"), "v = next(it)"),
     ("TT114", a_break("attempted to trace numpy function unsupported by PyTorch", "GB0294"), "r = np.random.default_rng(0)"),
     ("TT114", operator(SCALAR, "GB0033", "aten._local_scalar_dense.default"), "eps = np.random.rand(1).item()"),
     ("TT114", method("Generator", "normal"), "n = rng.normal(size=4)"),

@@ -293,3 +293,38 @@ def test_odd_events_never_raise_and_none_is_lost(events: list, facts: dict) -> N
     assert sum(f.evidence.num_events for f in found) == sum(isinstance(e, GraphBreak) for e in events)
     assert all(f.title and len(f.title) <= MAX_TITLE and f.fix.text and f.cause and f.fingerprint for f in found)
     assert len({f.fingerprint for f in found}) == len(found)
+
+
+def test_the_stack_with_most_of_your_lines_gives_the_place() -> None:
+    call, inner, broken = entry(line=30, function="<module>"), entry(line=12), entry(LIB, 650, "loops", "x[mask]")
+    found = the_one(a_break(call, broken), a_break(call, inner, broken, compile_id="1/0"))
+    assert (str(found.location), str(found.raised_at)) == ("/app/model.py:12", f"{LIB}:650")
+
+
+def test_a_line_of_torch_below_a_library_is_cured_at_the_library_s_line() -> None:
+    hook = entry(LIB, 138, "install", "module.register_forward_hook(hook)")
+    handle = entry(f"{TORCH}/utils/hooks.py", 27, "__init__", "next_id += 1")
+    found = the_one(a_break(entry(), hook, handle, type="setattr", gb_id="GB0467"))
+    assert found.fix.text.startswith("the line is in lib-dist 1.2 (net.py:138)")
+    assert "torch.compiler.disable on lib.net.install (one break is left, at its call)" in found.fix.text
+
+
+def test_a_function_inside_a_function_is_not_told_to_be_disabled() -> None:
+    source = Source(first_line=40, lines=("x",), qualname="cached.g")
+    found = the_one(a_break(entry(), entry(LIB, 40, "g", "pickle.dumps(x)")), sources={(LIB, 40): source})
+    assert "torch.compiler.disable" not in found.fix.text
+
+
+def test_a_frame_that_runs_eager_is_not_named_after_another_class() -> None:
+    sources = {
+        (APP, 10): Source(first_line=10, lines=("x",), qualname="Outer.forward"),
+        (LIB, 40): Source(first_line=40, lines=("x",), qualname="Inner.forward"),
+    }
+    found = the_one(started("0/0", "forward"), a_break(entry(line=14), entry(LIB, 40), whole_frame=True), sources=sources)
+    assert found.title == "print() sends all of Outer.forward (lib-dist) to eager"
+    assert "cannot resume after the call at model.py:14" in found.cause
+
+
+def test_a_long_title_gives_up_the_library_first() -> None:
+    name = "f" * 75
+    assert the_one(a_break(entry(), entry(LIB, 40, name))).title == f"print() breaks {name}"

@@ -279,3 +279,11 @@ KINDS = [CacheUse, CompileCall, CompileEnd, CompileStart, FrameSkipped, GraphBre
 def test_events_without_any_field_make_no_rule_fail(rule: Rule) -> None:
     assert isinstance(found(rule, *(kind() for kind in KINDS)), list)
     assert found(rule) == []
+
+
+def test_a_cache_is_advised_only_where_inductor_compiled() -> None:
+    slow: dict[str, Any] = {"path": "/p/net.py", "line": 5, "function": "forward", "compile_id": "0/0", "time": 100.0, "seconds": 30.0}
+    [eager] = coverage.slow_cold_start(a_process(CompileEnd(**slow)))
+    [inductor] = coverage.slow_cold_start(a_process(CompileEnd(**slow, inductor_seconds=20.0)))
+    assert "TORCHINDUCTOR_CACHE_DIR" not in eager.fix.text
+    assert "TORCHINDUCTOR_CACHE_DIR" in inductor.fix.text

@@ -8,7 +8,7 @@ from tests.unit.samples import a_finding, a_process, a_recording
 from torchtriage.diagnosis.diagnose import diagnose, linked, merged, weighed
 from torchtriage.findings.model import Cost, CostKind, Evidence, Finding, Location, Severity
 from torchtriage.recording.events import CompileEnd, CompileStart, Event, GraphBreak, LimitHit, Recompile, StackEntry
-from torchtriage.recording.recording import Process, Series
+from torchtriage.recording.recording import Process, Series, Source
 
 APP = "/app/train.py"
 FACTS: dict[str, Any] = {"your_roots": ["/app"], "end": 1000.0, "start": 0.0}
@@ -54,6 +54,13 @@ def test_a_limit_and_its_recompiles_name_each_other_and_share_the_fix() -> None:
     assert limit.fix == cause.fix
     assert limit.cause == f"{cause.cause} ({cause.code})"
     assert limit.evidence.values == cause.evidence.values
+
+
+def test_every_finding_has_the_source_lines_around_its_place_if_the_recording_kept_them() -> None:
+    kept = {(APP, 3): Source(first_line=2, lines=("", "def f(k):", "    return k"))}
+    found = diagnose(a_recording(a_process(*int_recompiles(F, 0, 7, at_limit=True), sources=kept, **FACTS), end=1000.0))
+    assert len(found) == 2
+    assert {finding.evidence.source for finding in found} == {("     2 | ", ">    3 | def f(k):", "     4 |     return k")}
 
 
 def test_a_limit_without_a_recompile_keeps_its_own_words() -> None:

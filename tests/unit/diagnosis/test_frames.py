@@ -127,3 +127,17 @@ def test_a_break_without_a_stack_is_joined_by_its_own_line() -> None:
 
 def test_frames_that_are_no_resume_frames_are_not_joined() -> None:
     assert breaks_of(started("0/0"), broke("0/0", (APP, "f", 4))) == {}
+
+
+def test_a_stack_without_the_broken_frame_is_completed_by_another_of_the_same_break() -> None:
+    net, call = StackEntry(path="/p/net.py", line=12, function="forward"), StackEntry(path="/p/net.py", line=18, function="<module>")
+    conv = StackEntry(path="/l/conv.py", line=99, function="norm")
+    kind: dict[str, Any] = {"path": "/l/conv.py", "line": 99, "function": "norm", "type": "Dynamic shape operator", "gb_id": "GB0036"}
+    resume = CompileStart(path="/p/net.py", line=12, function="torch_dynamo_resume_in_forward_at_12", compile_id="2/0")
+    joined = breaks_of_resume_frames(a_process(
+        CompileStart(path="/p/net.py", line=11, function="forward", compile_id="0/0"),
+        GraphBreak(**kind, compile_id="0/0", stack=(call, conv)),
+        CompileStart(path="/l/conv.py", line=90, function="norm", compile_id="1/0"),
+        GraphBreak(**kind, compile_id="1/0", stack=(call, net, conv)), resume,
+    ))
+    assert joined == {(resume.path, resume.function, resume.line): (break_key(GraphBreak(**kind)),)}

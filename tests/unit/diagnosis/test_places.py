@@ -142,3 +142,13 @@ def test_the_code_of_a_line_is_the_kept_source_else_what_the_stack_tells() -> No
     assert code_at(a_process(sources=SOURCES), USER) == "net(x)"
     assert code_at(a_process(), entry("/a.py", 3, code="  print(x)  # why")) == "print(x)"
     assert code_at(a_process(), entry("/a.py", 3)) == ""
+
+
+def test_what_a_dataclass_wrote_stands_for_its_caller() -> None:
+    stack = (
+        StackEntry(path="/home/me/app/train.py", line=9, function="<module>"),
+        StackEntry(path=f"{SITE}/timm/out.py", line=3, function="forward"),
+    )
+    place = locate(a_process(**FACTS), GraphBreak(path="<string>", line=2, function="__init__", stack=stack))
+    assert (str(place.location), str(place.owner)) == ("/home/me/app/train.py:9", "timm 1.0.1")
+    assert locate(a_process(**FACTS), GraphBreak(path="<string>", line=2, function="step", stack=stack)).owner == YOU

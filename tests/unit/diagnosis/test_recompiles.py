@@ -300,3 +300,38 @@ def test_two_sizes_inside_a_library_are_not_called_a_ragged_batch() -> None:
     recompile = Recompile(compile_id="0/1", step=9, reasons=recompile.reasons, **at_home)
     [found] = recompiles(Process(events=(CompileStart(compile_id="0/0", step=1, **at_home), recompile), facts={"num_steps": 10}))
     assert found.code == "TT203"
+
+
+def test_keyword_arguments_that_come_and_go_are_told_as_such() -> None:
+    sources = {("/p/net.py", 5): Source(first_line=5, lines=("    def forward(self, *args, **kwargs):",), qualname="Net.forward")}
+    [more] = found(again("len(kwargs) == 6"), sources=sources)
+    assert more.title == "Net.forward recompiled once: the number of keyword arguments changes"
+    assert more.fix.text.startswith("call Net.forward with the same set of keyword arguments every time")
+    [fewer] = found(again("len(args) == 2"), sources=sources)
+    assert fewer.title == "Net.forward recompiled once: the number of positional arguments changes"
+    [other] = found(again("len(xs) == 2"), sources=sources)
+    assert other.title == "Net.forward recompiled once: len(xs) changes"
+
+
+def test_a_dimension_that_was_seen_once_is_not_said_to_change() -> None:
+    events = again(size(32, 64, dim=1))
+    events[1] = replace(events[1], compile_id="0/2", reasons=(f"0/1: {size(32, 64, dim=1)}", f"0/0: {size(1, 2)}"))
+    [finding] = found(events)
+    assert finding.cause.startswith("x.size(1) took 32, 64;")
+
+
+def test_the_guard_is_told_in_the_words_of_the_user() -> None:
+    [finding] = found(again("L['self']._modules['bert']._modules['drop'].training == True"))
+    assert "guard: self.bert.drop.training == True" in finding.cause
+
+
+def test_an_attribute_that_is_set_later_is_to_be_set_first() -> None:
+    [finding] = found(again("self.config.problem_type is None"))
+    assert finding.fix.text == "set self.config.problem_type before the first call of Net.forward, and then leave it"
+    [argument] = found(again("mask is None"))
+    assert argument.fix.text.startswith("pass a tensor every time")
+
+
+def test_several_dimensions_keep_changing() -> None:
+    [finding] = found(again(size(4, 5), size(7, 8, dim=1), size(5, 6)))
+    assert finding.title.endswith("x.size(0) and x.size(1) keep changing")

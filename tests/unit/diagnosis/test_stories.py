@@ -204,3 +204,14 @@ def test_every_recompile_is_in_one_story_or_folded_into_a_break(events: list[Eve
     in_stories = Counter(id(event) for story in stories(process) for event in story.recompiles)
     for event in process.of(Recompile):
         assert in_stories[id(event)] == (0 if frame_key(event) in folded else 1)
+
+
+def test_two_dataclasses_are_two_stories_though_both_are_at_the_same_line_of_string() -> None:
+    init = {"path": "<string>", "function": "__init__", "line": 2}
+    found = told(recompile("4/1", size("4/0", 0, 2, 3, "h"), **init), recompile("7/1", size("7/0", 0, 2, 3, "h"), **init))
+    assert [values(story) for story in found] == [["2", "3"], ["2", "3"]]
+
+
+def test_a_bound_takes_the_size_that_an_older_entry_was_offered() -> None:
+    [story] = told(recompile("0/2", "0/1: 2 <= x.size()[0]", size("0/0", 0, 4, 1)))
+    assert values(story) == ["4", "1"]

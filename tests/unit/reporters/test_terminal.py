@@ -33,7 +33,7 @@ def test_a_finding_says_what_where_why_and_what_to_do() -> None:
     assert text.split("\n\n")[0].splitlines() == [
         "TT101 P3  print() breaks forward   61 s (observed)",
         "  --> model.py:14  in forward   (owner: timm 1.0; raised at timm/x.py:9; ranks 0, 1)",
-        "      | 14 | print(y)",
+        "      14 | print(y)",
         "  why   builtin print [GB0059]",
         "  fix   move it out",
         "  more  torchtriage explain TT101",

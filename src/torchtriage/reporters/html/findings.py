@@ -1,0 +1,177 @@
+"""The ranked findings: each folds to one line and opens to its source, cause, values, remedy and proof."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+from torchtriage.findings.model import Cost, Finding, Fix, OwnerKind
+from torchtriage.reporters.html.escape import attributes, block, items, text
+from torchtriage.reporters.html.rules import rule_link
+from torchtriage.reporters.html.scope import Scope, note, section
+from torchtriage.reporters.html.sparkline import sparkline
+from torchtriage.reporters.html.verdict import badge
+from torchtriage.reporters.phrases import cost_text, counted
+
+NUM_OPEN = 1            # the first is open: a page of closed lines does not show what a finding holds
+MAX_VALUES = 60         # of one finding, listed
+_SOURCE_LINE = re.compile(r"(?P<mark>[> ]) *(?P<number>\d+) \| ?(?P<code>.*)", re.S)
+
+
+def findings_section(scope: Scope) -> str:
+    findings = scope.report.findings
+    if not findings:
+        return section("findings", "Findings", note("There are none in what was watched."))
+    blocks = [_finding(scope, number) for number in range(len(findings))]
+    return section(
+        "findings", "Findings", _filter(scope), '<div id="list">', *blocks, "</div>",
+        '<p id="none" class="quiet" hidden>No finding passes the filter.</p>',
+    )
+
+
+def _filter(scope: Scope) -> str:
+    """The controls; they are shown only where the script runs, and carry how many findings each choice has."""
+    findings = scope.report.findings
+    levels = Counter(f.severity for f in findings)
+    boxes = "".join(
+        f'<label class="pill"><input type="checkbox" name="severity" value="{level.name}" checked>{badge(level)} {number}</label>'
+        for level, number in sorted(levels.items())
+    )
+    selects = (
+        _select("code", "Code", (f.code for f in findings)), _select("owner", "Owner", (str(f.owner) for f in findings)),
+        _select("file", "File", (scope.file(f.location) for f in findings)),
+    )
+    return (
+        '<form id="filter" class="with-script" role="search" aria-label="Filter findings">'
+        '<label class="field"><span>Text</span>'
+        '<input type="search" name="text" placeholder="any word" autocomplete="off" spellcheck="false"></label>'
+        f'{"".join(selects)}<div class="last"><fieldset class="pills"><legend class="unseen">Severity</legend>{boxes}</fieldset>'
+        '<div class="right"><output id="shown" aria-live="polite"></output>'
+        '<button type="button" id="open-all">Open all</button><button type="reset">Reset</button></div></div></form>'
+    )
+
+
+def _select(name: str, label: str, values: Iterable[str]) -> str:
+    counts = Counter(values)
+    options = "".join(f"<option{attributes(value=value)}>{text(value)} ({counts[value]})</option>" for value in sorted(counts))
+    return (f'<label class="field"><span>{label}</span><select name="{name}"><option value="">all ({len(counts)})</option>'
+            f"{options}</select></label>")
+
+
+def _finding(scope: Scope, number: int) -> str:
+    f = scope.report.findings[number]
+    head = attributes(
+        class_="finding", id=scope.ids[number], data_code=f.code, data_severity=f.severity.name, data_owner=str(f.owner),
+        data_file=scope.file(f.location), open=number < NUM_OPEN,
+    )
+    place = scope.place(f.location)
+    return (
+        f'<details{head}>\n<summary>{badge(f.severity)}<span class="code">{text(f.code)}</span><h3>{text(f.title)}</h3>'
+        f'<span class="cost">{_cost(f.cost)}</span>{f"""<span class="place">{place}{_owner(f)}</span>""" if place else ""}</summary>\n'
+        f'<div class="body"><div class="story">\n{_story(f)}</div>\n<dl class="facts">{_facts(scope, f)}</dl></div></details>'
+    )
+
+
+def _owner(f: Finding) -> str:
+    return "" if f.owner.kind in (OwnerKind.YOU, OwnerKind.UNKNOWN) else _tag(str(f.owner))
+
+
+def _tag(words: str | None) -> str:
+    return f' <span class="tag">{text(words)}</span>' if words else ""
+
+
+def _cost(cost: Cost) -> str:
+    shown = cost_text(replace(cost, note="", share=None)).removesuffix(f" ({cost.kind})")
+    return f"{text(shown)} <small>{cost.kind}</small>" if shown else '<span class="quiet">not measured</span>'
+
+
+def _story(f: Finding) -> str:
+    evidence = f.evidence
+    parts = [
+        _source(evidence.source),
+        f"<h4>Why</h4><p>{text(f.cause)}{_tag(f.upstream)}</p>",
+        _values(evidence.values), _remedy(f.fix),
+        f'<h4>How to verify</h4><ul class="checks">{items(f.verification)}</ul>' if f.verification else "",
+        _folded("What torch said", evidence.reasons, code=True), _folded("Folded into it", evidence.folded),
+        _folded("Notes", evidence.notes),
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _source(lines: tuple[str, ...]) -> str:
+    """The lines around the place, the line itself marked."""
+    shown = []
+    while lines and not _SOURCE_LINE.sub(r"\g<code>", lines[-1]).strip():
+        lines = lines[:-1]      # a file's last lines are often blank
+    for line in lines:
+        found = _SOURCE_LINE.match(line)
+        words = f"<i>{found['number']}</i> {text(found['code'].expandtabs(4))}" if found else text(line)
+        shown.append(f"<mark>{words}</mark>" if line.startswith(">") else f"<span>{words}</span>")
+    return f'<pre class="source">{"".join(shown)}</pre>' if shown else ""
+
+
+def _values(values: tuple[str, ...]) -> str:
+    if not values:
+        return ""
+    listed = ", ".join(f"<code>{text(value)}</code>" for value in values[:MAX_VALUES])
+    more = f" and {len(values) - MAX_VALUES} more" if len(values) > MAX_VALUES else ""
+    return f'<h4>Values over time</h4><p class="values">{sparkline(values)}{listed}{more}</p>'
+
+
+def _remedy(fix: Fix) -> str:
+    """The edit as a diff where there is one, else the text; what is copied is what is shown."""
+    safe = "safe: it cannot alter what the program computes" if fix.safe else "check it: it may alter what the program does"
+    said = f"<p{' data-copied' if fix.edit is None else ''}>{text(fix.text)}</p>"
+    edit = f'<pre class="diff" data-copied>{_diff(fix.edit)}</pre>' if fix.edit is not None else ""
+    return (f'<div class="fix"><div><h4>Fix</h4><span class="tag">{safe}</span>'
+            f'<button type="button" class="copy with-script">Copy</button></div>{said}{edit}</div>')
+
+
+def _diff(edit: str) -> str:
+    tags = {"+": "ins", "-": "del"}
+    shown = []
+    for line in edit.strip("\n").split("\n"):
+        tag = "span" if line.startswith(("+++", "---")) else tags.get(line[:1], "span")
+        shown.append(f"<{tag}>{block(line)}\n</{tag}>")
+    return "".join(shown)
+
+
+def _folded(title: str, lines: tuple[str, ...], *, code: bool = False) -> str:
+    if not lines:
+        return ""
+    listed = "".join(f"<li><code>{text(line)}</code></li>" for line in lines) if code else items(lines)
+    return f"<details><summary>{title} ({len(lines)})</summary><ul>{listed}</ul></details>"
+
+
+def _facts(scope: Scope, f: Finding) -> str:
+    rows = [
+        ("Cost", _cost_facts(f.cost)),
+        ("Raised at", scope.place(f.raised_at) if f.raised_at else ""),
+        ("Owner", text(f.owner)), ("Category", text(f.category)),
+        ("Seen", f"{counted(f.evidence.num_events, 'time')}" if f.evidence.num_events else ""),
+        ("Steps", _shortened(f.steps)), ("Ranks", ", ".join(map(str, f.ranks))), ("Compile ids", _shortened(f.evidence.compile_ids)),
+        ("Related", _related(scope, f)),
+        ("Rule", rule_link(f.code, f"{text(f.code)} {text(f.slug)}")),
+        ("Status", text(f.status) if f.status != "open" else ""),
+        ("Fingerprint", f"<code>{text(f.fingerprint)}</code>" if f.fingerprint else ""),
+    ]
+    return "".join(f"<dt>{name}</dt><dd>{value}</dd>" for name, value in rows if value)
+
+
+def _cost_facts(cost: Cost) -> str:
+    shown = cost_text(replace(cost, note="")) or str(cost.kind)
+    return f"<b>{text(shown)}</b>" + (f"<br>{text(cost.note)}" if cost.note else "")
+
+
+def _shortened(values: tuple[object, ...], most: int = 12) -> str:
+    more = f" and {len(values) - most} more" if len(values) > most else ""
+    return text(", ".join(map(str, values[:most]))) + more
+
+
+def _related(scope: Scope, f: Finding) -> str:
+    links = []
+    for fingerprint in f.related:
+        other = scope.finding(fingerprint)
+        if other is not None:
+            links.append(scope.link(fingerprint, f"{text(other.code)} {text(other.slug)}"))
+    return "<br>".join(links)

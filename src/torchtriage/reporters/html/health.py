@@ -1,0 +1,54 @@
+"""What telemetry saw of the learning: lines by step, gradient norms as a heat map, anomalies as marks."""
+
+import math
+from collections.abc import Sequence
+
+from torchtriage.findings.history import Curve, MomentKind
+from torchtriage.reporters.html.data import MAX_CHARTS, MAX_ROWS, curve_owner, health_curves
+from torchtriage.reporters.html.escape import text
+from torchtriage.reporters.html.scope import Scope, note, section, table
+from torchtriage.reporters.phrases import counted
+
+MAX_LISTED = 300
+
+
+def health_section(scope: Scope) -> str:
+    history = scope.report.history
+    lines, rows = health_curves(history)
+    anomalies = [m for m in history.moments if m.kind is MomentKind.ANOMALY]
+    if not lines and not rows and not anomalies:
+        return section("health", "Health of the learning", note("No telemetry was recorded."))
+    names = list(dict.fromkeys(c.name for c in lines))
+    charts = [_chart("line", number, name, [c for c in lines if c.name == name]) for number, name in enumerate(names[:MAX_CHARTS])]
+    if rows:
+        charts.append(_chart("heat", 0, "gradient norm by layer", rows[:MAX_ROWS]))
+    left = max(0, len(names) - MAX_CHARTS) + max(0, len(rows) - MAX_ROWS)
+    listed = [
+        [text(c.name), text(curve_owner(history, c)), *summary_cells(c)] for c in (*lines, *rows)[:MAX_LISTED]
+    ]
+    head = ["Curve", "Process", "Points", "First", "Last", "Least", "Most", "Not finite"]
+    return section(
+        "health", "Health of the learning", f'<div class="charts with-script">{"".join(charts)}</div>',
+        '<noscript><p class="quiet">The charts need JavaScript; the table holds their extremes.</p></noscript>',
+        note(f"{counted(left, 'curve')} not drawn.") if left else "",
+        note(f"{counted(len(anomalies), 'mark')} of anomalies, as dashed lines.") if anomalies else "",
+        f"<details><summary>The charts as a table</summary>{table('Curves', head, listed, numbers=range(2, 8))}</details>",
+    )
+
+
+def _chart(kind: str, number: int, name: str, curves: Sequence[Curve]) -> str:
+    finite = [v for c in curves for v in c.values if math.isfinite(v)]
+    reach = f"from {min(finite):.4g} to {max(finite):.4g}" if finite else "no finite value"
+    steps = [s for c in curves for s in c.steps if math.isfinite(s)]
+    over = f" over steps {min(steps):.0f} to {max(steps):.0f}" if steps else ""
+    return (
+        f'<figure class="chart {kind}" data-chart="{number}"><figcaption>{text(name)} <span class="quiet">{reach}{over}</span></figcaption>'
+        f'<canvas role="img" aria-label="{text(f"{name}, {reach}{over}")}"></canvas></figure>'
+    )
+
+
+def summary_cells(curve: Curve) -> list[str]:
+    finite = [v for v in curve.values if math.isfinite(v)]
+    extremes = [f"{value:.4g}" for value in (min(finite), max(finite))] if finite else ["", ""]
+    ends = [f"{value:.4g}" for value in (curve.values[0], curve.values[-1])]
+    return [f"{len(curve.values):,}", *ends, *extremes, f"{len(curve.values) - len(finite):,}"]

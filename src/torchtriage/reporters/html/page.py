@@ -1,0 +1,123 @@
+"""Puts the page together: one file that holds its style, its script and its data, and asks the network for nothing."""
+
+import base64
+import functools
+import hashlib
+import importlib.resources
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import PurePath
+from typing import Any
+
+from torchtriage.findings.report import Report
+from torchtriage.reporters.html.data import chart_data
+from torchtriage.reporters.html.escape import script_data, text
+from torchtriage.reporters.html.findings import findings_section
+from torchtriage.reporters.html.frames import frames_section
+from torchtriage.reporters.html.health import health_section
+from torchtriage.reporters.html.rules import rules_section
+from torchtriage.reporters.html.run import environment_section, moment, observed_section, processes_section
+from torchtriage.reporters.html.scope import scope_of
+from torchtriage.reporters.html.timeline import timeline_section
+from torchtriage.reporters.html.verdict import verdict
+from torchtriage.reporters.phrases import duration
+
+SCRIPTS = ("chart.js", "timeline.js", "health.js", "findings.js")
+_LINKS = {
+    "timeline": "Timeline", "findings": "Findings", "frames": "Frames", "health": "Health", "processes": "Processes", "rules": "Rules",
+    "environment": "Environment", "observed": "Not observed",
+}
+
+_MARK = (
+    '<svg viewBox="0 0 16 16" aria-hidden="true"><rect class="b1" x="1" y="2" width="14" height="3" rx="1"/>'
+    '<rect class="b2" x="1" y="7" width="9" height="3" rx="1"/><rect class="b3" x="1" y="12" width="5" height="3" rx="1"/></svg>'
+)
+
+
+def render(report: Report) -> str:
+    scope = scope_of(report)
+    data = chart_data(scope)
+    sections = {
+        "verdict": verdict(scope), "timeline": timeline_section(scope, data["moments"]), "findings": findings_section(scope),
+        "frames": frames_section(scope), "health": health_section(scope), "processes": processes_section(report),
+        "rules": rules_section(report), "environment": environment_section(report),
+        "observed": observed_section(report),
+    }
+    links = "".join(f'<a href="#{name}">{title}</a>' for name, title in _LINKS.items() if sections[name])
+    style, script = _style(), _script()
+    title = program_name(report.run)
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{_policy(style, script)}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{text(title)}: torchtriage report</title>
+<style>{style}</style>
+</head>
+<body>
+<a class="skip" href="#findings">Skip to the findings</a>
+<header><p class="brand">{_MARK}torchtriage</p><p class="ran">{_ran(report, title)}</p></header>
+<nav aria-label="Sections">{links}</nav>
+<main>
+{chr(10).join(part for part in sections.values() if part)}
+</main>
+<footer><p class="quiet">Made by torchtriage from {_source(report.run)}: one file that asks the network for nothing.</p></footer>
+<div id="tip" role="presentation" hidden></div>
+<p id="said" class="unseen" aria-live="polite"></p>
+<script type="application/json" id="data">{script_data(data)}</script>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def program_name(run: Mapping[str, Any]) -> str:
+    """The script that ran, as short as people say it."""
+    argv = run.get("argv")
+    words = [str(word) for word in argv] if isinstance(argv, (list, tuple)) else []
+    scripts = [word for word in words if word.endswith(".py")]
+    modules = [after for before, after in pairwise(words) if before == "-m"]
+    return PurePath((scripts or modules or words or ["run"])[0]).name or "run"
+
+
+def _ran(report: Report, title: str) -> str:
+    run = report.run
+    parts = [
+        f"<b>{text(title)}</b>", text(moment(run["start"])) if run.get("start") else "",
+        text(duration(report.history.seconds)) if report.history.seconds else "",
+        f"torch {text(run['torch'])}" if run.get("torch") else "", f"Python {text(run['python'])}" if run.get("python") else "",
+        f"exit status {text(run['exit_status'])}" if run.get("exit_status") is not None else "",
+    ]
+    return " ".join(f"<span>{part}</span>" for part in parts if part)
+
+
+def _source(run: Mapping[str, Any]) -> str:
+    return {"recording": "a recording", "trace": "a structured trace", "log": "a text log", "watch": "a watched block"}.get(
+        str(run.get("origin")), "a report")
+
+
+@functools.cache
+def _file(name: str) -> str:
+    return (importlib.resources.files("torchtriage.reporters.html") / name).read_text(encoding="utf-8")
+
+
+def _style() -> str:
+    return _file("style.css")
+
+
+@functools.cache
+def _script() -> str:
+    """The scripts as one; nothing of them is visible to the page's other scripts, of which there are none."""
+    parts = "\n".join(_file(name) for name in SCRIPTS)
+    return f'"use strict";\n(() => {{\n{parts}\n}})();\n'
+
+
+def _policy(style: str, script: str) -> str:
+    """Only this style and this script, by their hashes; whatever else a page could load or run is refused."""
+    return f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; img-src data:; base-uri 'none'; form-action 'none'"
+
+
+def _hash(content: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"

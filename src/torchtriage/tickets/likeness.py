@@ -1,0 +1,100 @@
+"""When two texts are about the same thing: the IDs, lines and code names in them, and the words they share."""
+
+import re
+from collections.abc import Iterable
+
+from torchtriage.tickets.model import Ticket
+from torchtriage.tickets.naming import batch_in
+
+MIN_SHARED_WORDS = 3        # "memory leak" and "memory allocation" share one word and are two findings
+MIN_SHARED_PART = 0.6       # of the shorter text: a title is compared with a whole sentence
+
+_ID = re.compile(r"(?<![\w-])((?:[A-Z]{1,4}\d{0,4}-){2,4})(\d{1,4})((?:/\d{1,4})*)(?![\w-])")
+_LINES = re.compile(r"(?<![\w.])L?(\d{1,7})(?:\s*[-–]\s*L?(\d{1,7}))?(?!\w)")
+_PLACE = re.compile(r"`?([\w/\\-]{1,200}(?:\.\w{1,20}){1,3})`?(?::|\s+(?:lines?\s+|L(?=\d)))(\d{1,7}(?:\s*[-–]\s*L?\d{1,7})?)")
+_CODE_SPAN = re.compile(r"`([^`\n]+)`")
+_CODE_NAME = re.compile(r"@?([A-Za-z_][\w.]*)\s*(?:\(.*\))?")
+_WORD_PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
+_SMALL_WORDS = frozenset({
+    "the", "and", "for", "from", "with", "not", "may", "can", "but", "this", "that", "when", "are", "has", "have", "does", "into",
+    "under", "only", "which", "its", "without",
+})
+_LIBRARIES = ("torch.", "np.", "numpy.")    # they are named in many findings and single out none
+
+
+def ids_in(text: str) -> tuple[str, ...]:
+    """Finding and ticket IDs in the order in which they are named; `B7-GE-01/02` names two."""
+    found = []
+    for match in _ID.finditer(text):
+        numbers = [match[2], *match[3].split("/")[1:]]
+        found += [match[1] + number for number in numbers]
+    return tuple(dict.fromkeys(found))
+
+
+def line_ranges(text: str) -> tuple[range, ...]:
+    """`71-72, L131` as ranges of lines, the last line included; what names no line is empty."""
+    found = []
+    for first, last in _LINES.findall(text):
+        start, end = int(first), int(last or first)
+        found.append(range(min(start, end), max(start, end) + 1))
+    return tuple(found)
+
+
+def overlap(one: Iterable[range], other: Iterable[range]) -> bool:
+    others = tuple(other)
+    return any(a.start < b.stop and b.start < a.stop for a in one for b in others)
+
+
+def same_lines(one: str, other: str) -> bool:
+    """They share a line, or neither names one."""
+    ranges, others = line_ranges(one), line_ranges(other)
+    return overlap(ranges, others) if ranges and others else not ranges and not others
+
+
+def places_in(text: str) -> list[tuple[str, str]]:
+    """(file name, lines) wherever a text says `a.py:12`, `a.py L3-9` or `a.py lines 3-9`."""
+    return [(base_name(file), lines) for file, lines in _PLACE.findall(text)]
+
+
+def code_names(text: str) -> tuple[str, ...]:
+    """Names of the project's own code that stand in backticks, without the brackets of a call."""
+    names = [match[1].rstrip(".") for span in _CODE_SPAN.findall(text) if (match := _CODE_NAME.fullmatch(span.strip()))]
+    return tuple(dict.fromkeys(name for name in names if not name.startswith(_LIBRARIES)))
+
+
+def same_name(one: str, other: str) -> bool:
+    """`check_all` is also `Detector.check_all`."""
+    return one == other or one.endswith("." + other) or other.endswith("." + one)
+
+
+def words_of(text: str) -> frozenset[str]:
+    """The words of a text in small letters, with names in code taken apart."""
+    parts = [part.lower() for part in _WORD_PART.findall(text)]
+    return frozenset(part for part in parts if len(part) > 2 and part not in _SMALL_WORDS)
+
+
+def alike(one: str, other: str) -> bool:
+    """Two texts share enough words to be about the same thing."""
+    words, others = words_of(one), words_of(other)
+    shared = len(words & others)
+    return shared >= MIN_SHARED_WORDS and shared >= MIN_SHARED_PART * min(len(words), len(others))
+
+
+def base_name(path: str) -> str:
+    return path.strip().replace("\\", "/").rstrip("/").rsplit("/", 1)[-1]
+
+
+def batch_of(ticket: Ticket) -> str:
+    """The batch a ticket says it belongs to, else the one in its ID."""
+    return batch_name(ticket.batch) or batch_in_id(ticket.id)
+
+
+def batch_name(written: str) -> str:
+    """`7`, `07` and `Batch 7` are one batch."""
+    name = written.strip().removeprefix("Batch").strip()
+    return name.lstrip("0") or "0" if name.isdecimal() else name
+
+
+def batch_in_id(ticket_id: str) -> str:
+    number = batch_in(ticket_id)
+    return "" if number is None else str(number)

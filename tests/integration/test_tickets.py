@@ -1,0 +1,96 @@
+"""Tickets of a real program: made from its run, ticked and closed when it is cured, reopened when the trouble comes back."""
+
+import re
+import shutil
+from pathlib import Path
+
+from tests.programs import Done, command, observe, write
+from torchtriage.tickets.model import Ticket
+from torchtriage.tickets.store import open_store
+
+TESTS = Path(__file__).parent.parent
+SICK = """
+    import torch
+    import debug_telemetry
+
+    def act(x):
+        y = x * 2
+        print("mean", y.mean())
+        return y + 1
+
+    compiled = torch.compile(act, backend="eager")
+    for _ in range(3):
+        compiled(torch.ones(4))
+    debug_telemetry.collect_per_layer_gradients(torch.nn.Linear(2, 2))
+"""
+TELEMETRY = """
+    def collect_per_layer_gradients(model):
+        return [p.grad for p in model.parameters()]
+"""
+
+
+def ticket(folder: Path, *words: str) -> Done:
+    done = command(folder, "ticket", *words)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def the_ticket(folder: Path, ticket_id: str) -> Ticket:
+    return open_store(folder / "docs" / "findings").find(ticket_id).ticket
+
+
+def test_a_ticket_follows_its_finding_to_the_end_and_back(tmp_path: Path) -> None:
+    write(tmp_path, TELEMETRY, "debug_telemetry.py")
+    assert observe(tmp_path, SICK).codes == ["TT101"]
+    ticket(tmp_path, "import", str(TESTS / "unit" / "tickets" / "seeds" / "B7-PT-07.md"))
+
+    done = ticket(tmp_path, "new", "out.triage")
+    assert "ticked    B7-PT-07  Verify debug code is not in compiled paths: none of what was compiled is" in done.stdout
+    assert "created   B8-TT-01  P3  docs/findings/B8-TT-01-print-breaks-act.md\n" in done.stdout
+    made = the_ticket(tmp_path, "B8-TT-01")
+    assert (made.files, made.lines, made.function, made.report_file) == (("train.py",), "6", "act", "out.triage")
+    assert 'print("mean", y.mean())' in made.wrong
+
+    path = next((tmp_path / "docs" / "findings").glob("B8-TT-01*"))
+    path.write_text(path.read_text().replace("### Impact\n", "### Impact\n\nMy own words.\n"))
+    assert ticket(tmp_path, "new", "out.triage").stdout == ""
+
+    observe(tmp_path, SICK.replace('print("mean", y.mean())', "pass"), flags=["--force"])
+    done = ticket(tmp_path, "new", "out.triage")
+    assert "ticked    B8-TT-01  0 graph breaks at train.py:6 in the next recording: act was compiled once" in done.stdout
+    assert "close?    B8-TT-01  not in out.triage, where act was compiled\n" in done.stdout
+    assert done.stderr.endswith("torchtriage: 1 proposed; do it with: torchtriage ticket new out.triage --apply\n")
+    assert the_ticket(tmp_path, "B8-TT-01").status == "open"
+    assert "closed    B8-TT-01" in ticket(tmp_path, "new", "out.triage", "--apply").stdout
+    assert the_ticket(tmp_path, "B8-TT-01").status == "closed"
+    assert "B8-TT-01" not in command(tmp_path, "ticket", "check").stdout
+
+    observe(tmp_path, SICK, flags=["--force"])
+    assert "reopened  B8-TT-01  it came back in out.triage\n" in ticket(tmp_path, "new", "out.triage", "--apply").stdout
+    back = the_ticket(tmp_path, "B8-TT-01")
+    assert (back.status, any(box.is_ticked for box in back.verification)) == ("open", False)
+    assert back.impact.startswith("My own words.\n")
+
+
+def test_a_trace_and_a_log_make_tickets_and_the_second_time_none(tmp_path: Path) -> None:
+    for source in ("traces/train-torch2.13.log", "logs/breaks-torch2.13.log"):
+        shutil.copy(TESTS / "recordings" / source, tmp_path / "source.log")
+        folder = tmp_path / source.replace("/", "-")
+        assert "created   B1-TT-01" in ticket(tmp_path, "new", "source.log", "--folder", str(folder)).stdout
+        before = {path: path.read_bytes() for path in folder.iterdir()}
+        assert "created" not in ticket(tmp_path, "new", "source.log", "--folder", str(folder)).stdout
+        assert {path: path.read_bytes() for path in folder.iterdir()} == before
+        assert open_store(folder).problems() == []
+
+
+def test_the_transcript_in_the_docs_is_what_the_commands_print(tmp_path: Path) -> None:
+    page = (TESTS.parent / "docs" / "tickets.md").read_text()
+    [program] = re.findall(r"```python\n(.*?)```", page, re.S)
+    (tmp_path / "train.py").write_text(program)
+    command(tmp_path, "run", "-o", "a.triage", "train.py")
+    (tmp_path / "train.py").write_text(re.sub(r" +print.*\n", "", program))
+    command(tmp_path, "run", "-o", "b.triage", "train.py")
+    transcripts = re.findall(r"^\$ torchtriage (.+)\n((?:[^$`].*\n)*)", page, re.M)
+    assert len(transcripts) == 6
+    for words, printed in transcripts:
+        assert command(tmp_path, *words.split()).stdout == printed

@@ -1,0 +1,161 @@
+"""What the HTML report draws: the timeline, the frames, the processes and the curves, as compact data and as words."""
+
+import math
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.reporters.page import Page, data_of, words_of
+from tests.unit.reporters.report_samples import STORM, a_frame, a_history, a_report
+from torchtriage.findings.history import Curve, History, Moment, MomentKind, ProcessHistory
+from torchtriage.reporters.html import render
+from torchtriage.reporters.html.data import MAX_LANES, MAX_MOMENTS, NOT_FINITE, Strings, drawn_moments, heat_map, step_curve, thinned
+from torchtriage.reporters.html.frames import MAX_FRAMES, changing_sources
+
+
+@pytest.mark.parametrize(("origin", "sentence"), [
+    ("log", "This log does not tell when things happened"), ("watch", "watch() keeps findings, not the course of the run"),
+    ("recording", "The course of the run was not kept."),
+])
+def test_an_empty_history_says_why(origin: str, sentence: str) -> None:
+    text = words_of(history=History(), run={"origin": origin})
+    assert text.count(sentence) == 2
+    assert "No telemetry was recorded." in text
+    assert "Processes side by side" not in text
+
+
+def test_a_run_without_compiles_says_so() -> None:
+    text = words_of(findings=[], history=History(start=1.0, seconds=1.0, processes=(ProcessHistory(name="main process"),)))
+    assert "Nothing was compiled and no step was seen." in text
+    assert "No frame was compiled." in text
+
+
+def test_the_timeline_is_told_in_a_sentence_and_a_table() -> None:
+    text = words_of()
+    assert "The run took 20 s: 2 first compiles, 14 recompiles, 16 graph breaks, 2 recompile limits reached, 1 anomaly." in text
+    assert "was over after 3.9 s, before the first step was: steady state begins there." in text
+    assert "recompile Policy.forward 14 4.90 s 10.30 s 1 7 9.8 s TT202" in text
+
+
+def test_the_backward_of_a_compile_is_no_compile_of_its_own() -> None:
+    moments = tuple(Moment(kind=MomentKind.COMPILE, time=1.0, process=0, is_backward=flag) for flag in (False, True))
+    assert "The run took 20 s: 1 first compile." in words_of(history=replace(a_history(), moments=moments))
+
+
+def test_moments_come_back_from_their_columns() -> None:
+    report = a_report()
+    columns = data_of(render(report))["moments"]
+    times = [sum(columns["time"][: i + 1]) / 10_000 for i in range(len(columns["time"]))]
+    assert times == pytest.approx([m.time for m in report.history.moments], abs=1e-4)
+    assert [columns["strings"][i] for i in columns["label"]] == [m.label for m in report.history.moments]
+    assert [columns["finding"][i] for i, m in enumerate(report.history.moments) if m.fingerprint == STORM] == [1] * 14
+    assert len(columns["strings"]) == len(set(columns["strings"]))
+
+
+def many_moments(number_: int) -> History:
+    return replace(a_history(num_ranks=1), moments=tuple(
+        Moment(kind=list(MomentKind)[n % 3], time=n * 0.0137, process=0, seconds=0.001 * (n % 90), step=n // 7, fingerprint=STORM,
+               label=f"Frame{n % 40}.forward", compile_id=f"{n % 40}/{n // 40}",
+               detail=f"tensor 'x' size mismatch at index 0. expected {n}, actual {n + 1}")
+        for n in range(number_)
+    ))
+
+
+def test_twenty_thousand_events_stay_below_two_megabytes() -> None:
+    text = render(a_report(history=many_moments(20_000)))
+    assert len(text.encode()) < 2_000_000
+    assert len(data_of(text)["moments"]["kind"]) == 20_000
+    assert "not drawn" not in text
+
+
+def test_too_many_moments_are_thinned_evenly_and_counted() -> None:
+    history = many_moments(MAX_MOMENTS * 2 + 1)
+    drawn = drawn_moments(history)
+    assert len(drawn) <= MAX_MOMENTS
+    assert drawn[0].time < 0.1
+    assert drawn[-1].time > history.moments[-1].time - 1
+    said = f"{len(history.moments) - len(drawn)} marks of {len(history.moments):,} not drawn"
+    assert said in Page(render(a_report(history=history))).text
+
+
+def test_texts_beside_marks_that_were_left_out_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Strings.__init__, "__defaults__", (100,))
+    assert re.search(r"\d texts beside marks left out", words_of())
+    monkeypatch.undo()
+    assert "left out" not in words_of()
+
+
+def test_too_many_processes_are_not_drawn_but_listed() -> None:
+    text = words_of(history=a_history(num_ranks=MAX_LANES + 3, num_steps=75))
+    assert f"3 of {MAX_LANES + 3} processes not drawn" in text
+    assert f"rank {MAX_LANES + 2} {4711 + MAX_LANES + 2}" in text
+
+
+def test_strings_beyond_the_budget_are_counted() -> None:
+    strings = Strings(budget=6)
+    assert [strings.number(word) for word in ("abc", "def", "ghi", "abc", "")] == [1, 2, 0, 1, 0]
+    assert (strings.all, strings.num_dropped) == (["", "abc", "def"], 1)
+
+
+@given(st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=1, max_size=300), st.integers(2, 50))
+def test_thinning_keeps_the_extremes_and_the_order(values: list[float], most: int) -> None:
+    kept = thinned(values, most)
+    assert kept == sorted(set(kept))
+    assert len(kept) <= max(most, 2)
+    finite = [v for v in values if math.isfinite(v)]
+    if len(finite) == len(values):
+        assert {min(values), max(values)} <= {values[i] for i in kept}
+
+
+def test_step_times_are_drawn_by_time_only_where_they_are_known() -> None:
+    history = a_history(num_ranks=1)
+    curve = step_curve(history, 0)
+    assert curve is not None
+    assert curve["times"][0] == 4
+    without = replace(history, curves=tuple(replace(c, times=()) for c in history.curves))
+    assert step_curve(without, 0) == {**curve, "times": None}
+    assert step_curve(history, 1) is None
+
+
+def test_a_cell_of_the_heat_map_is_the_largest_value_in_it() -> None:
+    steps = list(range(1000))
+    curve = Curve(name="grad_norm/a", process=0, steps=steps, values=[100.0 if s == 500 else math.nan if s == 999 else 1.0 for s in steps])
+    heat = heat_map(History(curves=(curve,)))
+    assert heat is not None
+    assert sorted(set(heat["rows"][0])) == [NOT_FINITE, 1, 100]
+    assert heat["rows"][0][-1] == NOT_FINITE
+    assert heat["names"] == ["a"]
+
+
+def test_the_processes_stand_side_by_side_and_the_largest_is_bold() -> None:
+    text = render(a_report())
+    assert "<b>10 s</b>" in text.split('aria-label="Processes"')[1]
+    assert "<b>9.0 s</b>" not in text
+    assert "Processes side by side" not in words_of(history=a_history(num_ranks=1))
+
+
+def test_a_frame_shows_its_chain_and_its_compiles() -> None:
+    text = words_of()
+    assert "Policy.forward at its limit 8 compiles, 5.6 s compiling, 1 break, rank 0" in text
+    assert "print() at x.py:9 Failed to trace builtin operator" in text
+    assert "obs.size(0)" in text
+    assert "2 older versions failed too" in text
+
+
+def test_only_values_that_change_get_a_column() -> None:
+    assert changing_sources(a_frame().compiles) == ["obs.size(0)"]
+
+
+def test_frames_beyond_the_limit_are_counted() -> None:
+    frames = tuple(replace(a_frame(), name=f"frame{n}") for n in range(MAX_FRAMES + 5))
+    text = render(a_report(history=replace(a_history(), frames=frames)))
+    assert "5 more frames not listed." in text
+    assert len(text.encode()) < 2_000_000
+
+
+def test_compiles_that_the_history_left_out_are_counted() -> None:
+    frame = replace(a_frame(), num_compiles=80)
+    assert "72 more compiles not listed." in words_of(history=replace(a_history(), frames=(frame,)))
