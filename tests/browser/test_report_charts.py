@@ -108,6 +108,9 @@ def test_two_thousand_findings_and_twenty_thousand_events_are_filtered_right(ope
     page.locator("[name=text]").fill("")
     page.locator("[name=code]").select_option("TT301")
     assert page.locator("#shown").inner_text() == f"{len(titles(findings, code='TT301'))} of 2000"
+    assert shown(page) == titles(findings, code="TT301")
+    page.locator("[name=code]").select_option("")
+    assert shown(page) == titles(findings)
 
 
 def test_all_findings_are_opened_and_closed_at_once(open_report: Open) -> None:

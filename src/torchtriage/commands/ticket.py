@@ -15,7 +15,7 @@ from torchtriage.commands.ticket_new import add_import_flags, add_new_flags, imp
 from torchtriage.commands.ticket_words import near, one_of, root, today
 from torchtriage.config import SEVERITIES, Config
 from torchtriage.errors import CommandError, TriageError
-from torchtriage.reporters.phrases import literal
+from torchtriage.reporters.phrases import counted, literal
 
 if TYPE_CHECKING:
     from torchtriage.tickets.model import Problem, TicketFile
@@ -207,7 +207,7 @@ def check_tickets(store: "Store", args: argparse.Namespace, config: Config) -> i
     else:
         write_out("".join(f"{_problem_line(problem)}\n" for problem in problems))
     wrong = [problem for problem in problems if problem.kind not in NOTES]
-    say(args, f"{len(wrong)} problems in {len(store.every)} tickets and {len(reports)} reports")
+    say(args, f"{counted(len(wrong), 'problem')} in {counted(len(store.every), 'ticket')} and {counted(len(reports), 'report')}")
     return int(bool(wrong))
 
 

@@ -2,6 +2,7 @@
 const form = byId("filter");
 const rows = [...document.querySelectorAll(".finding")].map((element) => ({ element, ...element.dataset, text: null }));
 const SELECTS = ["code", "owner", "file"];
+const ROW_HEIGHT = 62;             // of a closed finding, about
 
 function wanted() {
   const fields = new FormData(form);
@@ -18,10 +19,21 @@ function passes(row, { words, levels, chosen }) {
   return words.every((word) => row.text.includes(word));
 }
 
+// The browser passes over a group that is out of sight, so it has to be told how tall the group would be.
+function sizeGroups(shown) {
+  const numbers = new Map();
+  rows.forEach(({ element }, i) => numbers.set(element.parentElement, (numbers.get(element.parentElement) || 0) + shown[i]));
+  for (const [group, number] of numbers) {
+    group.hidden = number === 0;
+    group.style.containIntrinsicHeight = `${number * ROW_HEIGHT}px`;
+  }
+}
+
 function applyFilter() {
   const want = wanted();
   const shown = rows.map((row) => passes(row, want));
   rows.forEach((row, i) => { if (row.element.hidden === shown[i]) row.element.hidden = !shown[i]; });
+  sizeGroups(shown);
   const number = shown.filter(Boolean).length;
   byId("shown").textContent = `${number} of ${rows.length}`;
   byId("none").hidden = number > 0;

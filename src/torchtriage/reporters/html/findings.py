@@ -15,6 +15,7 @@ from torchtriage.reporters.phrases import cost_text, counted
 
 NUM_OPEN = 1            # the first is open: a page of closed lines does not show what a finding holds
 MAX_VALUES = 60         # of one finding, listed
+GROUP = 40              # findings that the browser lays out together, or passes over together while they are out of sight
 _SOURCE_LINE = re.compile(r"(?P<mark>[> ]) *(?P<number>\d+) \| ?(?P<code>.*)", re.S)
 
 
@@ -22,9 +23,10 @@ def findings_section(scope: Scope) -> str:
     findings = scope.report.findings
     if not findings:
         return section("findings", "Findings", note("There are none in what was watched."))
-    blocks = [_finding(scope, number) for number in range(len(findings))]
+    groups = ["\n".join(_finding(scope, number) for number in range(first, min(first + GROUP, len(findings))))
+              for first in range(0, len(findings), GROUP)]
     return section(
-        "findings", "Findings", _filter(scope), '<div id="list">', *blocks, "</div>",
+        "findings", "Findings", _filter(scope), '<div id="list">', *(f'<div class="group">{group}</div>' for group in groups), "</div>",
         '<p id="none" class="quiet" hidden>No finding passes the filter.</p>',
     )
 
