@@ -42,3 +42,15 @@ def test_every_link_in_the_docs_leads_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page} links to {target}"
+
+
+def test_every_review_finding_has_a_row_and_every_test_that_it_names_exists() -> None:
+    text = (ROOT / "docs" / "review-findings.md").read_text()
+    report = (ROOT / "tests" / "unit" / "tickets" / "seeds" / "batch7-pytorch.md").read_text()
+    findings = set(re.findall(r"B7-[A-Z]{2}-\d\d", report))
+    assert len(findings) == 21
+    rows = re.findall(r"^\| (B\d-[A-Z]{2}-\d\d) .*$", text, re.M)
+    assert sorted(rows) == sorted(findings | {"B7-PT-07", "B5-PT-06", "B8-PT-06"})
+    named = set(re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", text))
+    assert len(named) > 30
+    assert not [f"{path}::{name}" for path, name in named if not re.search(rf"^def {name}\(", (ROOT / path).read_text(), re.M)]
