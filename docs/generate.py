@@ -9,7 +9,8 @@ from torchtriage.findings import catalogue
 
 DOCS = Path(__file__).parent
 FAMILIES = {
-    "TT1": "Graph breaks", "TT2": "Recompiles", "TT3": "Compile coverage and cost", "TT9": "The recording itself",
+    "TT1": "graph breaks", "TT2": "recompiles", "TT3": "compile coverage and cost", "TT4": "gradients, weights, numerics",
+    "TT5": "recurrent state", "TT6": "PPO", "TT9": "the recording itself",
 }
 
 
@@ -17,7 +18,7 @@ def rules_page() -> str:
     lines = ["# Rules", "",
              "`torchtriage explain CODE` shows a page; each has an example before and after, the fix, and when it is not safe.", ""]
     for prefix, title in FAMILIES.items():
-        lines += [f"## {prefix}xx: {title.lower()}", "", "| code | severity | slug | what it finds |", "|---|---|---|---|"]
+        lines += [f"## {prefix}xx: {title}", "", "| code | severity | slug | what it finds |", "|---|---|---|---|"]
         for rule in (catalogue.rule(code) for code in catalogue.codes() if code.startswith(prefix)):
             link = f"../../src/torchtriage/findings/rules/{rule.code}.md"
             lines.append(f"| [{rule.code}]({link}) | {rule.severity.name} | {rule.slug} | {rule.summary} |")

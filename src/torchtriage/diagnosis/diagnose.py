@@ -3,7 +3,14 @@
 from collections import defaultdict
 from dataclasses import replace
 
-from torchtriage.diagnosis import breaks, coverage, recompiles, recording_health  # noqa: F401 - importing registers their rules
+from torchtriage.diagnosis import (  # noqa: F401 - importing registers their rules
+    breaks,
+    compile_errors,
+    coverage,
+    learning,
+    recompiles,
+    recording_health,
+)
 from torchtriage.diagnosis.places import source_lines
 from torchtriage.diagnosis.ripples import without_ripples
 from torchtriage.diagnosis.rules import PROCESS_RULES, RUN_RULES
@@ -69,7 +76,9 @@ def _explained(finding: Finding, findings: list[Finding]) -> Finding:
     causes = [f for f in findings if f.fingerprint in finding.related and f.code.startswith("TT2")]
     if not causes:
         return finding
-    main = max(causes, key=lambda f: f.evidence.num_events)
+    # A finding that folds the frames below a call is told by its first frame, which need not be this one.
+    own = [f for f in causes if f.raised_at == finding.raised_at] or causes
+    main = max(own, key=lambda f: f.evidence.num_events)
     return finding.with_(
         cause=f"{main.cause} ({main.code})", fix=main.fix, owner=main.owner,
         evidence=replace(finding.evidence, values=main.evidence.values),

@@ -23,6 +23,7 @@ class LearningLimits:
     # logarithm: with a spread of 0.5, common in RL, six of them are a factor of 20.
     grad_norm_factor: float = 10.0
     grad_norm_sigmas: float = 6.0
+    grad_norm_clear: float = 0.5            # once exploding, it is over below half of the limit
     grad_norm_max: float = math.inf         # an absolute bound knows nothing of the model's scale; set it where you know it
 
     # TT405. Tensor norm below 1e-7 as in the seeds and SageMaker's VanishingGradient. A share, as some tensors vanish by nature: the
@@ -35,8 +36,9 @@ class LearningLimits:
     norm_ratio_max: float = 1000.0          # TT407: the seeds' bound of health between the largest and the smallest tensor norm
     norm_ratio_patience: int = 5
 
-    # TT408, TT409. About 1e-3 is usual. An update of a tenth of the weight turns it over in ten steps; 1e-7 is lost in rounding (float32
-    # has 1.2e-7), and stays for long where the learning rate warms up, hence the longer patience.
+    # TT408, TT409. About 1e-3 is usual. An update of a tenth of the weight turns it over in ten steps, which is told after the warm-up:
+    # weights that begin at zero (LoRA, biases) have no other way. 1e-7 is lost in rounding (float32 has 1.2e-7), and stays for long
+    # where the learning rate warms up, hence the longer patience.
     update_ratio_max: float = 0.1
     update_ratio_min: float = 1e-7
     update_large_patience: int = 3
@@ -45,6 +47,8 @@ class LearningLimits:
     # TT410, TT411: the seeds' 0.5, against an average of about a hundred observations.
     drift_max: float = 0.5
     drift_momentum: float = 0.99
+    drift_short_momentum: float = 0.8       # about five observations: of norms with a spread of 0.3, 0.5 is then five deviations away
+    drift_most: float = 3.0                 # times the average: more of a single value does not count, so that a spike is no drift
     drift_floor: float = 1e-8               # keeps the drift finite where the average is near zero
 
     # TT412. GradScaler starts at 65536: sixteen halvings are calibration, and later one in 2,000 steps is its probing.
@@ -164,9 +168,13 @@ def limits_from(facts: Mapping[str, Any]) -> LearningLimits:
     told = facts.get("learning_limits")
     if not isinstance(told, Mapping):
         return DEFAULT
-    kinds = {f.name: (int,) if isinstance(f.default, int) else (int, float) for f in dataclasses.fields(LearningLimits)}
-    changes = {k: v for k, v in told.items() if k in kinds and isinstance(v, kinds[k]) and not isinstance(v, bool)}
+    fields = {f.name: f.default for f in dataclasses.fields(LearningLimits)}
+    changes: dict[str, Any] = {k: v for k, v in told.items() if k in fields and _fits(v, fields[k])}
     try:
         return dataclasses.replace(DEFAULT, **changes)
     except ValueError:
         return DEFAULT
+
+
+def _fits(value: object, default: object) -> bool:
+    return isinstance(value, int if isinstance(default, int) else (int, float)) and not isinstance(value, bool)

@@ -9,12 +9,13 @@ from torchtriage.diagnosis.break_seen import short_place
 from torchtriage.diagnosis.breaks import told_breaks
 from torchtriage.diagnosis.coverage import LIMIT_SKIP
 from torchtriage.diagnosis.frames import BreakKey, FrameKey, break_key, breaks_of_resume_frames, frame_key
+from torchtriage.diagnosis.learning import told as told_learning
 from torchtriage.diagnosis.places import frame_name, locate, resume_of
 from torchtriage.diagnosis.recompiles import told_recompiles
 from torchtriage.diagnosis.ripples import told_under
 from torchtriage.diagnosis.rules import fingerprint_of
 from torchtriage.findings.model import UNKNOWN_PLACE, Location
-from torchtriage.recording.events import FrameSkipped, GraphBreak, LimitHit, Placed
+from torchtriage.recording.events import Anomaly, FrameSkipped, GraphBreak, LimitHit, Placed
 from torchtriage.recording.recording import Process
 
 
@@ -47,6 +48,7 @@ class Marks:
         self._made_by = breaks_of_resume_frames(process)
         first_hits = {frame_key(hit): hit for hit in reversed(list(process.of(LimitHit)))}
         self._limits = {key: self._placed("TT301", hit, hit.limit_name) for key, hit in first_hits.items()}
+        self._learning = {code: self._if_told(finding.fingerprint) for code, finding in told_learning(process).items()}
         eager = EagerFrames(process)
         self._sent_to_eager = {eager.root(e): self.of_break(e).fingerprint for e in process.of(GraphBreak) if eager.is_whole(e)}
 
@@ -72,6 +74,9 @@ class Marks:
         if LIMIT_SKIP in skip.reason:
             return self._limits.get(frame_key(skip), "")
         return self._sent_to_eager.get((skip.path, skip.function)) or self._placed("TT302", skip, skip.reason)
+
+    def of_anomaly(self, anomaly: Anomaly) -> str:
+        return self._learning.get(anomaly.code, "")
 
     def function(self, event: Placed) -> str:
         """`Policy.forward`, also for a frame that resumes it."""

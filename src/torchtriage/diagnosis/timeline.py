@@ -1,4 +1,4 @@
-"""The marks on a timeline: every compile, graph break, limit and skip of a process that has a time."""
+"""The marks on a timeline: every compile, graph break, limit, skip and anomaly of a process that has a time."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -7,7 +7,7 @@ from torchtriage.diagnosis.attempts import Attempt, began
 from torchtriage.diagnosis.break_eager import is_harmless
 from torchtriage.diagnosis.marks import Marks
 from torchtriage.findings.history import Moment, MomentKind
-from torchtriage.recording.events import Event, FrameSkipped, GraphBreak, LimitHit
+from torchtriage.recording.events import Anomaly, Event, FrameSkipped, GraphBreak, LimitHit
 from torchtriage.recording.recording import Process
 
 MAX_DETAIL = 160    # one line beside a mark; the frame's own list has more
@@ -27,6 +27,9 @@ def moments(process: Process, index: int, found: Iterable[Attempt], marks: Marks
         elif isinstance(event, LimitHit):
             detail = first_guard(event.reasons)
             yield _moment(MomentKind.LIMIT, event, index, start, marks.name(event), detail, marks.of_limit(event))
+        elif isinstance(event, Anomaly):
+            label = f"{event.code} {event.subject}"
+            yield _moment(MomentKind.ANOMALY, event, index, start, label, event.text, marks.of_anomaly(event))
         elif isinstance(event, FrameSkipped):
             fingerprint = marks.of_skip(event)
             if fingerprint or not is_harmless(event):   # a helper that Dynamo passes over costs nothing, and there are thousands

@@ -170,6 +170,29 @@ class GapTime(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Anomaly(Event):
+    """A rule of the learning fired while the program ran; `subject` is a tensor, a group, a head or the quantity itself."""
+
+    kind: ClassVar[str] = "anomaly"
+
+    code: str = ""
+    subject: str = ""
+    value: float = 0.0
+    threshold: float = 0.0
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSkipped(Event):
+    """GradScaler found a gradient that is not finite and left the optimizer's step out; `total` counts those of this optimizer."""
+
+    kind: ClassVar[str] = "step_skipped"
+
+    optimizer: str = ""
+    total: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tap(Event):
     """A source of events says that it is armed, absent, or lost from now on."""
 
@@ -194,7 +217,7 @@ EVENT_TYPES: dict[str, type[Event]] = {
     cls.kind: cls
     for cls in (
         CompileStart, CompileEnd, GraphBreak, Recompile, GuardValue, LimitHit, FrameSkipped, CacheUse,
-        CompileCall, PieceTime, GapTime, Tap, Unparsed,
+        CompileCall, PieceTime, GapTime, Anomaly, StepSkipped, Tap, Unparsed,
     )
 }
 

@@ -139,6 +139,7 @@ NEGATIVE = [
     ("TT121", builtin("print"), "print(getattr(x, 'y'))"),
     ("TT122", a_break("Fake tensor propagation exception", "GB0064"), "y = my_op(x)"),
     ("TT122", a_break("Backend compiler exception", "GB0219"), "y = x + 1"),
+    ("TT199", a_break("Backend compiler exception", "GB0219"), "y = x + 1"),
     ("TT123", a_break("Observed exception", "GB0088"), "raise ValueError('a')"),
     ("TT124", a_break("Higher Order Operator: autograd.Function",
      "GB0007", context="module: torch.random, qualname: manual_seed"),
@@ -296,3 +297,13 @@ def test_a_kind_without_text_is_told_by_its_id() -> None:
     assert code_of_type("", "GB0170") == "TT103"
     assert code_of_type("Higher Order Operator: autograd.Function", "GB0033") == "TT104"
     assert code_of_type("", None) == "TT199"
+
+
+def test_a_failed_backend_is_told_with_the_operator_and_the_line_that_failed() -> None:
+    explanation = (
+        "Backend compiler `aot_eager` failed with aten._local_scalar_dense.default\n\nOriginal traceback:\n"
+        '  File "/lib/utils.py", line 396, in coords\n    out[idx] += p\n'
+    )
+    cause = classify(a_break("Backend compiler exception", "GB0219", explanation=explanation), "coords(x)")
+    assert (cause.code, cause.subject) == ("TT123", "operator local_scalar_dense, which fails on fake tensors,")
+    assert cause.remedy.text.startswith("the compiler fails on `out[idx] += p` at utils.py:396")

@@ -328,3 +328,22 @@ def test_a_frame_that_runs_eager_is_not_named_after_another_class() -> None:
 def test_a_long_title_gives_up_the_library_first() -> None:
     name = "f" * 75
     assert the_one(a_break(entry(), entry(LIB, 40, name))).title == f"print() breaks {name}"
+
+
+def test_the_error_that_torch_traces_before_a_failed_backend_s_break_is_not_a_second_finding() -> None:
+    error = a_break(type="torch._subclasses.fake_tensor.DataDependentOutputException: aten.item", gb_id=None, explanation="")
+    failed = a_break(type="Backend compiler exception", gb_id="GB0219", explanation="failed")
+    assert the_one(error, failed).upstream == "GB0219"
+    assert the_one(error).upstream is None
+
+
+def test_a_cause_holds_no_address() -> None:
+    found = the_one(a_break(explanation="cannot rebuild <function f at 0x7fe97ab19080>"))
+    assert "<function f>" in found.cause
+
+
+def test_a_backend_that_failed_is_not_told_as_a_block_that_cannot_be_cut() -> None:
+    failed = a_break(type="Backend compiler exception", gb_id="GB0219", explanation="x", whole_frame=True)
+    found = the_one(started("0/0", "forward"), failed)
+    assert found.code == "TT123"
+    assert "cannot resume" not in found.cause

@@ -183,3 +183,14 @@ def test_the_order_of_findings(first: dict[str, Any], second: dict[str, Any], mo
     for given in (pair, pair[::-1]):
         monkeypatch.setattr("torchtriage.diagnosis.diagnose.RUN_RULES", [lambda recording, given=given: iter(given)])
         assert diagnose(a_recording()) == pair
+
+
+def test_a_limit_takes_its_cause_from_its_own_frame_not_from_one_that_folds_it() -> None:
+    call, layer, mask = (Location(path=path, line=9) for path in (APP, "/lib/layer.py", "/lib/mask.py"))
+
+    def finding(code: str, raised_at: Location, events: int, fingerprint: str) -> Finding:
+        evidence = Evidence(num_events=events, compile_ids=("4/1",))
+        return a_finding(code, location=call, raised_at=raised_at, cause=fingerprint, evidence=evidence, fingerprint=fingerprint)
+
+    found = linked([finding("TT301", layer, 1, "limit"), finding("TT221", mask, 20, "folds"), finding("TT224", layer, 2, "own")])
+    assert by_code(found)["TT301"].cause == "own (TT224)"

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from torchtriage.diagnosis.coverage import recompile_limit_hit
 from torchtriage.diagnosis.diagnose import diagnose
 from torchtriage.diagnosis.own_frames import break_behind, is_target
 from torchtriage.diagnosis.recompiles import recompiles
@@ -107,3 +108,18 @@ def test_a_wrapper_below_itself_is_not_the_function_that_was_compiled() -> None:
     found = told(wrapped, HELPER, MODEL, BREAK, CompileStart(**{**REARRANGE, "stack": inner.stack}, compile_id="1/1"), inner)
     assert found.title.startswith("rearrange recompiled once")
     assert found.fix.text.startswith("cure the graph break at na_vit.py:318")
+
+
+def test_the_limit_of_a_wrapper_goes_by_the_function_that_was_compiled() -> None:
+    wrapped = CompileCall(path="/app/train.py", line=3, target="Bert.forward", target_path=EINOPS, target_line=561)
+    [hit] = recompile_limit_hit(process(wrapped, LimitHit(**REARRANGE, compile_id="1/8", limit=8)))
+    assert hit.title.startswith("Bert.forward hit its recompile limit (8)")
+
+
+def test_a_guard_that_a_line_of_yours_set_is_yours_to_change() -> None:
+    counted = again("func.calls == 34  # self.calls += 1  # train.py:13 in forward")
+    found = told(CALL, MODEL, BREAK, HELPER, counted)
+    assert (str(found.owner), found.code) == ("you", "TT206")
+    assert found.fix.text.startswith("make func.calls a tensor")
+    other = again("func.calls == 34  # self.calls += 1  # other.py:13 in forward")
+    assert str(told(CALL, MODEL, BREAK, HELPER, other).owner) == "vit 1.0"

@@ -24,6 +24,9 @@ def keys(*names: str) -> str:
 @pytest.mark.parametrize(("raw", "kind", "source", "old", "new"), [
     ("0/0: tensor 'x' size mismatch at index 0. expected 4, actual 5", Kind.SIZE, "x", "4", "5"),
     ("tensor 'key' size mismatch at index 2. expected 100, actual 101", Kind.SIZE, "key", "100", "101"),
+    ("0/1: tensor 'x' rank mismatch. expected 1, actual 0. Guard failed on a parameter, consider using"
+     " torch._dynamo.config.force_parameter_static_shapes = False to allow dynamism on parameters.",
+     Kind.RANK, "x", "1", "0"),
     ("0/1: tensor 'kwargs['input_ids']' size mismatch at index 1. expected 16, actual 24",
      Kind.SIZE, "input_ids", "16", "24"),
     ("0/0: tensor 'x' stride mismatch at index 0. expected 4, actual 1", Kind.STRIDE, "x", "4", "1"),
@@ -216,3 +219,9 @@ def test_a_size_of_one_counts_as_zero_or_one() -> None:
 def test_a_condition_on_a_remainder_is_no_zero_one_specialisation() -> None:
     assert parse_reason("0/0: (x.size()[0] % 8) != 0").kind is Kind.SYMBOLIC
     assert parse_reason("0/0: x.size()[0] != 1").kind is Kind.ZERO_ONE
+
+
+def test_a_guard_that_failed_on_a_parameter_is_of_a_parameter() -> None:
+    reason = "0/1: tensor 'x' size mismatch at index 0. expected 1, actual 2"
+    assert parse_reason(f"{reason}. Guard failed on a parameter, consider using x = False to allow it.").is_parameter
+    assert not parse_reason(reason).is_parameter

@@ -323,11 +323,13 @@ def test_a_dimension_that_was_seen_once_is_not_said_to_change() -> None:
 def test_the_guard_is_told_in_the_words_of_the_user() -> None:
     [finding] = found(again("L['self']._modules['bert']._modules['drop'].training == True"))
     assert "guard: self.bert.drop.training == True" in finding.cause
+    [key] = found(again("L['k'][1] == 0  # d[k]  # p.py:4 in f"))
+    assert "guard: k[1] == 0" in key.cause
 
 
 def test_an_attribute_that_is_set_later_is_to_be_set_first() -> None:
     [finding] = found(again("self.config.problem_type is None"))
-    assert finding.fix.text == "set self.config.problem_type before the first call of Net.forward, and then leave it"
+    assert finding.fix.text.startswith("set self.config.problem_type before the first call of Net.forward, and then leave it")
     [argument] = found(again("mask is None"))
     assert argument.fix.text.startswith("pass a tensor every time")
 
@@ -335,3 +337,19 @@ def test_an_attribute_that_is_set_later_is_to_be_set_first() -> None:
 def test_several_dimensions_keep_changing() -> None:
     [finding] = found(again(size(4, 5), size(7, 8, dim=1), size(5, 6)))
     assert finding.title.endswith("x.size(0) and x.size(1) keep changing")
+
+
+def test_a_private_field_is_not_told_to_become_a_tensor() -> None:
+    assert "torch.tensor(" not in found(again("td._batch_size[0] == 8"))[0].fix.text
+    assert "torch.tensor(td.n)" in found(again("td.n == 8"))[0].fix.text
+
+
+def test_only_what_the_user_compiles_has_a_last_batch() -> None:
+    other = replace(STATIC, target_line=99, dynamic=None)
+    assert [f.code for f in found([other, *again(size(135, 40))])] == ["TT201"]
+    assert [f.code for f in found([replace(STATIC, dynamic=None), *again(size(135, 40))])] == ["TT203"]
+
+
+def test_a_cache_that_grows_is_to_be_a_static_one() -> None:
+    [finding] = found(again(size(1, 2, dim=2, name="past_key_values.layers[0].keys")))
+    assert "cache_implementation='static'" in finding.fix.text

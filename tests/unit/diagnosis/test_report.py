@@ -79,6 +79,14 @@ def test_a_file_tells_what_it_holds_and_what_it_cannot(origin: str) -> None:
     assert ("compile times" in not_seen(a_recording(a_process(), origin=origin))) is (origin == "log")
 
 
+def test_a_trace_says_how_many_compiles_gave_up_without_a_word() -> None:
+    gave_up = [CompileEnd(**F, compile_id=f"{n}/0", fail_type="Unsupported") for n in range(3)]
+    trace = a_recording(a_process(*gave_up, GraphBreak(**F, compile_id="1/0"), CompileEnd(**F, compile_id="4/0")), origin="trace")
+    assert [text for text in not_seen(trace) if "gave up" in text] == [
+        "why 2 compiles gave up (add TORCH_LOGS=graph_breaks to TORCH_TRACE, or torchtriage run)"]
+    assert not any("gave up" in text for text in not_seen(a_recording(a_process(*gave_up))))
+
+
 def test_taps_that_were_absent_or_lost_were_not_seen_and_are_named_once() -> None:
     taps = [Tap(name="steps", state="absent", detail="gone"), Tap(name="trace", state="lost", detail="cleared"), Tap(name="compile calls")]
     missing = not_seen(a_recording(a_process(*taps), a_process(*taps)))

@@ -1,0 +1,146 @@
+"""TT4xx gradients, weights, numerics; TT5xx recurrent state; TT6xx PPO: recorded series and live anomalies to findings."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from torchtriage.diagnosis.learning_checks import Breach, short
+from torchtriage.diagnosis.learning_fixes import fix
+from torchtriage.diagnosis.learning_limits import limits_from
+from torchtriage.diagnosis.learning_series import breaches
+from torchtriage.diagnosis.learning_story import Story, cause, course, order_of_origin, title
+from torchtriage.diagnosis.once import once
+from torchtriage.diagnosis.rules import finding, fingerprint_of, rule
+from torchtriage.findings.catalogue import rule as catalogue_rule
+from torchtriage.findings.model import YOU, Evidence, Finding, Fix, Severity
+from torchtriage.findings.severity import P1_SHARE
+from torchtriage.recording.recording import Process
+
+# A noisy quantity passes its limit now and then. Live that is an anomaly; a finding it is from so many observations on, and from such a
+# share of them. What is not listed is a finding at once.
+WORTH_TELLING = {
+    "TT410": (10, 0.1), "TT411": (10, 0.1), "TT418": (3, 0.01), "TT503": (3, 0.0), "TT504": (3, 0.0), "TT602": (3, 0.01),
+    "TT603": (3, 0.05), "TT609": (3, 0.05),
+}
+NAMED_BY_TENSORS = frozenset({"TT406", "TT416", "TT417"})   # which tensors it is about is part of the problem's name
+MILDER = {"TT606": "TT607", "TT608": "TT609"}               # the same at a lower limit
+MAX_NAMED = 50
+
+
+@rule
+def gradients_and_weights(process: Process) -> Iterator[Finding]:
+    """Gradients, weights or the loss are not as they should be."""
+    return _family("TT4", process)
+
+
+@rule
+def recurrent_state(process: Process) -> Iterator[Finding]:
+    """The state of a recurrent network is not finite, explodes, vanishes or is saturated."""
+    return _family("TT5", process)
+
+
+@rule
+def ppo(process: Process) -> Iterator[Finding]:
+    """An update of PPO goes too far, or learns nothing."""
+    return _family("TT6", process)
+
+
+def _family(prefix: str, process: Process) -> Iterator[Finding]:
+    return (found for code, found in told(process).items() if code == found.code and code.startswith(prefix))
+
+
+@once
+def told(process: Process) -> dict[str, Finding]:
+    """For each rule that has something to tell its finding; what follows from another rule's finding is told there."""
+    groups: dict[str, list[Breach]] = defaultdict(list)
+    for breach in breaches(process):
+        groups[breach.code].append(breach)
+    stories: dict[str, Story] = {}
+    for code in sorted(groups):
+        story = Story(code=code, breaches=groups[code], process=process, others=stories)
+        if _is_known(code) and _is_worth_telling(story):
+            stories[code] = story
+    under = _told_under(stories)
+    found = {
+        code: _finding(story, [stories[other] for other, main in under.items() if main == code])
+        for code, story in stories.items() if code not in under
+    }
+    return {code: found[under.get(code, code)] for code in stories}
+
+
+def _told_under(stories: dict[str, Story]) -> dict[str, str]:
+    """For the code of a story that follows from another one the code of that."""
+    under = {milder: worse for worse, milder in MILDER.items() if worse in stories and milder in stories}
+    chain = order_of_origin(stories)
+    for code in chain[1:]:
+        if stories[code].steps[0] <= stories[chain[0]].steps[-1] + 1:   # NaN that came much later is another one
+            under[code] = chain[0]
+    return under
+
+
+def _is_known(code: str) -> bool:
+    """A recording of a later version may tell of rules that this one has no page for."""
+    try:
+        return catalogue_rule(code).code[:3] in ("TT4", "TT5", "TT6")
+    except KeyError:
+        return False
+
+
+def _is_worth_telling(story: Story) -> bool:
+    if story.code == "TT415":   # a loss that came down in the end has no problem
+        series = story.process.series.get("loss")
+        last_block = limits_from(story.process.facts).loss_block
+        return series is None or len(series.steps) <= last_block or not story.steps or story.steps[-1] >= series.steps[-last_block]
+    least, share = WORTH_TELLING.get(story.code, (1, 0.0))
+    observed = len(story.series.values) if story.series is not None else 0
+    return story.num_observations >= max(least, share * observed)
+
+
+def _finding(story: Story, followers: list[Story]) -> Finding:
+    reason = " ".join(sorted(story.subjects)[:MAX_NAMED]) if story.code in NAMED_BY_TENSORS else ""
+    rank = story.process.rank
+    return finding(
+        story.code, title=title(story), cause=cause(story), fix=Fix(text=fix(story)), owner=YOU,
+        severity=min(_severity(one) for one in (story, *followers)),
+        evidence=Evidence(
+            num_events=story.num_observations, values=tuple(f"step {step}: {short(value)}" for step, value in course(story)),
+            reasons=tuple(dict.fromkeys(b.text for b in story.breaches[:20]))[:5], notes=_notes(story),
+            folded=tuple(f"{title(other)}, {other.code}" for other in followers),
+        ),
+        verification=(f"no {story.code} in the next recording of this training",),
+        steps=tuple(story.steps[:MAX_NAMED]), ranks=() if rank is None else (rank,),
+        fingerprint=fingerprint_of(story.code, None, reason, story.process),
+    )
+
+
+def _notes(story: Story) -> tuple[str, ...]:
+    if len(story.subjects) < 2:
+        return ()
+    named = ", ".join(story.subjects[:MAX_NAMED])
+    left = len(story.subjects) - MAX_NAMED
+    return (f"in {named}" + (f" and {left} more" if left > 0 else ""),)
+
+
+def _severity(story: Story) -> Severity:
+    """The rule's own, but for what came of it."""
+    default = catalogue_rule(story.code).severity
+    worst = story.worst
+    if story.code == "TT402" and _weights_stayed_finite(story):
+        return Severity.P2
+    if story.code == "TT404":
+        clipped = story.at("grad_norm_after_clip", worst.step)
+        return Severity.P3 if clipped is not None and clipped < worst.value else default
+    if story.code == "TT412" and (worst.quantity == "scaler/scale" or worst.value >= P1_SHARE):
+        return Severity.P1
+    if story.code == "TT613" and worst.value >= limits_from(story.process.facts).skipped_updates_dead:
+        return Severity.P0
+    return default
+
+
+def _weights_stayed_finite(story: Story) -> bool:
+    """Weights were seen after the first such gradient, and all were finite: somebody left that step out."""
+    step = story.first.step
+    if step is None or any(b.code == "TT403" for b in breaches(story.process)):
+        return False
+    return any(
+        name.startswith("weight_norm/") and len(series.steps) and series.steps[-1] > step for name, series in story.process.series.items()
+    )

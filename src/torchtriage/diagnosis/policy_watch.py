@@ -1,0 +1,95 @@
+"""The recurrent state and PPO part of an observation, with the memory of those before."""
+
+from collections.abc import Iterator, Mapping
+
+from torchtriage.diagnosis import policy_checks as checks
+from torchtriage.diagnosis.learning_checks import Breach
+from torchtriage.diagnosis.learning_limits import LearningLimits
+from torchtriage.diagnosis.learning_memory import Memory
+
+ENTROPY = "ppo/entropy"     # of a head: `ppo/entropy/op`
+POLICY_QUANTITIES = frozenset({
+    "lstm/h_rms", "lstm/c_rms", "lstm/h_rms_max", "lstm/c_rms_max", "lstm/has_nan", "lstm/has_inf", "ppo/ratio_max", "ppo/ratio_min",
+    "ppo/first_ratio_deviation", "ppo/kl", ENTROPY, "ppo/value_loss", "ppo/bellman_error", "ppo/explained_variance", "ppo/returns_std",
+    "ppo/clip_fraction", "ppo/advantage_std", "ppo/early_stopped", "ppo/updates_skipped_total",
+})
+
+
+def policy_breaches(row: Mapping[str, float], is_half: bool, memory: Memory, limits: LearningLimits) -> Iterator[Breach]:
+    yield from _recurrent(row, limits)
+    yield from checks.ratios(row.get("ppo/ratio_max"), row.get("ppo/ratio_min"), limits)
+    yield from checks.value_function(
+        row.get("ppo/value_loss"), row.get("ppo/bellman_error"), row.get("ppo/explained_variance"), row.get("ppo/returns_std"), limits,
+    )
+    if "ppo/first_ratio_deviation" in row:
+        yield from checks.first_ratio(row["ppo/first_ratio_deviation"], is_half, limits)
+    if "ppo/kl" in row:
+        yield from checks.kl(row["ppo/kl"], limits)
+    if "ppo/advantage_std" in row:
+        yield from checks.advantages(row["ppo/advantage_std"], limits)
+    for name, entropy in row.items():
+        if name == ENTROPY or name.startswith(f"{ENTROPY}/"):
+            yield from _entropy(name, entropy, memory, limits)
+    yield from _clip_fraction(row, memory, limits)
+    yield from _early_stop(row, memory, limits)
+    yield from _skipped_updates(row, memory)
+
+
+def _recurrent(row: Mapping[str, float], limits: LearningLimits) -> Iterator[Breach]:
+    has_nan, has_inf = row.get("lstm/has_nan", 0.0) > 0, row.get("lstm/has_inf", 0.0) > 0
+    yield from checks.recurrent_finite(has_nan, has_inf)
+    if not has_nan and not has_inf:     # else the RMS is of what is left, or NaN itself
+        for state in ("h", "c"):
+            yield from checks.recurrent_range(state, row.get(f"lstm/{state}_rms"), row.get(f"lstm/{state}_rms_max"), limits)
+
+
+def _entropy(name: str, entropy: float, memory: Memory, limits: LearningLimits) -> Iterator[Breach]:
+    yield from checks.policy_finite(name, entropy)
+    if not is_normalised(entropy):      # such as that of a Gaussian, which has no bounds to compare with
+        return
+    collapse, low = (
+        memory.streak(f"{word}:{name}", entropy < limit, limits.entropy_patience, cleared=entropy > limits.entropy_clear * limit)
+        for word, limit in (("collapse", limits.entropy_collapse), ("low", limits.entropy_low))
+    )
+    yield from checks.entropy(name, entropy, collapse, low, limits)
+
+
+def is_normalised(entropy: float) -> bool:
+    return 0.0 <= entropy <= 1.001      # a uniform policy may round to a little above 1
+
+
+def _clip_fraction(row: Mapping[str, float], memory: Memory, limits: LearningLimits) -> Iterator[Breach]:
+    share = row.get("ppo/clip_fraction")
+    if share is None:
+        return
+    if memory.streak("clip_fraction", share > limits.clip_fraction_max, limits.clip_fraction_patience).is_active:
+        yield Breach(
+            code="TT612", type="clip_fraction_high", quantity="ppo/clip_fraction", value=share, limit=limits.clip_fraction_max,
+            text=f"{share:.0%} of the samples were clipped",
+        )
+
+
+def _early_stop(row: Mapping[str, float], memory: Memory, limits: LearningLimits) -> Iterator[Breach]:
+    stopped = row.get("ppo/early_stopped")
+    if stopped is None:
+        return
+    share, count = memory.share("early_stopped", stopped > 0, limits.early_stop_window)
+    if count >= limits.early_stop_window and share >= limits.early_stop_share:
+        yield Breach(
+            code="TT610", type="early_stop_always", quantity="ppo/early_stopped", value=share, limit=limits.early_stop_share,
+            text=f"KL ended {share:.0%} of the last {count} updates early",
+        )
+
+
+def _skipped_updates(row: Mapping[str, float], memory: Memory) -> Iterator[Breach]:
+    total = row.get("ppo/updates_skipped_total")
+    if total is None:
+        return
+    grew = total > memory.numbers.get("updates_skipped", 0.0)
+    memory.numbers["updates_skipped"] = total
+    in_a_row = memory.streak("updates_skipped", grew, 1).count
+    if grew:
+        yield Breach(
+            code="TT613", type="update_skipped", quantity="ppo/updates_skipped_total", value=in_a_row, limit=0.0,
+            text=f"{total:.0f} updates skipped for a loss that is not finite, {in_a_row} in a row",
+        )

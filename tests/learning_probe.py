@@ -1,0 +1,109 @@
+"""Records what a small training does, by the names that the learning rules read; plain and slow, for examples and tests."""
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from torchtriage.diagnosis.learning_watch import LearningWatch
+from torchtriage.recording.recording import Process, Series
+
+
+class Probe:
+    """Series of gradients and weights at each optimizer step, and of what is handed to an AnomalyDetector at each call."""
+
+    def __init__(self) -> None:
+        self.step = 1
+        self.num_skipped = 0
+        self.points: dict[str, list[tuple[int, float]]] = defaultdict(list)
+        self.dtypes: set[str] = set()
+
+    def put(self, values: Mapping[str, Any], step: int | None = None) -> None:
+        for name, value in values.items():
+            self.points[name].append((self.step if step is None else step, float(value)))
+
+    @property
+    def process(self) -> Process:
+        series = (Series(name=name, steps=[s for s, _ in points], values=[v for _, v in points]) for name, points in self.points.items())
+        return Process(series={one.name: one for one in series}, facts={"num_steps": self.step, "grad_dtypes": sorted(self.dtypes)})
+
+
+@contextlib.contextmanager
+def probed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Probe]:
+    import torch
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+    probe = Probe()
+    before: dict[int, Any] = {}
+    backward, clip, scaler_step, observe = (
+        torch.Tensor.backward, torch.nn.utils.clip_grad_norm_, torch.amp.GradScaler.step, LearningWatch.observe,
+    )
+
+    def parameters(optimizer: Any) -> Iterator[tuple[str, Any]]:
+        held = (p for group in optimizer.param_groups for p in group["params"])
+        yield from ((f"parameter{number}", p) for number, p in enumerate(held) if p.grad is not None)
+
+    def pre_step(optimizer: Any, *_: Any) -> None:
+        named = list(parameters(optimizer))
+        if not named:
+            return
+        total = torch.stack([p.grad.double().norm() for _, p in named]).norm()
+        probe.put({"grad_norm_after_clip" if any(at == probe.step for at, _ in probe.points["grad_norm"]) else "grad_norm": total})
+        for name, p in named:
+            before[id(p)] = p.detach().clone()
+            probe.dtypes.add(str(p.grad.dtype).removeprefix("torch."))
+            probe.put(_statistics(name, "grad", p.grad) | _statistics(name, "weight", p.detach()))
+
+    def post_step(optimizer: Any, *_: Any) -> None:
+        pairs = [(p.detach() - before[id(p)], before[id(p)]) for _, p in parameters(optimizer)]
+        if pairs:
+            change, weight = (torch.stack([pair[side].double().norm() for pair in pairs]).norm() for side in (0, 1))
+            probe.put({"update_ratio/all": change / weight})
+        probe.step += 1
+
+    def noted_backward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        probe.put({"loss": self.detach().sum()})
+        return backward(self, *args, **kwargs)
+
+    def noted_clip(*args: Any, **kwargs: Any) -> Any:
+        total = clip(*args, **kwargs)
+        probe.put({"grad_norm": total})
+        return total
+
+    def noted_scaler(self: Any, *args: Any, **kwargs: Any) -> Any:
+        at = probe.step
+        result = scaler_step(self, *args, **kwargs)
+        if probe.step == at:
+            probe.num_skipped += 1
+            probe.step += 1
+        probe.put({"scaler/skipped_total": probe.num_skipped, "scaler/scale": self.get_scale()}, at)
+        return result
+
+    def noted_observe(self: LearningWatch, row: Mapping[str, float], step: int | None = None) -> Any:
+        probe.step += 1
+        probe.put(row)
+        return observe(self, row, step)
+
+    hooks = [register_optimizer_step_pre_hook(pre_step), register_optimizer_step_post_hook(post_step)]
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.Tensor, "backward", noted_backward)
+        patch.setattr(torch.nn.utils, "clip_grad_norm_", noted_clip)
+        patch.setattr(torch.amp.GradScaler, "step", noted_scaler)
+        patch.setattr(LearningWatch, "observe", noted_observe)
+        try:
+            yield probe
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+
+def _statistics(name: str, side: str, x: Any) -> dict[str, Any]:
+    values = {f"{side}_norm/{name}": x.double().norm(), f"{side}_nan/{name}": x.isnan().sum(), f"{side}_inf/{name}": x.isinf().sum()}
+    if side == "weight":
+        return values
+    return values | {
+        f"grad_zero_fraction/{name}": (x == 0).double().mean(), f"grad_small_fraction/{name}": (x.abs() < 1e-6).double().mean(),
+        f"grad_large_fraction/{name}": (x.abs() > 10).double().mean(),
+    }
