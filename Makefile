@@ -3,6 +3,7 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
+SOURCES := pyproject.toml constraints.txt hatch_build.py torchtriage.pth $(wildcard src/torchtriage/native/*.[ch]*)
 # Compiled kernels are shared between tests, and kept between runs.
 export TORCHINDUCTOR_CACHE_DIR ?= $(CURDIR)/.cache/inductor
 
@@ -12,7 +13,7 @@ demo: $(STAMP)
 	$(BIN)/torchtriage demo
 
 test: $(STAMP) check
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -n auto -m "not slow"
 
 check: $(STAMP)
 	$(BIN)/ruff check .
@@ -28,20 +29,21 @@ bench: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python docs/generate.py
 
-# The oldest supported torch, in its own venv (about 6 GB); not part of CI.
+# The oldest supported torch, in its own venv (about 7 GB: its wheel asks for the CUDA libraries); not part of CI.
 test-2.9: .venv-2.9/installed
 	.venv-2.9/bin/python -m pytest -m "not slow" tests/integration
 
-$(STAMP): pyproject.toml constraints.txt hatch_build.py torchtriage.pth src/torchtriage/native/guard_meter.c
+$(STAMP): $(SOURCES)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0 -c constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]' -c constraints.txt
 	touch $@
 
-.venv-2.9/installed: pyproject.toml constraints.txt
+.venv-2.9/installed: $(SOURCES)
 	$(PYTHON) -m venv .venv-2.9
-	.venv-2.9/bin/pip install --quiet --disable-pip-version-check torch==2.9.1
-	.venv-2.9/bin/pip install --quiet --disable-pip-version-check -e '.[dev]'
+	grep -v '^torch==' constraints.txt > .venv-2.9/constraints.txt
+	.venv-2.9/bin/pip install --quiet --disable-pip-version-check torch==2.9.1 -c .venv-2.9/constraints.txt
+	.venv-2.9/bin/pip install --quiet --disable-pip-version-check -e '.[dev]' -c .venv-2.9/constraints.txt
 	touch $@
 
 clean:

@@ -87,8 +87,8 @@ def _wait(child: "subprocess.Popen[bytes]", timeout: float) -> tuple[int, resour
 
 
 def clean_environment(**extra: str) -> dict[str, str]:
-    """This environment without what would observe the program, one thread a process."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(_OURS_AND_PEERS)}
+    """This environment without what would observe the program, one thread a process; byte code is kept, as it is after an install."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith((*_OURS_AND_PEERS, "PYTHONDONTWRITEBYTECODE"))}
     return kept | {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"} | extra
 
 

@@ -14,7 +14,7 @@ MAY_IMPORT = {
     "diagnosis": {"findings", "recording"},
     "reporters": {"findings"},
     "tickets": {"findings", "recording", "diagnosis"},
-    "capture": {"recording", "launch"},
+    "capture": {"recording", "launch", "telemetry"},    # telemetry lazily, when the taps first see a training
     "rl": {"telemetry"},
     "telemetry": {"recording", "findings", "diagnosis"},
     "commands": None, "integrations": None,

@@ -28,6 +28,7 @@ class Config:
     format: str | None = None
     color: str = "auto"
     measure: bool = False
+    telemetry: bool = True          # the flag is --no-telemetry
     tickets: str | None = None      # the folder of tickets; the flag is --folder of the ticket command
 
 
@@ -81,7 +82,7 @@ def _parsed(name: str, value: Any, where: str) -> Any:
     allowed = {"color": COLOURS, "format": FORMATS}.get(name)
     if allowed and value not in allowed:
         raise CommandError(f"{where} must be one of {', '.join(allowed)}, got {value!r}")
-    if name == "measure":
+    if name in ("measure", "telemetry"):
         switch = _SWITCH.get(str(value).lower())
         if switch is None:
             raise CommandError(f"{where} must be true or false, got {value!r}")

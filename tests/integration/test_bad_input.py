@@ -537,7 +537,7 @@ def with_a_wild_value(record: Any, rng: random.Random) -> Any:
 def test_a_reader_that_leaves_early_is_no_error(recording: Path, tmp_path: Path) -> None:
     write(tmp_path, "import sys; sys.exit(3)")
     for status, words in [
-        (0, ["report", str(recording), "-v"]), (1, ["report", str(recording), "--fail-on", "P4"]),
+        (0, ["report", str(recording), "-v"]), (1, ["report", "-q", str(recording), "--fail-on", "P4"]),
         (0, ["report", str(recording), "--format", "json", "--events"]), (0, ["explain"]), (0, ["explain", "TT301"]),
         (3, ["run", "-q", "-o", "out", "train.py"]),
     ]:

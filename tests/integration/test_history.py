@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.programs import Outcome, command, observe, plain, write
+from tests.programs import Outcome, command, observe, plain, torch_version, write
 from tests.unit.reporters.traces import of_phase, read_trace, tracks
 from torchtriage.commands.report import read_source
 from torchtriage.diagnosis.report import build_report
@@ -145,6 +145,9 @@ def test_a_break_within_a_call_and_two_prints_make_four_pieces(report: Report) -
 
 def test_what_runs_eager_is_a_single_break(report: Report) -> None:
     assert [(link.is_break, "runs eager" in link.detail) for link in frame(report.history, "eager").chain] == [(True, True)]
+    if torch_version() < (2, 13):
+        assert "generator" not in {f.name for f in report.history.frames}   # that torch skips it without a word
+        return
     assert [(link.is_break, "runs eager" in link.detail) for link in frame(report.history, "generator").chain] == [(True, True)]
 
 
@@ -188,7 +191,8 @@ def test_the_trace_holds_what_the_report_counts(run: Outcome, tmp_path: Path) ->
 
 def test_a_torch_trace_has_the_same_moments_and_chains_but_no_steps(report: Report, tmp_path: Path) -> None:
     script = write(tmp_path, SICK)
-    assert plain(tmp_path, script, env={"TORCH_TRACE": str(tmp_path / "trace")}).returncode == 0
+    env = {"TORCH_TRACE": str(tmp_path / "trace"), "TORCH_LOGS": "graph_breaks"}    # 2.9 traces a break that skips a frame only then
+    assert plain(tmp_path, script, env=env).returncode == 0
     other = drawn(tmp_path / "trace").history
     assert kinds_and_names(other) == kinds_and_names(report.history)
     assert [f.chain and [(link.is_break, link.num_ops) for link in f.chain] for f in by_name(other)] == \

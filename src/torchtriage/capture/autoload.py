@@ -53,14 +53,16 @@ def _arm(folder: str) -> None:
 
     from torchtriage.capture.facts import process_facts
     from torchtriage.capture.observe import Observer
+    from torchtriage.recording import recorder as recorders
     from torchtriage.recording.recorder import Recorder
 
     started = time.time()
     # One process says what was watched even if nothing happens in it; so does every rank.
     always = _is_first(folder, "imported_torch") or "RANK" in os.environ
-    recorder = Recorder(Path(folder), lambda: process_facts(started), always=always)
+    recorder = recorders.current = Recorder(Path(folder), lambda: process_facts(started), always=always)
     measure = os.environ.get(environment.MEASURE, "").lower() in ("1", "true")
-    observer = Observer(recorder.add, measure=measure, on_first_step=recorder.start)
+    telemetry = os.environ.get(environment.TELEMETRY, "").lower() not in ("0", "false")
+    observer = Observer(recorder.add, measure=measure, on_first_step=recorder.start, telemetry=telemetry)
     observer.arm_for_run()
     recorder.follow(observer)
     atexit.register(recorder.close)

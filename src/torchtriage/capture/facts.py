@@ -11,6 +11,8 @@ from typing import Any
 from torchtriage.launch.environment import RUN_ID
 from torchtriage.launch.privacy import allowed_environment, redacted
 
+RECORD_HEAD = 16_384    # bytes, some 200 lines: enough to name the packages of a distribution, and quick with hundreds of them
+
 
 def process_facts(started: float) -> dict[str, Any]:
     """Facts of this process; nothing is imported for them."""
@@ -80,9 +82,9 @@ def _top_levels(info: str) -> list[str]:
     except OSError:
         pass
     try:
-        with open(os.path.join(info, "RECORD"), encoding="utf-8") as file:
-            lines = [next(file, "") for _ in range(200)]
+        with open(os.path.join(info, "RECORD"), "rb") as file:
+            head = file.read(RECORD_HEAD).decode("utf-8", "replace")
     except OSError:
         return []
-    packages = (line for line in lines if "/" in line and "-info/" not in line and not line.startswith(("..", "__pycache__")))
-    return list({line.split("/", 1)[0] for line in packages})
+    folders = {line.partition("/")[0] for line in head.splitlines() if "/" in line}
+    return [name for name in folders if not name.endswith("-info") and name not in ("..", "__pycache__")]

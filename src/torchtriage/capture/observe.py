@@ -9,6 +9,7 @@ from typing import Any
 from torchtriage.capture import steps, torch_private
 from torchtriage.capture.compile_calls import compile_call
 from torchtriage.capture.eager_meter import EagerMeter
+from torchtriage.capture.learning_taps import CLIP_MODULE, SCALER_MODULE, LearningTaps, new_telemetry
 from torchtriage.capture.piece_timer import PieceTimer
 from torchtriage.capture.trace_logger import TraceHandler, attach, filtered, is_attached
 from torchtriage.capture.translate import OUR_FOLDERS
@@ -24,11 +25,13 @@ _STDLIB = os.path.dirname(os.__file__) + os.sep
 class Observer:
     """One observation of this process, from arming to the end of the process or to `disarm`."""
 
-    def __init__(self, sink: Callable[[Event], None], measure: bool = False, on_first_step: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, sink: Callable[[Event], None], measure: bool = False, on_first_step: Callable[[], None] = lambda: None,
+                 telemetry: bool = False) -> None:
         self._sink = sink
         self.steps = steps.StepCounter(on_first_step)
         self.meter = EagerMeter()
         self.timer = PieceTimer() if measure else None
+        self.learning = LearningTaps(lambda: new_telemetry(self._put, self.steps.current), self._tap, self._on_error) if telemetry else None
         self._undo: list[Callable[[], None]] = []
         self._skipped: set[tuple[str, int, str]] = set()
         self._errors = 0
@@ -43,6 +46,10 @@ class Observer:
         watcher = ImportWatcher()
         watcher.when_imported("torch._logging._internal", self._arm_trace_early)
         watcher.when_imported("torch.autograd.profiler", self._arm_steps)
+        if self.learning is not None:
+            watcher.when_imported("torch.autograd", self._arm_backward)
+            watcher.when_imported(CLIP_MODULE, self._arm_no_grad)
+            watcher.when_imported(SCALER_MODULE, self._arm_no_grad)
         watcher.when_imported("torch._dynamo", self._arm_compile_calls)
         watcher.when_imported("torch._dynamo.convert_frame", self._arm_convert_frame)
         if self.timer is not None:
@@ -69,6 +76,8 @@ class Observer:
         self.meter.start_over()
         if self.timer is not None:
             self.timer.start_over()
+        if self.learning is not None:
+            self.learning.start_over()
 
     def disarm(self) -> None:
         """Leave logging and Dynamo as they were."""
@@ -86,13 +95,17 @@ class Observer:
         if self._trace_armed and not is_attached(self._handler):
             self._trace_armed = False
             self._tap("trace", "lost", "the logger torch.__trace was replaced or stripped of its class")
-        return {**self.steps.facts(), "first_step_time": self.steps.first_time(), "eager_calls": self.meter.facts()}
+        return {**self.steps.facts(), "first_step_time": self.steps.first_time(), "eager_calls": self.meter.facts(),
+                **(self.learning.facts() if self.learning is not None else {})}
 
     def series(self) -> list[Series]:
-        return [self.steps.series()] if self.steps.marks else []
+        learned = self.learning.series() if self.learning is not None else ()
+        return [*([self.steps.series()] if self.steps.marks else []), *learned]
 
     def last_events(self) -> list[Event]:
-        """What is only known at the end: recompiles under way, and the sums of --measure."""
+        """What is only known at the end: recompiles under way, the sums of --measure, and what telemetry could not see."""
+        if self.learning is not None:
+            self.learning.close()
         pending = self._handler.unfinished()
         return pending + (list(self.timer.events(time=time.time(), pid=os.getpid())) if self.timer else [])
 
@@ -107,6 +120,16 @@ class Observer:
     def _arm_steps(self, profiler_module: ModuleType) -> None:
         undo = steps.watch_optimizers(self.steps, profiler_module)
         self._armed("steps", undo, "torch.autograd.profiler.record_function is gone")
+        if self.learning is not None:       # after the count: what is taken belongs to the step just counted
+            self.learning.arm_optimizers(profiler_module, self._armed)
+
+    def _arm_backward(self, autograd: ModuleType) -> None:
+        assert self.learning is not None
+        self.learning.arm_backward(autograd, self._armed)
+
+    def _arm_no_grad(self, _: ModuleType) -> None:
+        assert self.learning is not None
+        self.learning.arm_no_grad(self._armed)
 
     def _arm_compile_calls(self, dynamo: ModuleType) -> None:
         undo = torch_private.wrap_optimize(dynamo, self._on_compile_call)

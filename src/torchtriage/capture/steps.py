@@ -8,6 +8,7 @@ from typing import Any
 from torchtriage.capture import torch_private
 from torchtriage.recording.recording import Series
 
+OPTIMIZER_BLOCK = "Optimizer.step#"     # how torch names the record_function block around a step
 MAX_POINTS = 2048   # of the step-time series; when full, neighbours are merged and the stride doubles
 
 
@@ -80,9 +81,7 @@ def watch_optimizers(counter: StepCounter, profiler_module: ModuleType) -> Calla
     """
     clock = time.perf_counter
 
-    def on_block_end(name: str, frame: FrameType) -> None:
-        if not name.startswith("Optimizer.step#"):
-            return
+    def on_block_end(frame: FrameType) -> None:
         key = id(frame.f_locals.get("self"))
         counter.by_optimizer[key] = counter.by_optimizer.get(key, 0) + 1
         if counter.first is None:
@@ -91,7 +90,7 @@ def watch_optimizers(counter: StepCounter, profiler_module: ModuleType) -> Calla
         if key == counter.first and not counter.explicit:
             counter.marks.append(clock())
 
-    return torch_private.wrap_record_function(profiler_module, on_block_end)
+    return torch_private.wrap_record_function(profiler_module, OPTIMIZER_BLOCK, on_block_end)
 
 
 active: list[StepCounter] = []

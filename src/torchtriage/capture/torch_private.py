@@ -1,10 +1,11 @@
 """Every private name of torch that torchtriage touches: each behind a feature test, each saying what is lost without it."""
 
+import functools
 import logging
 import os
 import sys
 from collections.abc import Callable
-from types import FrameType, ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from torchtriage.errors import hide_frame, pass_on_signals
@@ -158,27 +159,111 @@ def wrap_compiled_pieces(output_graph: ModuleType, wrap: Callable[[str, Any], An
     return replaced(getattr(output_graph, "OutputGraph", None), "install_global_unsafe", wrap, make)
 
 
-def wrap_record_function(profiler_module: ModuleType, note: Callable[[str, FrameType], None]) -> Callable[[], None] | None:
-    """Call `note` at the end of every record_function block; returns the undoing. Without it no event knows its step."""
-    swap = frame_callback_swap()
+def wrap_record_function(profiler_module: ModuleType, prefix: str, note: Callable[[FrameType], None], name: str = "__exit__") -> (
+    Callable[[], None] | None
+):
+    """Call `note` at the end (or `__enter__`: at the start) of every record_function block whose name begins so; returns the undoing.
 
-    def make(original: Any, notes: list[Any]) -> Any:
+    Without it no event knows its step.
+    """
+    def make_exit(original: Any, notes: list[Any]) -> Any:
+        tell = _telling(notes)
+
+        @functools.wraps(original)      # TorchScript compiles this class from its source, which it finds through __wrapped__
         def leave(self: Any, kind: Any, error: Any, trace: Any) -> Any:
             result = original(self, kind, error, trace)
-            if kind is None:
-                callback = swap(None)
-                try:
-                    for note in tuple(notes):
-                        note(self.name, sys._getframe(1))
-                except Exception as error_of_ours:  # a step that is not counted is better than one that fails
-                    pass_on_signals(error_of_ours)
-                finally:
-                    swap(callback)
+            if kind is None and self.name.startswith(prefix):
+                tell(sys._getframe(1))
             return result
 
         return never_compile(leave)
 
-    return replaced(getattr(profiler_module, "record_function", None), "__exit__", note, make)
+    def make_enter(original: Any, notes: list[Any]) -> Any:
+        tell = _telling(notes)
+
+        @functools.wraps(original)
+        def enter(self: Any) -> Any:
+            if self.name.startswith(prefix):
+                tell(sys._getframe(1))
+            return original(self)
+
+        return never_compile(enter)
+
+    return replaced(getattr(profiler_module, "record_function", None), name, note, make_exit if name == "__exit__" else make_enter)
+
+
+def clip_code() -> CodeType | None:
+    """The code that every clipping function of torch.nn.utils runs in, its own function beside it as `func`."""
+    code = getattr(getattr(module("torch.nn.utils.clip_grad"), "clip_grad_value_", None), "__code__", None)
+    return code if isinstance(code, CodeType) and "func" in code.co_freevars else None
+
+
+def unscale_code() -> CodeType | None:
+    """The code in which GradScaler looks at the gradients of an optimizer, before its step or instead of it."""
+    scaler = getattr(module("torch.amp.grad_scaler"), "GradScaler", None)
+    code = getattr(getattr(scaler, "_unscale_grads_", None), "__code__", None)
+    return code if isinstance(code, CodeType) and {"self", "optimizer", "inv_scale"} <= {*code.co_varnames} else None
+
+
+def wrap_no_grad(grad_mode: ModuleType, codes: tuple[CodeType | None, CodeType | None], note: Callable[[FrameType], None]) -> (
+    Callable[[], None] | None
+):
+    """Call `note` where code of these enters no_grad(), which Dynamo passes over; a wrapper of the function itself would be traced.
+
+    Without it gradients are seen only after clipping, and steps that GradScaler skips are not seen.
+    """
+    first, second = codes
+
+    def make(original: Any, notes: list[Any]) -> Any:
+        tell, getframe = _telling(notes), sys._getframe
+
+        @functools.wraps(original)
+        def enter(self: Any) -> None:
+            original(self)
+            frame = getframe(1)
+            if frame.f_code is first or frame.f_code is second:
+                tell(frame)
+
+        return never_compile(enter)
+
+    return replaced(getattr(grad_mode, "no_grad", None), "__enter__", note, make)
+
+
+def wrap_backward(autograd: ModuleType, note: Callable[[Any], None]) -> Callable[[], None] | None:
+    """Call `note` with the tensors that backward() begins at; without it the loss of a script is not known."""
+    def make(original: Any, notes: list[Any]) -> Any:
+        tell = _telling(notes)
+
+        @functools.wraps(original)
+        def run(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
+            if kwargs.get("accumulate_grad"):
+                tell(t_outputs)
+            try:
+                return original(t_outputs, *args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
+
+        return never_compile(run)
+
+    return replaced(autograd, "_engine_run_backward", note, make)
+
+
+def _telling(notes: list[Any]) -> Callable[..., None]:
+    """Tells all, while Dynamo is not offered what they run."""
+    swap = frame_callback_swap()
+
+    def tell(what: Any) -> None:
+        callback = swap(None)
+        try:
+            for note in tuple(notes):
+                note(what)
+        except Exception as error:      # what is not seen is better than a step that fails
+            pass_on_signals(error)
+        finally:
+            swap(callback)
+
+    return never_compile(tell)
 
 
 def frame_callback_swap() -> Callable[[Any], Any]:

@@ -12,6 +12,7 @@ from torchtriage.capture.translate import ARTIFACTS, KINDS, NO_PAYLOAD, OUR_FOLD
 from torchtriage.recording.events import Event, StackEntry
 
 LOGGER_NAME = "torch.__trace"
+LEFT_OUT = 2    # callers that torch leaves out of the stack of a frame that it compiles
 
 
 class TraceHandler(logging.Handler):
@@ -38,8 +39,8 @@ class TraceHandler(logging.Handler):
         try:
             metadata: dict[str, Any] = record.metadata  # type: ignore[attr-defined]  # torch puts both on the record
             payload: str | None = record.payload  # type: ignore[attr-defined]
-            caller = _calling_line() if "dynamo_start" in metadata else None
-            for event in self._translator.feed(metadata, payload, caller, time=record.created, step=self._step(), pid=os.getpid()):
+            callers = _calling_lines() if "dynamo_start" in metadata else ()
+            for event in self._translator.feed(metadata, payload, callers, time=record.created, step=self._step(), pid=os.getpid()):
                 self._sink(event)
         except Exception as error:  # reaches the user's compiled call otherwise
             self._on_error(error)
@@ -54,16 +55,17 @@ class TraceHandler(logging.Handler):
         """logging.config closes every handler it knows of; this one has nothing to close."""
 
 
-def _calling_line() -> StackEntry | None:
-    """The innermost line that is neither torch's, nor logging's, nor ours: it called the frame that is being compiled."""
+def _calling_lines() -> tuple[StackEntry, ...]:
+    """The two innermost lines that are neither torch's, nor logging's, nor ours: the last called the frame that is being compiled."""
     frame: FrameType | None = sys._getframe(2)
     passed = (*OUR_FOLDERS, os.path.dirname(logging.__file__))
-    while frame is not None:
+    found: list[StackEntry] = []
+    while frame is not None and len(found) < LEFT_OUT:
         path = frame.f_code.co_filename
         if not path.startswith((*passed, "<")) and not torch_private.is_torch_file(path):
-            return StackEntry(path=path, line=frame.f_lineno, function=frame.f_code.co_name)
+            found.insert(0, StackEntry(path=path, line=frame.f_lineno, function=frame.f_code.co_name))
         frame = frame.f_back
-    return None
+    return tuple(found)
 
 
 def attach(handler: TraceHandler) -> Callable[[], None]:

@@ -51,13 +51,13 @@ class Translator:
         self._frames: dict[str, CompileStart] = {}
         self._pending: dict[str, Recompile] = {}
 
-    def feed(self, metadata: Metadata, payload: str | None, caller: StackEntry | None = None, **columns: Any) -> Iterator[Event]:
+    def feed(self, metadata: Metadata, payload: str | None, callers: tuple[StackEntry, ...] = (), **columns: Any) -> Iterator[Event]:
         """The events of one record; a record that we cannot read becomes an Unparsed event.
 
-        `caller` is the line that called the frame now being compiled, which torch leaves out of the stack it records.
+        `callers` are the innermost lines above the frame now being compiled, which torch leaves out of the stack it records.
         """
         try:
-            yield from self._feed(metadata, payload, caller, columns)
+            yield from self._feed(metadata, payload, callers, columns)
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             pass_on_signals(error)
             yield Unparsed(origin="trace", text=f"{type(error).__name__}: {error}: {str(metadata)[:500]}", **columns)
@@ -67,7 +67,7 @@ class Translator:
         yield from self._pending.values()
         self._pending.clear()
 
-    def _feed(self, metadata: Metadata, payload: str | None, caller: StackEntry | None, columns: dict[str, Any]) -> Iterator[Event]:
+    def _feed(self, metadata: Metadata, payload: str | None, callers: tuple[StackEntry, ...], columns: dict[str, Any]) -> Iterator[Event]:
         if "str" in metadata:
             text, index = metadata["str"]
             self._strings[index] = text
@@ -78,7 +78,7 @@ class Translator:
         if "artifact" in metadata:
             yield from self._artifact(metadata["artifact"]["name"], payload or "", columns)
         elif "dynamo_start" in metadata:
-            yield from self._start(metadata["dynamo_start"], caller, columns)
+            yield from self._start(metadata["dynamo_start"], callers, columns)
         elif "compilation_metrics" in metadata:
             yield from self._metrics(metadata["compilation_metrics"], columns)
         elif "bwd_compilation_metrics" in metadata:
@@ -91,14 +91,7 @@ class Translator:
 
     def _artifact(self, name: str, payload: str, columns: dict[str, Any]) -> Iterator[Event]:
         if name == "dynamo_graph_break_reason":
-            text = parse_break(payload)
-            place: dict[str, Any] = {"path": text.path, "line": text.line, "function": text.function, "stack": strip_launchers(text.stack)}
-            if text.line is None:   # 2.9 gives no place of a break that came after the last line was traced
-                place |= _place_of(self._frames.get(_frame_part(columns["compile_id"])))
-            yield GraphBreak(
-                gb_id=text.gb_id, type=text.type, explanation=text.explanation, hints=text.hints, context=text.context,
-                whole_frame=text.whole_frame, **place, **columns,
-            )
+            yield self._break(payload, columns)
         elif name == "recompile_reasons":
             frame = self._frames.get(_frame_part(columns["compile_id"]))
             place = _place_of(frame)
@@ -107,10 +100,26 @@ class Translator:
             cache, _, outcome = name.rpartition("_cache_")
             yield CacheUse(cache=cache, outcome=outcome, reason=payload[:500] if outcome == "bypass" else "", **columns)
 
-    def _start(self, start: Metadata, caller: StackEntry | None, columns: dict[str, Any]) -> Iterator[Event]:
+    def _break(self, payload: str, columns: dict[str, Any]) -> GraphBreak:
+        text = parse_break(payload)
+        place: dict[str, Any] = {"path": text.path, "line": text.line, "function": text.function, "stack": strip_launchers(text.stack)}
+        # A break that skips its frame: 2.9 leaves out the callers of the frame, and the place if the last line had been traced.
+        frame = self._frames.get(_frame_part(columns["compile_id"]))
+        if text.line is None:
+            place |= _place_of(frame)
+        elif frame is not None and text.stack and (text.stack[0].path, text.stack[0].function) == (frame.path, frame.function):
+            place["stack"] = frame.stack[:-1] + place["stack"]
+        return GraphBreak(
+            gb_id=text.gb_id, type=text.type, explanation=text.explanation, hints=text.hints, context=text.context,
+            whole_frame=text.whole_frame, **place, **columns,
+        )
+
+    def _start(self, start: Metadata, callers: tuple[StackEntry, ...], columns: dict[str, Any]) -> Iterator[Event]:
         stack = strip_launchers(tuple(self._stack_entry(entry) for entry in start.get("stack", ())))
-        if caller is not None and stack and (caller.path, caller.line) not in {(e.path, e.line) for e in stack}:
-            stack = (*stack[:-1], caller, stack[-1])
+        known = {(e.path, e.line) for e in stack}
+        if stack:
+            left_out = (caller for caller in strip_launchers(callers) if (caller.path, caller.line) not in known)
+            stack = (*stack[:-1], *left_out, stack[-1])
         place: dict[str, Any] = {}
         if stack:
             place = {"path": stack[-1].path, "line": stack[-1].line, "function": stack[-1].function, "stack": stack}
@@ -119,7 +128,7 @@ class Translator:
         self._frames[_frame_part(compile_id)] = event
         pending = self._pending.pop(compile_id, None)
         if pending is not None:
-            yield Recompile(reasons=pending.reasons, knows_caller=caller is not None, **place, **columns)
+            yield Recompile(reasons=pending.reasons, knows_caller=bool(callers), **place, **columns)
         yield event
 
     def _stack_entry(self, entry: Metadata) -> StackEntry:
@@ -146,7 +155,7 @@ class Translator:
             line = metrics.get("co_firstlineno")
             place = {"path": str(metrics["co_filename"]), "line": None if line is None else int(line),
                      "function": str(metrics.get("co_name") or "")}
-        place.pop("stack", None)
+        place["stack"] = _failed_at(metrics)
         return CompileEnd(
             seconds=_microseconds(metrics, "duration_us"), is_backward=is_backward,
             backend_seconds=_microseconds(metrics, "aot_autograd_cumulative_compile_time_us"),
@@ -162,6 +171,12 @@ class Translator:
             return  # a first compile has no recompile reason to complete
         for source, value in _EQUALS.findall(payload)[:MAX_GUARD_VALUES]:
             yield GuardValue(source=source, value=value.strip(), **columns)
+
+
+def _failed_at(metrics: Metadata) -> tuple[StackEntry, ...]:
+    """The line of the program that was being traced when the compile failed, where torch tells it."""
+    path, line = metrics.get("fail_user_frame_filename"), metrics.get("fail_user_frame_lineno")
+    return (StackEntry(path=str(path), line=int(line), function=""),) if path and line else ()
 
 
 def compile_id_of(metadata: Metadata) -> str | None:

@@ -72,6 +72,8 @@ def settings(args: argparse.Namespace) -> Config:
         changes["fail_on"] = check_threshold(args.fail_on, "--fail-on")
     if getattr(args, "measure", False):
         changes["measure"] = True
+    if getattr(args, "telemetry", None) is False:
+        changes["telemetry"] = False
     return replace(config, **changes)  # type: ignore[arg-type]  # the names are those of Config's fields
 
 

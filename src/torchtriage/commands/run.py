@@ -47,6 +47,8 @@ class Run:
         parser.add_argument("-m", dest="module", action="store_true", help="run a module instead of a script")
         parser.add_argument("--measure", action="store_true",
                             help="time compiled pieces and the gaps at graph breaks (costs about 1 us a piece)")
+        parser.add_argument("--no-telemetry", dest="telemetry", action="store_false", default=None,
+                            help="do not record gradients, weights and the loss (which takes about a hundredth of the time)")
         parser.add_argument("--html", action="store_true", help="also leave a report to look at, NAME.html beside NAME.triage")
         add_redact_flag(parser)
         add_baseline_flags(parser)
@@ -89,7 +91,7 @@ def observe_and_report(command: list[str], folder: Path, args: argparse.Namespac
     if launcher is None:
         return _run(command, os.environ, None)
     say(args, f"recording into {shown(folder)}")
-    env = supervise.observed_environment(os.environ, str(folder), run_id, config.measure)
+    env = supervise.observed_environment(os.environ, str(folder), run_id, config.measure, config.telemetry)
     code = _run(command, env, _status_line(folder, args))
     if code:
         say(args, f"the program ended with status {code}")

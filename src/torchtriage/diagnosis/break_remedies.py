@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from torchtriage.diagnosis.break_remedies_by_id import BY_ID
-from torchtriage.diagnosis.break_seen import Seen, quote
+from torchtriage.diagnosis.break_seen import Seen, quote, short_place
 
 SCALARS = "torch._dynamo.config.capture_scalar_outputs = True"
 SHAPES = "torch._dynamo.config.capture_dynamic_output_shape_ops = True"
@@ -27,6 +27,7 @@ class Remedy:
         return f"{self.text}; {self.caveat}" if self.caveat else self.text
 
 
+_FAILED_AT = re.compile(r'Original traceback:\s+File "([^"]+)", line (\d+)[^\n]*\n\s*([^\n]+)')
 # Hints that PyTorch adds to hundreds of kinds; none says what to change.
 _GENERIC_HINT = re.compile(
     r"report an issue|open an issue|file an issue|write Dynamo tracing rules|graph break is fundamental|may be difficult to debug"
@@ -48,6 +49,10 @@ def remedy_for(code: str, seen: Seen, refined: bool = False) -> Remedy:
 
 
 def _by_id(gb_id: str, seen: Seen) -> Remedy:
+    failed = _FAILED_AT.search(seen.event.explanation) if gb_id == "GB0219" else None
+    if failed:
+        where = short_place(failed[1], int(failed[2]))
+        return Remedy(text=f"the compiler fails on {quote(failed[3])} at {where}: do that before the compiled call, or uncompiled")
     name, kind = seen.called or "the call", seen.object_type or "the object"
     return Remedy(text=BY_ID[gb_id].format(line=seen.quoted, where=seen.where, name=name, type=kind))
 
@@ -83,7 +88,8 @@ def _branch(seen: Seen) -> Remedy:
     if "Ndarray" in seen.event.context:
         text = f"{test} at {where} is a NumPy value, which Dynamo traces as a tensor: use Python ints or math.* there"
     elif seen.line.startswith("assert"):
-        text = f"torch._assert_async({plain}) instead of the assert at {where}, or check before the compiled call"
+        holds = re.sub(r"^not (.+)$", r"~(\1)", plain)     # `not` asks a tensor for a Python bool, as the assert does
+        text = f"torch._assert_async({holds}) instead of the assert at {where}, or check before the compiled call"
     elif seen.line.startswith("while"):
         text = f"a fixed bound and a torch.where mask, or torch.while_loop, instead of `while {plain}` at {where}"
     elif re.fullmatch(r"(not )?self\.[\w.]+", plain):

@@ -17,6 +17,7 @@ _CALLS: tuple[tuple[str, str], ...] = (
     ("context", r"call_method \w+\(<class '(?P<owner>[^']+)'>\) (?P<name>\w+)"),
     ("explanation", r"method `(?P<name>[^`]+)` of (?:class|nn\.Module) `?(?P<owner>[^`\s]+)"),
     ("explanation", r"Operator `(?P<name>[^`]+)`"),
+    ("explanation", r"Backend compiler `[^`]+` failed with (?P<name>aten\.[\w.]+)"),
     ("context", r"method: <Logger (?P<owner>[^ >]+)[^>]*>\.(?P<name>\w+)"),
     ("context", r"numpy function: <(?:built-in )?(?:cyfunction|function|method|ufunc|class) '?(?P<name>[\w.]+)"),
     ("context", r"\bfn: <(?:built-in )?(?:function|method) (?P<name>[\w.]+)"),
@@ -127,7 +128,7 @@ def quote(text: str, limit: int = MAX_QUOTE) -> str:
 def branch_test(line: str) -> str:
     """The condition of an `if`, `while`, `assert` or `a if c else b`; empty if the line shows none."""
     source = line[2:] if line.startswith("elif") else line
-    for candidate in (source, f"{source}\n pass"):
+    for candidate in (source, f"{source}\n pass", f"{source}'')"):      # the message of an assert may begin on its line
         for node in ast.walk(_parsed(candidate)):
             if isinstance(node, (ast.If, ast.While, ast.Assert, ast.IfExp)):
                 return ast.get_source_segment(candidate, node.test) or ""

@@ -18,6 +18,7 @@ _BY_TYPE: tuple[tuple[str, str], ...] = (
     ("TT116", r"hooks?\b|RemovableHandle"),
     ("TT105", r"dynamic shape operator|dynamic slicing|data-dependent output shape|unbacked SymInt"),
     ("TT115", r"context ?manager|contextlib|record_function|torch\.profiler|traceback\.annotate|version_counter escaped"),
+    ("TT123", r"^backend compiler exception"),
     ("TT123", r"fake ?tensor|running FX node|call_method node|fx\.Node|PT2-compliant|op packet|device mismatch"),
     ("TT123", r"shape mismatch with out=|dtype mismatch between tensor|non-contiguous `out=`"),
     ("TT122", r"\bassert|(?<!compiler )\bexception\b|^TypeError from user|due to TypeError|torch\._check|traceback"),

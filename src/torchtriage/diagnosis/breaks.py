@@ -1,5 +1,6 @@
 """Graph breaks: one finding for each place and cause, with the frames that it drew in."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ MAX_STEPS = 50
 UNCUTTABLE = "TT119"
 # These never leave a place to cut, with or without a block around them, so the cause names the finding and not the block.
 NEVER_CUT = frozenset({"TT111", "TT113", "TT115", "TT117", "TT120", "TT122", "TT124"})
+BACKEND_FAILED = "GB0219"   # the graph was cut well enough; it could not be compiled
 
 # Disabling one of these would send the whole model to eager, which is worse than the break.
 TOO_MUCH_TO_DISABLE = frozenset({"forward", "__call__", "wrapper", "wrapped", "inner", "new_forward"})
@@ -46,7 +48,8 @@ class Break:
 
     @property
     def code(self) -> str:
-        return UNCUTTABLE if self.eager and self.cause.code not in NEVER_CUT else self.cause.code
+        is_cut = not self.eager or self.cause.code in NEVER_CUT or self.events[0].gb_id == BACKEND_FAILED
+        return self.cause.code if is_cut else UNCUTTABLE
 
 
 @rule
@@ -59,8 +62,11 @@ def graph_breaks(process: Process) -> Iterator[Finding]:
 def told_breaks(process: Process) -> list[tuple[Break, Finding]]:
     """Every distinct break and its finding."""
     groups: dict[BreakKey, list[GraphBreak]] = {}
+    failed = {e.compile_id for e in process.of(GraphBreak) if e.gb_id == BACKEND_FAILED and e.line is not None}
     for event in process.of(GraphBreak):
-        groups.setdefault(break_key(event), []).append(event)
+        # Torch traces the error of a failed backend first, and then the break that it makes of it.
+        if event.compile_id not in failed or event.gb_id or not event.type.startswith("torch._subclasses.fake_tensor."):
+            groups.setdefault(break_key(event), []).append(event)
     history = FrameHistory(process)
     folded = folded_frames(process)
     repeats: Counter[str] = Counter()
@@ -134,7 +140,7 @@ def _title(found: Break) -> str:
 
 def _cause(found: Break) -> str:
     event = max(found.events, key=lambda e: (bool(plain_type(e.type)), bool(e.explanation)))
-    explanation = " ".join(event.explanation.split("\n\n", 1)[0].split())
+    explanation = re.sub(r" at 0x[0-9a-f]+", "", " ".join(event.explanation.split("\n\n", 1)[0].split()))
     if len(explanation) > MAX_EXPLANATION:
         explanation = explanation[: MAX_EXPLANATION - 3] + "..."
     text = ": ".join(part for part in (plain_type(event.type), explanation) if part) or "PyTorch gives no reason"

@@ -4,9 +4,11 @@ from collections import Counter
 from collections.abc import Iterator
 
 from torchtriage.diagnosis.frames import Frame, frames
+from torchtriage.diagnosis.own_frames import target_name
 from torchtriage.diagnosis.places import Place, frame_name, is_wrapped, locate
 from torchtriage.diagnosis.rules import finding, fingerprint_of, rule
 from torchtriage.diagnosis.steady import steady_state
+from torchtriage.diagnosis.totals import busy_seconds
 from torchtriage.findings.model import Cost, CostKind, Evidence, Finding, Fix, OwnerKind
 from torchtriage.recording.events import CacheUse, CompileCall, CompileEnd, CompileStart, FrameSkipped, GraphBreak, LimitHit, Placed
 from torchtriage.recording.recording import Process
@@ -22,7 +24,7 @@ def recompile_limit_hit(process: Process) -> Iterator[Finding]:
     for frame in at_limit:
         hit = frame.limits[0]
         place = locate(process, hit)
-        name = frame_name(place, hit)
+        name = target_name(process, hit) or frame_name(place, hit)
         eager = _eager_calls(process, len(at_limit))
         since = "" if hit.step is None else f" since step {hit.step}"
         limit = "its recompile limit" if hit.limit is None else f"its recompile limit ({hit.limit})"
@@ -225,17 +227,8 @@ def started(process: Process) -> dict[str | None, Placed]:
 
 
 def _timed(process: Process, end: CompileEnd, start: Placed) -> str:
-    return f"{frame_name(locate(process, start), start)}{' (backward)' if end.is_backward else ''} {end.seconds:.1f} s"
-
-
-def busy_seconds(ends: list[CompileEnd]) -> float:
-    """The time covered by these compiles; overlapping ones (threads, nested) count once."""
-    spans = sorted((e.time - (e.seconds or 0.0), e.time) for e in ends)
-    total, reach = 0.0, float("-inf")
-    for start, end in spans:
-        total += max(0.0, end - max(start, reach))
-        reach = max(reach, end)
-    return total
+    name = target_name(process, start) or frame_name(locate(process, start), start)
+    return f"{name}{' (backward)' if end.is_backward else ''} {end.seconds:.1f} s"
 
 
 def _seconds_cost(frame: Frame) -> Cost:

@@ -3,31 +3,35 @@
 from collections import defaultdict
 from dataclasses import replace
 
-from torchtriage.diagnosis import (  # noqa: F401 - importing registers their rules
-    breaks,
-    compile_errors,
-    coverage,
-    learning,
-    recompiles,
-    recording_health,
-)
+from torchtriage.diagnosis import recording_health  # noqa: F401 - importing registers its rules
 from torchtriage.diagnosis.places import source_lines
 from torchtriage.diagnosis.ripples import without_ripples
 from torchtriage.diagnosis.rules import PROCESS_RULES, RUN_RULES
 from torchtriage.diagnosis.steady import recompile_share, step_milliseconds
 from torchtriage.findings.model import Finding
 from torchtriage.findings.severity import severity_for
+from torchtriage.recording.events import Tap
 from torchtriage.recording.recording import Process, Recording
 
 
 def diagnose(recording: Recording) -> list[Finding]:
     """Every finding of a run, the worst and dearest first."""
-    found: list[Finding] = []
-    for process in recording.processes:
-        of_process = [f for rule in PROCESS_RULES for f in rule(process)]
-        found.extend(linked([with_source(weighed(f, process), process) for f in without_ripples(of_process)]))
+    found = [f for process in recording.processes if _is_eventful(process) for f in _of_process(process)]
     found.extend(f for rule in RUN_RULES for f in rule(recording))
     return sorted(merged(found), key=_rank)
+
+
+def _is_eventful(process: Process) -> bool:
+    """Whether more is known of a process than that it was watched."""
+    return bool(process.series) or not all(isinstance(event, Tap) for event in process.events)
+
+
+def _of_process(process: Process) -> list[Finding]:
+    # Importing registers their rules; only here, as a run in which nothing happened need not wait for them.
+    from torchtriage.diagnosis import breaks, compile_errors, coverage, learning, recompiles  # noqa: F401
+
+    found = [f for rule in PROCESS_RULES for f in rule(process)]
+    return linked([with_source(weighed(f, process), process) for f in without_ripples(found)])
 
 
 def weighed(finding: Finding, process: Process) -> Finding:

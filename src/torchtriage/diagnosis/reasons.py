@@ -57,7 +57,7 @@ class Reason:
 
     @property
     def is_parameter(self) -> bool:
-        return "._parameters[" in self.path
+        return "._parameters[" in self.path or self.hint.startswith("Guard failed on a parameter")
 
     @property
     def is_zero_one(self) -> bool:
@@ -89,6 +89,7 @@ _STACK = re.compile(r"\n[\s-]*user stack(?: trace)?:", re.IGNORECASE)
 _FRAME = re.compile(r'File "(?P<path>[^"\n]+)", line (?P<line>\d+), in [^\n]+(?:\n[\s-]*(?P<code>[^\n]+))?')
 _COMMENT = re.compile(r"(?:(?P<code>.*?)  # )?(?P<place>\S+:\d+) in ")
 _HINT = re.compile(r"\s*\(HINT: (.*)\)", re.DOTALL)
+_ON_A_PARAMETER = re.compile(r"\. (Guard failed on a parameter, .*)$", re.DOTALL)
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 
 
@@ -100,8 +101,8 @@ def parse_reason(raw: str) -> Reason:
     entry = head[1] if head and head[1] != "None" else None
     text, *stack = _STACK.split(text[head.end():] if head else text, maxsplit=1)
     guard, comment = _cut_comment(text[:MAX_READ])
-    hint = _HINT.search(comment or guard)
-    guard = _HINT.sub("", guard).strip()
+    hint = _HINT.search(comment or guard) or _ON_A_PARAMETER.search(guard)
+    guard = _ON_A_PARAMETER.sub("", _HINT.sub("", guard)).strip()
     reason = _match(guard, raw)
     code, place = _written_at(comment, stack[0][-MAX_READ:] if stack else "")
     closure = re.match(r'guard on "(\w+)"', hint[1]) if hint else None

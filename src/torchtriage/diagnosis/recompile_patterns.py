@@ -4,6 +4,7 @@ import itertools
 import re
 
 from torchtriage.diagnosis.frames import Frame
+from torchtriage.diagnosis.own_frames import is_target
 from torchtriage.diagnosis.places import owner_of
 from torchtriage.diagnosis.reasons import Kind, Reason, type_name
 from torchtriage.diagnosis.stories import Story, is_grad_mode
@@ -55,7 +56,7 @@ def _size_code(story: Story, process: Process) -> str:
         return "TT207"      # a parameter does not change its size: the same code runs for another module
     if story.keeps_on:
         return "TT202"
-    if _is_ragged(story) and not _is_inside_a_library(story, process):
+    if _is_ragged(story) and is_target(process, story.recompiles[0]) and not _is_inside_a_library(story, process):
         return "TT203"
     return "TT202" if story.call and story.call.dynamic is False else "TT201"
 

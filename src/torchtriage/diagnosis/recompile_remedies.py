@@ -34,6 +34,8 @@ def remedy(code: str, scene: Scene) -> Fix:
     """The fix for a story of this code."""
     if scene.inside and code not in _OF_SIZES:
         return _apart(scene)
+    if not scene.inside and scene.story.source.startswith("past_key_values"):
+        return Fix(text="generate(..., cache_implementation='static') keeps the cache at one size; one that grows recompiles")
     made = _MADE.get(code)
     if made is not None:
         return made(scene)
@@ -136,6 +138,8 @@ def _int(scene: Scene) -> Fix:
             f"register {source} as a buffer, or set torch._dynamo.config.allow_unspec_int_on_nn_module = True: "
             "without it an int attribute of a module is a constant"
         ))
+    if "._" in source:      # a field that a class keeps for itself is not the user's to replace
+        return Fix(text=f"keep {source} the same in every call; it is dynamic from its second value on, unless the code needs its value")
     return Fix(text=(
         f"{_if_needed(scene)}make it a tensor, torch.tensor({source}); an int argument is dynamic from its second value on, "
         f"unless the code needs its value, as range({source}) does"
@@ -216,7 +220,7 @@ def _presence(scene: Scene) -> Fix:
     if scene.story.kind is Kind.ATTRIBUTE:
         return Fix(text=f"give every object the attribute: set it in __init__, so that {source} has it in each call")
     if "." in source:
-        return Fix(text=f"set {source} before the first call of {scene.name}, and then leave it")
+        return Fix(text=f"set {source} before the first call of {scene.name}, and then leave it; with and without is compiled once each")
     return Fix(text=f"pass a tensor every time, one that does nothing (a mask of ones) in place of None for {source}")
 
 

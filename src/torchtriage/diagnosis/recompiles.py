@@ -7,11 +7,12 @@ from dataclasses import replace
 from torchtriage.diagnosis.break_seen import short_place
 from torchtriage.diagnosis.once import once
 from torchtriage.diagnosis.own_frames import break_behind, is_target, target_name
-from torchtriage.diagnosis.places import Place, frame_name, locate, owner_of
+from torchtriage.diagnosis.places import Place, frame_name, locate, owner_at, owner_of
 from torchtriage.diagnosis.reasons import Kind, Reason
 from torchtriage.diagnosis.recompile_patterns import MODULE_HINT, code_of, function_lines, is_broken_off
 from torchtriage.diagnosis.recompile_remedies import Scene, remedy
 from torchtriage.diagnosis.rules import finding, fingerprint_of, rule
+from torchtriage.diagnosis.source_names import readable
 from torchtriage.diagnosis.stories import Story, stories
 from torchtriage.findings.catalogue import rule as catalogue_rule
 from torchtriage.findings.fingerprint import portable_path
@@ -74,7 +75,8 @@ def _told(story: Story, process: Process) -> Finding:
     code = code_of(story, process)
     place = locate(process, story.recompiles[0])
     name = target_name(process, story.recompiles[0]) or frame_name(place, story.recompiles[0], story.call.target if story.call else "")
-    inside = place.owner.kind is OwnerKind.LIBRARY and not is_target(process, story.recompiles[0])
+    yours = _is_set_by_you(story, process)
+    inside = place.owner.kind is OwnerKind.LIBRARY and not yours and not is_target(process, story.recompiles[0])
     broken = break_behind(process, story.recompiles[0]) if inside else None
     star = _star(story, process)
     scene = Scene(
@@ -82,11 +84,11 @@ def _told(story: Story, process: Process) -> Finding:
         compiled_at=_short(story.call, process) if story.call else "", inside=str(place.owner) if inside else "",
         broken_at=short_place(broken.path, broken.line) if broken else "",
     )
-    owner = locate(process, broken).owner if broken else place.owner     # who cures the break cures this
+    owner = YOU if yours else locate(process, broken).owner if broken else place.owner     # who cures the break cures this
     form = "{subject} change" if story.kind is Kind.KEYS and not story.dims else _TITLES.get(code, "{subject} changes")
     tail = form.format(subject=scene.subject)
     if len(story.dims) > 1:
-        tail = tail.replace("keeps changing", "keep changing")
+        tail = tail.replace("keeps changing", "keep changing").replace("is 0 or 1", "are 0 or 1")
     limit = f", until its limit{_limit_value(story)} stopped it" if story.limit else ""
     return finding(
         code, title=f"{name} recompiled {_times(len(story.recompiles))}{limit}: {tail}", cause=_cause(code, scene, process),
@@ -123,6 +125,13 @@ def subject(story: Story, star: str = "") -> str:
     if story.kind is Kind.LENGTH and source.endswith("._modules"):
         return f"the number of modules in {source.removesuffix('._modules')}"
     return _SUBJECTS.get(story.kind, "{}").format(source or "a guarded value")
+
+
+def _is_set_by_you(story: Story, process: Process) -> bool:
+    """Whether a line of the user's made torch guard; torch shortens its path, so it is looked for among the callers."""
+    path = story.reasons[0].place.rpartition(":")[0]
+    callers = (entry.path for entry in story.recompiles[0].stack if owner_at(entry, process.facts) == YOU)
+    return bool(path) and any(f"/{caller}".endswith(f"/{path.lstrip('/')}") for caller in callers)
 
 
 def _star(story: Story, process: Process) -> str:
@@ -189,7 +198,7 @@ def _guard(reason: Reason, process: Process) -> str:
     if reason.kind in (Kind.UNPARSED, Kind.MARKING):
         return f"torch says: {reason.guard[:300]}"
     text = re.sub(r", \d{6,}\)", ")", re.split(r"\. (?:[Ee]xpected|Cached backend)", reason.guard)[0])
-    text = text.replace(reason.path, reason.source) if reason.path else text
+    text = text.replace(reason.path, readable(reason.path)) if reason.path else text
     path, _, line = reason.place.rpartition(":")
     read = f", for the line {reason.code[:100]!r}" if reason.code else ""
     at = f" at {portable_path(path, _roots(process))}:{line}" if path and read else ""

@@ -1,15 +1,15 @@
 """From a recording to the report that every reporter renders."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torchtriage.diagnosis.diagnose import diagnose
-from torchtriage.diagnosis.history import history
 from torchtriage.diagnosis.suppress import comments_in, suppressed
 from torchtriage.diagnosis.totals import totals
 from torchtriage.findings.history import History
+from torchtriage.findings.model import Finding
 from torchtriage.findings.report import Report
-from torchtriage.recording.events import GapTime, GraphBreak, Placed, Recompile, Tap
+from torchtriage.recording.events import CompileEnd, GapTime, GraphBreak, Placed, Recompile, Tap
 from torchtriage.recording.recording import Process, Recording
 
 _NOT_IN = {
@@ -26,8 +26,14 @@ def build_report(recording: Recording, with_events: bool = False, with_history: 
         findings=findings, num_suppressed=num_suppressed, unused_suppressions=unused,
         run=run_facts(recording), watched=watched(recording), not_seen=not_seen(recording),
         totals=totals(recording), events=listed_events(recording) if with_events else {},
-        history=history(recording, findings) if with_history else History(),
+        history=_history(recording, findings) if with_history else History(),
     )
+
+
+def _history(recording: Recording, findings: Sequence[Finding]) -> History:
+    from torchtriage.diagnosis.history import history  # only drawn reports need it
+
+    return history(recording, findings)
 
 
 def run_facts(recording: Recording) -> dict[str, Any]:
@@ -60,7 +66,15 @@ def not_seen(recording: Recording) -> list[str]:
             missing.append(f"{tap.name}: {tap.detail}")
     if recording.origin in ("recording", "watch") and not any(True for _ in recording.of(GapTime)):
         missing.append("run-time cost of graph breaks (torchtriage run --measure)")
+    if recording.origin == "trace" and (number := sum(map(_num_untold, recording.processes))):
+        missing.append(f"why {number} compile{'s' * (number > 1)} gave up (add TORCH_LOGS=graph_breaks to TORCH_TRACE, or torchtriage run)")
     return list(dict.fromkeys(missing))
+
+
+def _num_untold(process: Process) -> int:
+    """Compiles that met a break which torch traces only while its log is on; 2.9 does so with all that skip their frame."""
+    told = {e.compile_id for e in process.of(GraphBreak)}
+    return sum(e.fail_type == "Unsupported" and e.compile_id not in told for e in process.of(CompileEnd))
 
 
 def listed_events(recording: Recording) -> dict[str, list[dict[str, Any]]]:

@@ -1,6 +1,5 @@
 """How much happened in a run, or in one of its processes: the numbers at the head of every report."""
 
-from torchtriage.diagnosis.coverage import busy_seconds
 from torchtriage.diagnosis.frames import break_key, frame_key
 from torchtriage.recording.events import CompileEnd, CompileStart, GraphBreak, LimitHit, Recompile
 from torchtriage.recording.recording import Recording
@@ -23,3 +22,13 @@ def totals(recording: Recording) -> dict[str, float | int | None]:
         "compile_seconds": round(max(busy_seconds(e) for e in ends), 3) if any(ends) else None,
         "steps": max(steps) if steps else None,
     }
+
+
+def busy_seconds(ends: list[CompileEnd]) -> float:
+    """The time covered by these compiles; overlapping ones (threads, nested) count once."""
+    spans = sorted((e.time - (e.seconds or 0.0), e.time) for e in ends)
+    total, reach = 0.0, float("-inf")
+    for start, end in spans:
+        total += max(0.0, end - max(start, reach))
+        reach = max(reach, end)
+    return total

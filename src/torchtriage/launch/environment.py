@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 FOLDER = "TORCHTRIAGE"              # the recording's folder; set it before any command to observe that command
 RUN_ID = "TORCHTRIAGE_RUN_ID"       # set by the process that made the folder; whoever inherits it joins
 MEASURE = "TORCHTRIAGE_MEASURE"     # "1": time compiled pieces and the gaps between them
+TELEMETRY = "TORCHTRIAGE_TELEMETRY"     # "0": gradients, weights and losses are not recorded
 RUN_FILE = "run_id"
 MAX_READS = 100                     # a second, for an id that another process is writing
 _JOB_IDS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")

@@ -16,13 +16,15 @@ def python_command(script: Sequence[str], module: bool) -> list[str]:
     return [sys.executable, *(["-m"] if module else []), *script]
 
 
-def observed_environment(base: Mapping[str, str], folder: str, run_id: str, measure: bool) -> dict[str, str]:
+def observed_environment(base: Mapping[str, str], folder: str, run_id: str, measure: bool, telemetry: bool = True) -> dict[str, str]:
     """The environment in which every Python process below joins the recording."""
     env = dict(base)
     env[environment.FOLDER] = folder
     env[environment.RUN_ID] = run_id
     if measure:
         env[environment.MEASURE] = "1"
+    if not telemetry:
+        env[environment.TELEMETRY] = "0"
     return env
 
 

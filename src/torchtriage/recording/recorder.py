@@ -32,6 +32,7 @@ class Observed(Protocol):
     def last_events(self) -> Iterable[Event]: ...
 
 
+current: "Recorder | None" = None      # of a process that is observed; whoever has more to say follows it
 # Closing the parent's SQLite connection in a forked child could truncate the parent's log, so it is kept alive.
 _left_with_parent: list[Writer] = []
 
@@ -57,7 +58,7 @@ class Recorder:
         self._thread: threading.Thread | None = None
         self._closing = False
         self._pid = os.getpid()
-        self._observed: Observed | None = None
+        self._observed: list[Observed] = []
         os.register_at_fork(after_in_child=self._after_fork)
 
     def add(self, event: Event) -> None:
@@ -73,7 +74,7 @@ class Recorder:
 
     def follow(self, observed: Observed) -> None:
         """Also write what this source has to say beside its events."""
-        self._observed = observed
+        self._observed.append(observed)
         if self._always:
             self.start()
 
@@ -114,8 +115,8 @@ class Recorder:
             self._thread.join(CLOSE_SECONDS)
         if self._lock.acquire(timeout=CLOSE_SECONDS):
             try:
-                if self._observed is not None:
-                    self._queue.extend(self._observed.last_events())
+                for observed in self._observed:
+                    self._queue.extend(observed.last_events())
                 self._flush()
                 if self._writer is not None:
                     self._writer.put_facts({"end": time.time(), "recorder_error": self._error, "dropped": dict(self._dropped)})
@@ -155,8 +156,8 @@ class Recorder:
 
     def _flush(self) -> None:
         try:
-            facts = dict(self._observed.facts()) if self._observed else {}
-            series = list(self._observed.series()) if self._observed else []
+            facts = {name: value for observed in self._observed for name, value in observed.facts().items()}
+            series = [one for observed in self._observed for one in observed.series()]
             if self._dropped:
                 facts["dropped"] = dict(self._dropped)
             if not self._last_facts:    # nothing is on the disk yet

@@ -19,15 +19,7 @@ Line = tuple[str, str | None]   # text, style
 
 def render(report: Report, *, width: int = 100, colour: bool = False, verbose: bool = False, next_command: str = "") -> str:
     """The whole report as text, with ANSI colours if asked for."""
-    from rich.console import Console
-    from rich.text import Text
-
-    out = io.StringIO()
-    # Every choice is made here: rich would look at the environment, and in a notebook display the text instead of writing it.
-    console = Console(
-        file=out, width=max(60, width), force_terminal=colour, color_system="standard" if colour else None, no_color=not colour,
-        force_jupyter=False, soft_wrap=True,
-    )
+    lines: list[Line] = []
     budget = SCREENS * LINES_OF_A_SCREEN
     shown = 0
     explained: set[str] = set()     # recompiles that a limit shown above already tells
@@ -41,12 +33,24 @@ def render(report: Report, *, width: int = 100, colour: bool = False, verbose: b
         budget -= len(block) + 1
         if budget < 0 and shown and not verbose:
             break
-        for text, style in block:
-            console.print(Text(literal(text), style=style or ""))
-        console.print()
+        lines += [*block, ("", None)]
         shown += 1
-    for line in _closing(report, shown, next_command):
-        console.print(Text(literal(line)))
+    lines += [(line, None) for line in _closing(report, shown, next_command)]
+    lines = [(literal(text), style) for text, style in lines]
+    return _coloured(lines, max(60, width)) if colour else "".join(f"{text}\n" for text, _ in lines)
+
+
+def _coloured(lines: list[Line], width: int) -> str:
+    from rich.console import Console
+    from rich.text import Text
+
+    out = io.StringIO()
+    # Every choice is made here: rich would look at the environment, and in a notebook display the text instead of writing it.
+    console = Console(
+        file=out, width=width, force_terminal=True, color_system="standard", no_color=False, force_jupyter=False, soft_wrap=True,
+    )
+    for text, style in lines:
+        console.print(Text(text, style=style or ""))
     return out.getvalue()
 
 

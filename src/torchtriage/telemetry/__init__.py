@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from torchtriage.telemetry.lstm_health import LSTMHealthMetrics as LSTMHealthMetrics
     from torchtriage.telemetry.lstm_health import compute_lstm_health as compute_lstm_health
     from torchtriage.telemetry.lstm_health import lstm_health_tensor as lstm_health_tensor
+    from torchtriage.telemetry.monitor import Monitor as Monitor
     from torchtriage.telemetry.profiler import TrainingProfiler as TrainingProfiler
     from torchtriage.telemetry.profiler import training_profiler as training_profiler
     from torchtriage.telemetry.ratio_explosion import RatioExplosionDiagnostic as RatioExplosionDiagnostic
@@ -67,6 +68,7 @@ _HOMES = {
     "layer_gradients": ("LayerGradientStats", "LayerGradients", "collect_per_layer_gradients"),
     "levels": ("TelemetryConfig", "TelemetryLevel"),
     "lstm_health": ("LSTMHealthMetrics", "compute_lstm_health", "lstm_health_tensor"),
+    "monitor": ("Monitor",),
     "profiler": ("TrainingProfiler", "training_profiler"),
     "ratio_explosion": ("RatioExplosionDiagnostic",),
     "scores": ("LayerGradientHealth", "aggregate_layer_gradient_health", "check_performance_degradation", "layer_score"),

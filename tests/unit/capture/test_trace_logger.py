@@ -65,7 +65,7 @@ def test_the_line_that_called_the_frame_is_on_its_stack(logger: logging.Logger) 
     attach(sink.handler)
     trace(logger)
     [event] = sink.events
-    assert [entry.path for entry in event.stack] == [__file__, "/app/train.py"]
+    assert [entry.path for entry in event.stack] == [__file__, __file__, "/app/train.py"]
 
 
 def test_a_recompile_under_way_is_handed_out_at_the_end(logger: logging.Logger) -> None:
@@ -244,14 +244,15 @@ def test_torch_s_own_lazy_handler_is_no_listener(logger: logging.Logger) -> None
     assert torch.calls == []
 
 
-def test_the_calling_line_is_neither_torchs_nor_ours(logger: logging.Logger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_calling_lines_are_neither_torchs_nor_ours(logger: logging.Logger, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = ModuleType("torch")
     torch.__file__ = "/venv/site-packages/torch/__init__.py"
     monkeypatch.setitem(sys.modules, "torch", torch)
     space: dict[str, Any] = {"logger": logger, "record": {"metadata": START, "payload": None}}
     exec(compile("def compiling():\n    logger.debug('', extra=record)\n", "/venv/site-packages/torch/_logging.py", "exec"), space)
-    exec(compile("def main():\n    compiling()\n", "/home/me/torch/train.py", "exec"), space)
+    exec(compile("def step():\n    compiling()\ndef main():\n    step()\n", "/home/me/torch/train.py", "exec"), space)
     sink = Sink()
     attach(sink.handler)
     space["main"]()
-    assert (sink.events[0].stack[0].path, sink.events[0].stack[0].line) == ("/home/me/torch/train.py", 2)
+    stack = [(entry.path, entry.line) for entry in sink.events[0].stack[:2]]
+    assert stack == [("/home/me/torch/train.py", 4), ("/home/me/torch/train.py", 2)]

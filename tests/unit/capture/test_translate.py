@@ -96,15 +96,22 @@ def test_the_rank_of_a_record_is_the_rank_of_its_event() -> None:
     assert event.rank == 3
 
 
-def test_the_caller_that_torch_leaves_out_is_put_before_the_frame() -> None:
-    caller = StackEntry(path="/app/other.py", line=5, function="main")
+def test_the_callers_that_torch_leaves_out_are_put_before_the_frame() -> None:
+    outer, caller = (StackEntry(path="/app/other.py", line=line, function="main") for line in (9, 5))
     translator = Translator()
     list(translator.feed(*interned()))
-    [event] = translator.feed(*start(), caller)
+    [event] = translator.feed(*start(), (outer, caller))
     assert isinstance(event, CompileStart)
-    assert event.stack == (FRAME[0], caller, FRAME[1])
-    [event] = translator.feed(*start(), StackEntry(path=APP, line=20, function="<module>"))
+    assert event.stack == (FRAME[0], outer, caller, FRAME[1])
+    runpy = StackEntry(path="/usr/lib/python3.11/runpy.py", line=88, function="_run_code")
+    [event] = translator.feed(*start(), (runpy, StackEntry(path=APP, line=20, function="<module>")))
     assert event.stack == FRAME
+
+
+def test_a_failed_compile_tells_the_line_that_it_failed_at() -> None:
+    metrics = {"fail_type": "E", "fail_user_frame_filename": "/app/x.py", "fail_user_frame_lineno": 7}
+    [event] = fed(({"compilation_metrics": metrics, **ids(0)}, None))
+    assert event.stack == (StackEntry(path="/app/x.py", line=7, function=""),)
 
 
 def test_a_file_name_interned_before_we_listened_is_looked_up() -> None:
@@ -147,6 +154,14 @@ def test_a_break_is_parsed_and_placed() -> None:
     assert (event.path, event.line, event.function, event.compile_id) == (APP, 4, "f", "0/2")
     assert (event.type, event.explanation) == ("Failed to trace builtin operator", "print")
     assert [entry.line for entry in event.stack] == [20, 4]
+
+
+def test_a_break_told_from_its_frame_on_gets_the_callers() -> None:
+    """What 2.9 writes when a break skips the whole frame."""
+    payload = f'Graph break: skip: from user code at:\n  File "{APP}", line 5, in f\n    print(1)\n\nTraceback (most recent call last):\n'
+    *_, event = fed(interned(), start(), artifact("dynamo_graph_break_reason", payload, 0, 0))
+    assert (event.line, event.whole_frame) == (5, True)
+    assert event.stack == (FRAME[0], StackEntry(path=APP, line=5, function="f", code="print(1)"))
 
 
 def test_a_break_without_a_place_is_at_the_frame_that_was_compiled() -> None:

@@ -44,12 +44,12 @@ def test_every_key_can_be_set_in_the_environment(project: Path) -> None:
     environ = {
         "TORCHTRIAGE_SELECT": "TT1,TT301", "TORCHTRIAGE_IGNORE": "TT101", "TORCHTRIAGE_FAIL_ON": "P1", "TORCHTRIAGE_BASELINE": "b.json",
         "TORCHTRIAGE_FORMAT": "json", "TORCHTRIAGE_COLOR": "always", "TORCHTRIAGE_MEASURE": "1",
-        "TORCHTRIAGE_TICKETS": "findings",
+        "TORCHTRIAGE_TELEMETRY": "0", "TORCHTRIAGE_TICKETS": "findings",
     }
     assert len(environ) == len(dataclasses.fields(Config))
     assert load_config(project, environ) == Config(
         select=("TT1", "TT301"), ignore=("TT101",), fail_on="P1", baseline="b.json", format="json", color="always", measure=True,
-        tickets="findings",
+        telemetry=False, tickets="findings",
     )
 
 
@@ -105,7 +105,7 @@ def test_a_file_without_our_table_changes_nothing(project: Path) -> None:
 
 @pytest.mark.parametrize(("key", "hint"), [
     ("fail_on", "did you mean 'fail-on'?"), ("selct", "did you mean 'select'?"), ("colour", "did you mean 'color'?"),
-    ("zzz", "valid keys: select, ignore, fail-on, baseline, format, color, measure, tickets"),
+    ("zzz", "valid keys: select, ignore, fail-on, baseline, format, color, measure, telemetry, tickets"),
 ])
 def test_an_unknown_key_names_the_nearest(project: Path, key: str, hint: str) -> None:
     write(project, f'{key} = "x"')

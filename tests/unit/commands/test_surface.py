@@ -15,7 +15,7 @@ SHARED = [
 ]
 TICKET = ["--folder", "--help", "--quiet", "-h", "-q"]
 SURFACE = {
-    "run": sorted([*SHARED, "--baseline", "--html", "--measure", "--redact", "--update-baseline", "-m"]),
+    "run": sorted([*SHARED, "--baseline", "--html", "--measure", "--no-telemetry", "--redact", "--update-baseline", "-m"]),
     "report": sorted([*SHARED, "--baseline", "--events", "--redact", "--update-baseline"]),
     "explain": sorted(SHARED),
     "demo": sorted([*SHARED, "--measure"]),

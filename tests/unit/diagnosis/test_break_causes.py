@@ -307,3 +307,9 @@ def test_a_failed_backend_is_told_with_the_operator_and_the_line_that_failed() -
     cause = classify(a_break("Backend compiler exception", "GB0219", explanation=explanation), "coords(x)")
     assert (cause.code, cause.subject) == ("TT123", "operator local_scalar_dense, which fails on fake tensors,")
     assert cause.remedy.text.startswith("the compiler fails on `out[idx] += p` at utils.py:396")
+
+
+def test_an_assert_whose_message_goes_on_below_is_told_by_its_condition() -> None:
+    cause = classify(a_break("Data-dependent branching", "GB0170"), "assert not torch.isnan(loss), (")
+    assert cause.subject == "the branch on `not torch.isnan(loss)`"
+    assert cause.remedy.text.startswith("torch._assert_async(~(torch.isnan(loss))) instead of the assert")

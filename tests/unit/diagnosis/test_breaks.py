@@ -310,9 +310,10 @@ def test_a_line_of_torch_below_a_library_is_cured_at_the_library_s_line() -> Non
 
 
 def test_a_function_inside_a_function_is_not_told_to_be_disabled() -> None:
-    source = Source(first_line=40, lines=("x",), qualname="cached.g")
-    found = the_one(a_break(entry(), entry(LIB, 40, "g", "pickle.dumps(x)")), sources={(LIB, 40): source})
-    assert "torch.compiler.disable" not in found.fix.text
+    broken = a_break(entry(), entry(LIB, 40, "g", "if x.sum() > 0:"), **BRANCH)
+    for qualname, is_told in (("cached.g", False), ("Cache.g", True)):
+        source = Source(first_line=40, lines=("x",), qualname=qualname)
+        assert (f"torch.compiler.disable on lib.net.{qualname}" in the_one(broken, sources={(LIB, 40): source}).fix.text) is is_told
 
 
 def test_a_frame_that_runs_eager_is_not_named_after_another_class() -> None:
@@ -347,3 +348,10 @@ def test_a_backend_that_failed_is_not_told_as_a_block_that_cannot_be_cut() -> No
     found = the_one(started("0/0", "forward"), failed)
     assert found.code == "TT123"
     assert "cannot resume" not in found.cause
+
+
+def test_a_recurrent_module_in_a_library_is_told_with_what_tracing_it_costs() -> None:
+    lstm = a_break(entry(), entry(LIB, 40, "encode", "h = self.lstm(x)"), type="Attempted to wrap RNN, GRU, or LSTM", gb_id="GB0014")
+    found = the_one(lstm)
+    assert found.fix.text.startswith("torch._dynamo.config.allow_rnn = True at start-up")
+    assert "slow to compile" in found.fix.text

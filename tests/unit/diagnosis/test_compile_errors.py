@@ -37,6 +37,10 @@ def test_a_program_that_compiles_again_is_not_dead() -> None:
     assert "aot_eager" in found.fix.text
 
 
+def test_an_operator_that_refuses_its_shapes_is_to_be_run_without_compile() -> None:
+    assert told(START, failed("TorchRuntimeError"))[0].fix.text.startswith("run step without torch.compile: if it fails there too")
+
+
 def test_an_error_without_a_message_is_told_by_its_type() -> None:
     [found] = told(START, failed("NotImplementedError", ""))
     assert found.cause == "NotImplementedError without a message"

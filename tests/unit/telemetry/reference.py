@@ -7,7 +7,7 @@ import torch
 
 from torchtriage.telemetry.statistics import LARGE, NUM_STATS, SMALL, Stat
 
-# Extended precision where the platform has it; scaled, so that no square leaves its range.
+# Extended precision where the platform has it; scaled by a power of two, so that no square leaves its range.
 WIDE = np.longdouble
 SIZES = (0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 129, 1000, 4095, 4096, 4097, 20_011)
 
@@ -22,21 +22,23 @@ def true_row(tensor: torch.Tensor, small: float = SMALL, large: float = LARGE) -
     if finite.size:
         row[Stat.MIN], row[Stat.MAX], row[Stat.MAX_ABS] = finite.min(), finite.max(), np.abs(finite).max()
     if row[Stat.MAX_ABS]:
-        scaled = finite.astype(WIDE) / WIDE(row[Stat.MAX_ABS])
+        exponent = np.frexp(row[Stat.MAX_ABS])[1]
+        scaled = np.ldexp(finite.astype(WIDE), -exponent)
         mean = scaled.mean()
         moments = (np.sqrt((scaled**2).sum()), mean, np.sqrt(((scaled - mean) ** 2).mean()))
-        row[: Stat.MIN] = [float(moment * WIDE(row[Stat.MAX_ABS])) for moment in moments]
+        row[: Stat.MIN] = [float(np.ldexp(moment, exponent)) for moment in moments]
     return row
 
 
 def errors(row: np.ndarray, truth: np.ndarray) -> dict[str, float]:
-    """Of norm and std relative; of the mean relative to max(|mean|, std). The last bit of the smallest doubles is none."""
-    norm, mean, std = (0.0 if row[s] == truth[s] else abs(row[s] - truth[s]) for s in (Stat.NORM, Stat.MEAN, Stat.STD))
-    norm, mean, std = (0.0 if error < 1e-322 else error for error in (norm, mean, std))
-    scale = max(abs(truth[Stat.MEAN]), truth[Stat.STD])
-    return {
-        "norm": norm / truth[Stat.NORM] if norm else 0.0, "mean": mean / scale if mean else 0.0, "std": std / truth[Stat.STD] if std else 0.0,
-    }
+    """Of norm and std relative; of the mean relative to max(|mean|, std). What a double cannot tell apart is no error."""
+    scales = {Stat.NORM: truth[Stat.NORM], Stat.MEAN: max(abs(truth[Stat.MEAN]), truth[Stat.STD]), Stat.STD: truth[Stat.STD]}
+    found = {}
+    for stat, scale in scales.items():
+        error = 0.0 if row[stat] == truth[stat] else abs(row[stat] - truth[stat])
+        lost = 1e-322 + (4e-16 * abs(truth[Stat.MEAN]) if stat is Stat.STD else 0.0)
+        found[stat.name] = 0.0 if error <= lost else error / scale if scale else np.inf
+    return found
 
 
 def assert_exact(row: np.ndarray, truth: np.ndarray, limit: float = 1e-6) -> None:

@@ -56,7 +56,7 @@ def test_elements_at_a_limit_are_counted_as_in_double(path: str, limits: tuple[f
     small, large = limits
     near = torch.tensor([small, large], dtype=torch.float64).to(dtype).view(BITS[dtype])
     tensor = torch.cat([near, near + 1, (near - 1).clamp(min=0)]).view(dtype)
-    [row] = statistics([tensor, ], small=small, large=large, path=path)
+    [row] = statistics([tensor], small=small, large=large, path=path)
     assert_exact(row, true_row(tensor, small, large))
 
 
@@ -86,7 +86,8 @@ def test_flushing_subnormals_changes_nothing_and_is_left_as_it_was(path: str) ->
 def test_shapes_and_strides_do_not_matter(path: str) -> None:
     base = torch.randn(6, 8, 10)
     tensors = [
-        base.transpose(0, 2), base[:, ::2], base[1:, :, 3], base[0, 0, 0], base[:0], torch.randn(1).expand(7, 5), base.permute(1, 2, 0)[:, :1],
+        base.transpose(0, 2), base[:, ::2], base[1:, :, 3], base[0, 0, 0], base[:0],
+        base.permute(1, 2, 0)[:, :1], torch.randn(1).expand(7, 5),
         torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last), torch.tensor(2.0), base[:, None, :, :1],
     ]
     for tensor, row in zip(tensors, statistics(tensors, path=path), strict=True):

@@ -12,6 +12,7 @@ from torchtriage.reporters.phrases import literal
 
 STEP_CURVE = "step_seconds"
 HEAT_PREFIX = "grad_norm/"
+GROUP_PREFIX = f"{HEAT_PREFIX}group:"
 KINDS = tuple(MomentKind)
 MAX_LANES = 16          # processes drawn below each other
 MAX_MOMENTS = 40_000
@@ -120,9 +121,23 @@ def thinned(values: Sequence[float], most: int) -> list[int]:
 
 
 def health_curves(history: History) -> tuple[list[Curve], list[Curve]]:
-    """(lines, rows of the heat map): what telemetry recorded."""
+    """(lines, rows of the heat map): what telemetry recorded of the whole and of groups, and the gradient norms of tensors."""
     others = [c for c in history.curves if c.name != STEP_CURVE and c.values]
-    return [c for c in others if not c.name.startswith(HEAT_PREFIX)], [c for c in others if c.name.startswith(HEAT_PREFIX)]
+    rows = [c for c in others if c.name.startswith(HEAT_PREFIX) and not c.name.startswith(GROUP_PREFIX)]
+    tails = {_tail(c) for c in rows}
+    return [c for c in others if _tail(c) not in tails], rows
+
+
+def tensor_curves(history: History) -> list[Curve]:
+    """What else is known of the tensors that are rows of the heat map; too many to draw."""
+    lines, rows = health_curves(history)
+    drawn = {c.name for c in (*lines, *rows)} | {STEP_CURVE}
+    return [c for c in history.curves if c.name not in drawn and c.values]
+
+
+def _tail(curve: Curve) -> str:
+    """`/fc.weight` of `weight_norm/fc.weight`; empty for a quantity of the whole."""
+    return curve.name[curve.name.index("/") :] if "/" in curve.name else ""
 
 
 def line_charts(history: History) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from torchtriage.findings.history import Curve, MomentKind
-from torchtriage.reporters.html.data import MAX_CHARTS, MAX_ROWS, curve_owner, health_curves
+from torchtriage.reporters.html.data import MAX_CHARTS, MAX_ROWS, curve_owner, health_curves, tensor_curves
 from torchtriage.reporters.html.escape import text
 from torchtriage.reporters.html.scope import Scope, note, section, table
 from torchtriage.reporters.phrases import counted
@@ -15,6 +15,7 @@ MAX_LISTED = 300
 def health_section(scope: Scope) -> str:
     history = scope.report.history
     lines, rows = health_curves(history)
+    others = tensor_curves(history)
     anomalies = [m for m in history.moments if m.kind is MomentKind.ANOMALY]
     if not lines and not rows and not anomalies:
         return section("health", "Health of the learning", note("No telemetry was recorded."))
@@ -22,9 +23,9 @@ def health_section(scope: Scope) -> str:
     charts = [_chart("line", number, name, [c for c in lines if c.name == name]) for number, name in enumerate(names[:MAX_CHARTS])]
     if rows:
         charts.append(_chart("heat", 0, "gradient norm by layer", rows[:MAX_ROWS]))
-    left = max(0, len(names) - MAX_CHARTS) + max(0, len(rows) - MAX_ROWS)
+    left = max(0, len(names) - MAX_CHARTS) + max(0, len(rows) - MAX_ROWS) + len(others)
     listed = [
-        [text(c.name), text(curve_owner(history, c)), *summary_cells(c)] for c in (*lines, *rows)[:MAX_LISTED]
+        [text(c.name), text(curve_owner(history, c)), *summary_cells(c)] for c in (*lines, *rows, *others)[:MAX_LISTED]
     ]
     head = ["Curve", "Process", "Points", "First", "Last", "Least", "Most", "Not finite"]
     return section(

@@ -1,0 +1,181 @@
+/* Norm, mean, spread, extremes and counts of many tensors, each read once from memory. Plain C interface, called by pointer;
+   no Python and no torch headers. One thread: one is enough to keep the memory busy, and training needs the others. */
+
+#include <stdint.h>
+
+#ifdef _WIN32
+#define EXPORT extern "C" __declspec(dllexport)
+#else
+#define EXPORT extern "C" __attribute__((visibility("default")))
+#endif
+
+#if defined(__x86_64__) || defined(_M_X64)
+#define ON_X86 1
+#include <immintrin.h>
+#else
+#define ON_X86 0
+#endif
+
+#define FN static inline __attribute__((always_inline)) ISA_TARGET
+
+namespace {
+
+/* A row of the table: the order of columns is that of telemetry/table.py. */
+struct Row {
+    double norm, mean, std, min, max, max_abs, num_nan, num_inf, num_zero, num_small, num_large, num_elements;
+};
+
+/* Moments of what was seen so far, in units of two to the exponent. */
+struct Merged {
+    double num, mean, deviations, squares;
+    int exponent;
+};
+
+double scaled(double value, int exponent) { return exponent ? __builtin_ldexp(value, exponent) : value; }
+
+/* Brings in `num` elements by their sums about a pivot. */
+void merge(Merged &into, double num, double pivot, double sum, double square, int exponent)
+{
+    const bool zeros = square == 0 && pivot == 0;       /* they fit any unit, and must not drown the smallest */
+    const int unit = into.squares == 0 || (!zeros && exponent > into.exponent) ? exponent : into.exponent;
+    const double offset = sum / num;
+    const double mean = scaled(pivot + offset, exponent - unit);
+    const double deviations = scaled(square - sum * offset, 2 * (exponent - unit));
+    const double squares = scaled(square + pivot * (2 * sum + num * pivot), 2 * (exponent - unit));
+    into.mean = scaled(into.mean, into.exponent - unit);
+    into.deviations = scaled(into.deviations, 2 * (into.exponent - unit));
+    into.squares = scaled(into.squares, 2 * (into.exponent - unit));
+    const double share = num / (into.num + num), apart = mean - into.mean;
+    into.deviations += (deviations > 0 ? deviations : 0) + apart * apart * into.num * share;
+    into.mean += apart * share;
+    into.squares += squares;
+    into.num += num;
+    into.exponent = unit;
+}
+
+void finish(Row &row, const Merged &merged, int64_t num, double low, double high)
+{
+    row.num_elements = (double)num;
+    if (!merged.num) return;
+    row.norm = scaled(__builtin_sqrt(merged.squares), merged.exponent);
+    row.mean = scaled(merged.mean, merged.exponent);
+    row.std = scaled(__builtin_sqrt(merged.deviations / merged.num), merged.exponent);
+    row.min = low, row.max = high, row.max_abs = high > -low ? high : -low;
+}
+
+double power_of_two(int exponent) { return __builtin_ldexp(1, exponent); }
+
+/* The nearest F that is not below / not above a limit: comparing in F then counts what comparing in double would. */
+template <class F> F above(double limit)
+{
+    F near = (F)limit;
+    return (double)near < limit ? (F)(sizeof(F) == 4 ? __builtin_nextafterf((float)near, __builtin_inff()) : near) : near;
+}
+template <class F> F below(double limit)
+{
+    F near = (F)limit;
+    return (double)near > limit ? (F)(sizeof(F) == 4 ? __builtin_nextafterf((float)near, -__builtin_inff()) : near) : near;
+}
+
+constexpr int CHUNK_BYTES = 16384;
+
+/* How the processor treats subnormals, until the end of a scope. An x86 one takes about 150 cycles for a sum or product of one unless
+   told to flush it to zero; torch.set_flush_denormal may have told it before. */
+struct Subnormals {
+    enum Mode { EXACT = 0x1f80, FLUSH = 0x9fc0 };
+#if ON_X86
+    unsigned before = _mm_getcsr();
+    explicit Subnormals(Mode mode) { set(mode); }
+    ~Subnormals() { set(before); }
+    static void set(unsigned mode)
+    {
+        __asm__ volatile("" ::: "memory");
+        _mm_setcsr(mode);
+        __asm__ volatile("" ::: "memory");
+    }
+#else
+    explicit Subnormals(Mode) {}
+#endif
+};
+
+#define ISA plain
+#define ISA_TARGET
+#define ISA_BYTES 16
+#define ISA_F16C 0
+#include "tensor_stats_lanes.h"
+#include "tensor_stats_kernel.h"
+#undef ISA
+#undef ISA_TARGET
+#undef ISA_BYTES
+#undef ISA_F16C
+
+#if ON_X86
+#define ISA avx2
+#define ISA_TARGET __attribute__((target("avx2,fma,f16c")))
+#define ISA_BYTES 32
+#define ISA_F16C 1
+#include "tensor_stats_lanes.h"
+#include "tensor_stats_kernel.h"
+#undef ISA
+#undef ISA_TARGET
+#undef ISA_BYTES
+
+#define ISA avx512
+#define ISA_TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")))
+#define ISA_BYTES 64
+#include "tensor_stats_lanes.h"
+#include "tensor_stats_kernel.h"
+#endif
+
+struct Isa {
+    const char *name;
+    const plain::Run *run;
+    uint64_t (*read)(const void *, int64_t);
+};
+
+/* From the plainest to the widest. */
+const Isa ISAS[] = {
+    {"plain", plain::RUN, plain::read},
+#if ON_X86
+    {"avx2", avx2::RUN, avx2::read},
+    {"avx512", avx512::RUN, avx512::read},
+#endif
+};
+
+int widest()
+{
+#if ON_X86
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) return 2;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) return 1;
+#endif
+    return 0;
+}
+
+}
+
+EXPORT int tensor_stats_widest(void) { return widest(); }
+
+EXPORT const char *tensor_stats_isa(int isa) { return isa >= 0 && isa <= widest() ? ISAS[isa].name : 0; }
+
+/* table: num_tensors rows. dtypes: 0 float32, 1 float64, 2 bfloat16, 3 float16. A limit of 0 or infinity is not counted.
+   A null pointer stands for a tensor without elements. Returns 0, or 1 + the tensor that was not understood (the table is then unchanged). */
+EXPORT int64_t tensor_stats_run(int isa, int64_t num_tensors, const int64_t *pointers, const int64_t *nums, const int32_t *dtypes, double small, double large, double *table)
+{
+    for (int64_t i = 0; i < num_tensors; i++)
+        if (dtypes[i] < 0 || dtypes[i] > 3 || nums[i] < 0 || (nums[i] && !pointers[i])) return 1 + i;
+    const Subnormals mode(Subnormals::EXACT);
+    for (int64_t i = 0; i < num_tensors; i++) {
+        Row row = {};
+        if (nums[i]) ISAS[isa].run[dtypes[i]]((const void *)(intptr_t)pointers[i], nums[i], small, large, row);
+        ((Row *)table)[i] = row;
+    }
+    return 0;
+}
+
+EXPORT uint64_t tensor_stats_read(int isa, int64_t num_tensors, const int64_t *pointers, const int64_t *num_bytes)
+{
+    uint64_t sum = 0;
+    for (int64_t i = 0; i < num_tensors; i++) sum += ISAS[isa].read((const void *)(intptr_t)pointers[i], num_bytes[i]);
+    return sum;
+}

@@ -1,0 +1,49 @@
+"""The native statistics kernel, loaded once. Without it (no compiler when torchtriage was installed) the ATen path does its work."""
+
+import ctypes
+import functools
+import importlib.resources
+import sys
+from typing import Any
+
+import torch
+
+DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
+
+
+class Kernel:
+    """The functions of the shared library, and the instruction sets that this machine can choose from."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._run, self._read, self._isa = library.tensor_stats_run, library.tensor_stats_read, library.tensor_stats_isa
+        addresses = [ctypes.c_void_p] * 3
+        self._run.argtypes = [ctypes.c_int, ctypes.c_int64, *addresses, ctypes.c_double, ctypes.c_double, ctypes.c_void_p]
+        self._run.restype = ctypes.c_int64
+        self._read.argtypes = [ctypes.c_int, ctypes.c_int64, *addresses[:2]]
+        self._read.restype = ctypes.c_uint64
+        self._isa.restype = ctypes.c_char_p
+        self.isas = [self._isa(i).decode() for i in range(library.tensor_stats_widest() + 1)]      # the widest last
+
+    def run(self, isa: int, num: int, pointers: int, nums: int, dtypes: int, small: float, large: float, table: int) -> int:
+        """Fills a table of `num` rows; all but the limits are addresses. 0, or 1 + the index of a tensor that it does not understand."""
+        return int(self._run(isa, num, pointers, nums, dtypes, small, large, table))
+
+    def read(self, isa: int, num: int, pointers: int, num_bytes: int) -> int:
+        """Reads the same bytes and adds them up: what the benchmark compares with."""
+        return int(self._read(isa, num, pointers, num_bytes))
+
+
+@functools.cache
+def load() -> Kernel | None:
+    """None if it was not built, or not for this machine."""
+    path = importlib.resources.files("torchtriage.native") / f"_tensor_stats{'.dll' if sys.platform == 'win32' else '.so'}"
+    try:
+        return Kernel(ctypes.CDLL(str(path)))
+    except (OSError, AttributeError):
+        return None
+
+
+def described() -> dict[str, Any]:
+    """Which path statistics take, for a report."""
+    found = load()
+    return {"kernel": found.isas[-1] if found else "", "why_not": "" if found else "the native part was not built (no C compiler)"}

@@ -1,0 +1,42 @@
+"""Observations as JSON, one line each; NaN and infinities as text, so that every reader of JSON takes it."""
+
+import json
+import math
+from pathlib import Path
+
+from torchtriage.recording.events import Anomaly, Event
+from torchtriage.telemetry.observation import Observation
+
+
+class JsonlSink:
+    """Appends to a file. A line is flushed as soon as it is whole."""
+
+    name = "jsonl"
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self.path.open("a", encoding="utf-8")
+
+    def write(self, observation: Observation) -> None:
+        row: dict[str, object] = {"step": observation.step, "time": observation.time}
+        row |= {name: _plain(value) for name, value in observation.flat().items()}
+        row |= {name: list(counts) for name, counts in observation.histograms.items()}
+        self._put(row)
+
+    def event(self, event: Event) -> None:
+        row: dict[str, object] = {"step": event.step, "time": event.time, "event": event.kind}
+        if isinstance(event, Anomaly):
+            row |= {"code": event.code, "subject": event.subject, "value": _plain(event.value), "text": event.text}
+        self._put(row)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _put(self, row: dict[str, object]) -> None:
+        self._file.write(json.dumps(row) + "\n")
+        self._file.flush()
+
+
+def _plain(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)

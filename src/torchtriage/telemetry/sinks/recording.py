@@ -1,0 +1,78 @@
+"""The recording as a sink: the one of `torchtriage run` if the program runs under it, else a recording of its own."""
+
+import atexit
+import os
+import platform
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchtriage import __version__
+from torchtriage.errors import TriageError
+from torchtriage.recording import recorder as recorders
+from torchtriage.recording.events import Event, Tap
+from torchtriage.recording.recorder import Recorder
+from torchtriage.recording.recording import Series
+from torchtriage.telemetry.observation import Observation
+from torchtriage.telemetry.sinks.curves import Curves
+
+
+class RecordingSink:
+    """`folder` is used only outside of `torchtriage run`; one that holds a recording is refused."""
+
+    name = "recording"
+
+    def __init__(self, folder: str | Path = "monitor.triage") -> None:
+        self.curves = Curves()
+        self.tell_facts: Callable[[], Mapping[str, Any]] = dict
+        self._on_close: Callable[[], None] = lambda: None
+        joined = recorders.current
+        self._recorder = joined if joined is not None else self._own(Path(folder))
+        self._is_own = joined is None
+        self._recorder.follow(self)
+        self._recorder.add(Tap(name="monitor", time=time.time(), pid=os.getpid()))
+        self._recorder.start()
+
+    def _own(self, folder: Path) -> Recorder:
+        if folder.exists() and any(folder.glob("*.sqlite")):
+            raise TriageError(f"{folder} holds a recording; name another one: RecordingSink('NAME.triage')")
+        started = time.time()
+        rank = os.environ.get("RANK")
+        recorder = Recorder(folder, lambda: {
+            "start": started, "pid": os.getpid(), "cwd": os.getcwd(), "host": platform.node() or "host", "torchtriage": __version__,
+            "torch": str(torch.__version__), "python": platform.python_version(), "rank": int(rank) if rank and rank.isdigit() else None,
+        }, always=True)
+        atexit.register(recorder.close)
+        return recorder
+
+    def before_close(self, function: Callable[[], None]) -> None:
+        """Called when the recording is about to end, so that what is on its way still gets into it."""
+        self._on_close = function
+
+    def write(self, observation: Observation) -> None:
+        self.curves.write(observation)
+
+    def event(self, event: Event) -> None:
+        self.curves.event(event)
+        self._recorder.add(event)
+
+    def close(self) -> None:
+        self.curves.close()
+        if self._is_own:
+            self._recorder.close()
+
+    # What the recorder asks for
+
+    def facts(self) -> Mapping[str, Any]:
+        return self.tell_facts()
+
+    def series(self) -> Iterable[Series]:
+        return self.curves.series()
+
+    def last_events(self) -> Iterable[Event]:
+        self._on_close()
+        self.curves.close()
+        return ()

@@ -1,0 +1,43 @@
+"""Observations as W&B metrics: into the run that the program has open, or one of its own."""
+
+import math
+from typing import Any
+
+from torchtriage.recording.events import Anomaly, Event
+from torchtriage.telemetry.histogram import FIRST_EXPONENT
+from torchtriage.telemetry.observation import Observation
+from torchtriage.telemetry.sinks import missing
+
+STEP = "torchtriage/step"       # an axis of its own: the program counts W&B's steps as it likes
+
+
+class WandbSink:
+    """Give a `run`, or the arguments of wandb.init (`mode="offline"`); a run of its own is finished at the end."""
+
+    name = "wandb"
+
+    def __init__(self, run: Any = None, **init: Any) -> None:
+        try:
+            import wandb
+        except ImportError as error:
+            raise missing("wandb", "wandb", error) from error
+        self._wandb: Any = wandb
+        self._is_own = run is None and wandb.run is None
+        self._run: Any = run or wandb.run or wandb.init(**init)
+        self._run.define_metric(STEP)
+        self._run.define_metric("*", step_metric=STEP)
+
+    def write(self, observation: Observation) -> None:
+        row: dict[str, Any] = {STEP: observation.step, **observation.flat()}
+        for name, counts in observation.histograms.items():
+            row[name] = self._wandb.Histogram(np_histogram=(list(counts), list(range(FIRST_EXPONENT - 1, FIRST_EXPONENT + len(counts)))))
+        self._run.log(row)
+
+    def event(self, event: Event) -> None:
+        if isinstance(event, Anomaly):
+            value = event.value if math.isfinite(event.value) else str(event.value)
+            self._run.log({STEP: event.step, f"anomaly/{event.code}": value})
+
+    def close(self) -> None:
+        if self._is_own:
+            self._run.finish()

@@ -1,0 +1,304 @@
+"""`torchtriage run` records what the learning does in a script that knows nothing of it, and changes nothing of what it does."""
+
+import json
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.test_same_run import TAIL
+from tests.programs import Outcome, observe, plain, write
+from torchtriage.recording.events import StepSkipped, Tap
+from torchtriage.recording.reader import read_recording
+from torchtriage.recording.recording import Process
+
+SAME = {
+    "compiled model, clipping and a GradScaler that skips": """
+        import torch
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+        kept = list(model.parameters())
+        opt = torch.optim.SGD(kept, lr=1e-2)
+        scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+        fwd = torch.compile(model, backend="eager")
+        for i in range(8):
+            loss = fwd(torch.randn(3 + i % 2, 4)).pow(2).mean()
+            scaler.scale(loss).backward()
+            if i == 3:
+                kept[0].grad[0, 0] = float("inf")
+            scaler.unscale_(opt)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+            torch.nn.utils.clip_grad_value_(model.parameters(), 0.01)
+            scaler.step(opt)
+            scaler.update()
+            opt.zero_grad()
+        kept.append(torch.tensor([scaler.get_scale()]))
+        """,
+    "clipping, backward and the step in one compiled function": """
+        import torch
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+        kept = list(model.parameters())
+        opt = torch.optim.AdamW(kept, lr=1e-2)
+        @torch.compile(backend="eager")
+        def clip():
+            torch.nn.utils.clip_grad_norm_(kept, 0.01)
+        @torch.compile(backend="eager")
+        def update(x):
+            loss = model(x).pow(2).mean()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+            opt.step()
+            opt.zero_grad()
+            return loss
+        for i in range(4):
+            update(torch.randn(8, 4))
+        model(torch.randn(8, 4)).sum().backward()
+        clip()
+        """,
+    "closures, TorchScript, and a mode that counts operations": """
+        import torch
+        from torch.utils._python_dispatch import TorchDispatchMode
+        torch.manual_seed(0)
+        class Count(TorchDispatchMode):
+            num = 0
+            def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+                Count.num += 1
+                return func(*args, **(kwargs or {}))
+        model = torch.nn.Linear(4, 1)
+        kept = list(model.parameters())
+        opt = torch.optim.LBFGS(kept, lr=1e-1, max_iter=3)
+        fwd = torch.compile(model, backend="eager")
+        x = torch.randn(8, 4)
+        def closure():
+            opt.zero_grad()
+            loss = fwd(x).pow(2).mean()
+            loss.backward()
+            return loss
+        for i in range(3):
+            opt.step(closure)
+        adam = torch.optim.Adam(kept)
+        with Count():
+            for i in range(3):
+                model(x).sum().backward()
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+                adam.step()
+        print(Count.num)
+        @torch.jit.script
+        def scripted(x):
+            with torch.no_grad():
+                y = x * 2
+            with torch.autograd.profiler.record_function("block"):
+                y = y + 1
+            return y
+        print(scripted(x).sum())
+        """,
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_the_run_is_the_same_with_and_without_telemetry(name: str, tmp_path: Path) -> None:
+    source = textwrap.dedent(SAME[name]) + TAIL
+    alone = plain(tmp_path, write(tmp_path, source))
+    seen = observe(tmp_path, source, flags=["-q", "--format", "json"])
+    assert alone.returncode == seen.status == 0, seen.stderr
+    printed = seen.stdout[: seen.stdout.index('{\n "schema"')]
+    assert printed == alone.stdout
+    assert json.loads(printed.splitlines()[-1])["frames"]["total"] > 0
+    assert "the recorder tap" not in seen.stdout
+
+
+MONITORED = """
+    import os, torch
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    kept = list(model.parameters())
+    opt = torch.optim.AdamW(kept, lr=1e-2)
+    fwd = torch.compile(model, backend="eager")
+    @torch.compile(backend="eager")
+    def step():
+        opt.step()
+    monitor = None
+    if "WITH_MONITOR" in os.environ:
+        from torchtriage.telemetry import Monitor
+        monitor = Monitor(model, opt, sinks=["jsonl:run.jsonl"])
+    for i in range(30):
+        loss = fwd(torch.randn(3 + i % 3, 4)).pow(2).mean()
+        loss.backward()
+        if monitor:
+            monitor.after_backward(loss)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+        step()
+        if monitor:
+            monitor.step({"loss again": loss})
+        opt.zero_grad()
+    if monitor:
+        monitor.close()
+    """
+
+
+def test_a_monitored_run_is_the_same_as_one_without(tmp_path: Path) -> None:
+    """Compiled model and compiled optimizer step: same frames, graphs, breaks, recompiles, RNG and weights."""
+    script = write(tmp_path, textwrap.dedent(MONITORED) + TAIL)
+    alone = plain(tmp_path, script)
+    monitored = plain(tmp_path, script, env={"WITH_MONITOR": "1"})
+    assert alone.returncode == monitored.returncode == 0, monitored.stderr
+    assert monitored.stdout == alone.stdout
+    rows = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+    looks = [row for row in rows if "event" not in row]
+    assert len(looks) >= 20     # a compiled optimizer's gradients are seen too
+    assert all(row["loss"] == row["loss again"] for row in looks)
+    assert looks[0]["grad_norm_after_clip"] < looks[0]["grad_norm"]
+
+
+def process(seen: Outcome) -> Process:
+    found = read_recording(seen.folder).processes
+    assert len(found) == 1
+    return found[0]
+
+
+def values(process: Process, name: str) -> dict[int, float]:
+    series = process.series[name]
+    return {int(step): value for step, value in zip(series.steps, series.values, strict=True)}
+
+
+def close(expected: Any) -> Any:
+    return pytest.approx(expected, rel=1e-5)
+
+
+def test_a_nan_in_a_gradient_is_found_where_it_happened_and_drawn(tmp_path: Path) -> None:
+    seen = observe(tmp_path, """
+        import torch
+        torch.manual_seed(0)
+        class Net(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first = torch.nn.Linear(16, 64)
+                self.last = torch.nn.Linear(64, 1)
+            def forward(self, x):
+                return self.last(torch.relu(self.first(x)))
+        def main():
+            net = Net()
+            opt = torch.optim.Adam(net.parameters(), lr=1e-3)
+            for i in range(1, 61):
+                net(torch.randn(32, 16)).pow(2).mean().backward()
+                if i == 30:
+                    net.first.weight.grad[0, 0] = float("nan")
+                opt.step()
+                opt.zero_grad()
+        main()
+        """, flags=["-q", "--html"])
+    assert seen.status == 0, seen.stderr
+    found = seen.finding("TT402") if "TT402" in seen.codes else seen.finding("TT403")
+    assert min(found["steps"]) == 30 or "step 30" in found["cause"]
+    recorded = process(seen)
+    assert recorded.facts["telemetry"]["gradients"] == "as the optimizer used them"
+    assert recorded.facts["grad_dtypes"] == ["float32"]
+    assert values(recorded, "grad_nan/first.weight")[30] == 1.0
+    page = seen.folder.with_suffix(".html").read_text()
+    assert "first.weight" in page
+    assert "grad_norm" in page
+    assert "No telemetry was recorded" not in page
+
+
+def test_what_is_recorded_is_what_happened(tmp_path: Path) -> None:
+    """Loss, norms before and after clipping, weights and updates against numbers that the program prints itself."""
+    seen = observe(tmp_path, """
+        import json, torch
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+        model[2].bias.requires_grad_(False)
+        opt = torch.optim.SGD([{"params": model[0].parameters()}, {"params": model[2].parameters(), "name": "head"}], lr=0.1)
+        told = {}
+        for i in range(1, 6):
+            total = 0.0
+            for _ in range(2):
+                loss = model(torch.randn(4, 8)).pow(2).mean() / 2
+                loss.backward()
+                total += loss.item()
+            grads = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            before = [p.detach().clone() for p in model[0].parameters()]
+            opt.step()
+            change = torch.cat([(a - b).flatten() for a, b in zip(before, model[0].parameters())]).norm()
+            weight = torch.cat([p.flatten() for p in model[0].parameters()]).norm()
+            told[i] = [total, grads.norm().item(), model[2].weight.grad.norm().item(), before[0].norm().item(), (change / weight).item()]
+            opt.zero_grad()
+        print(json.dumps(told))
+        """, flags=["-q", "--format", "json"])
+    assert seen.status == 0, seen.stderr
+    told = json.loads(seen.stdout.splitlines()[0])
+    recorded = process(seen)
+    for step in range(2, 6):
+        loss, norm, _, weight, ratio = told[str(step)]
+        assert values(recorded, "loss")[step] == close(loss)
+        assert values(recorded, "grad_norm")[step] == close(norm)
+        assert values(recorded, "weight_norm/0.weight")[step] == close(weight)
+        assert values(recorded, "update_ratio/0")[step] == close(ratio)
+    assert values(recorded, "grad_norm_after_clip")[5] == pytest.approx(min(0.1, told["5"][1]), rel=1e-3)
+    assert 1 not in values(recorded, "grad_norm")       # clipped before any optimizer was known
+    assert "update_ratio/head" in recorded.series
+    assert "grad_norm/group:head" in recorded.series
+    assert "grad_norm/2.bias" not in recorded.series
+    assert recorded.facts["telemetry"]["gradients"] == "before clipping"
+
+
+def test_gradients_under_a_scaler_are_unscaled_and_skipped_steps_are_events(tmp_path: Path) -> None:
+    seen = observe(tmp_path, """
+        import json, torch
+        torch.manual_seed(0)
+        told = {}
+        def train(opt, model, key):
+            scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1000)
+            for i in range(1, 7):
+                loss = model(torch.ones(4, 4) * i).pow(2).mean()
+                scaler.scale(loss).backward()
+                norm = torch.cat([p.grad.flatten() for p in model.parameters()]).norm().item()
+                told[f"{key} {i}"] = [loss.item(), norm / scaler.get_scale()]
+                if i == 4:
+                    model.weight.grad[0, 0] = float("inf")
+                scaler.step(opt)
+                scaler.update()
+                opt.zero_grad()
+        model = torch.nn.Linear(4, 1)
+        train(torch.optim.SGD(model.parameters(), lr=1e-3), model, "plain")
+        other = torch.nn.Linear(4, 1)
+        fused = torch.optim.AdamW(other.parameters(), lr=1e-3, fused=True)
+        train(fused, other, "fused")
+        print(json.dumps(told))
+        """, flags=["-q", "--format", "json"])
+    assert seen.status == 0, seen.stderr
+    told = json.loads(seen.stdout.splitlines()[0])
+    recorded = process(seen)
+    losses, norms = values(recorded, "loss"), values(recorded, "grad_norm")
+    for step, i in ((1, 1), (2, 2), (3, 3), (4, 5), (5, 6)):        # the fourth was skipped, and is no step
+        assert losses[step] == close(told[f"plain {i}"][0])
+        assert norms[step] == close(told[f"plain {i}"][1])
+    assert values(recorded, "scaler/scale")[2] == 1024.0
+    assert values(recorded, "scaler/skipped_total")[5] == 1.0
+    assert {e.optimizer: e.total for e in recorded.of(StepSkipped)} == {"SGD": 1, "AdamW 2": 1}
+    fused = recorded.series["grad_norm/group:AdamW 2"].values
+    assert fused[0] == close(told["fused 1"][1])
+    assert len(fused) == 6
+
+
+def test_a_training_that_cannot_be_seen_is_said_and_off_is_off(tmp_path: Path) -> None:
+    source = """
+        import torch
+        model = torch.nn.Linear(4, 1)
+        opt = torch.optim.SGD(model.parameters(), lr=0.1)
+        @torch.compile(backend="eager")
+        def step():
+            opt.step()
+        for _ in range(3):
+            model(torch.randn(4, 4)).sum().backward()
+            step()
+        """
+    seen = observe(tmp_path, source, flags=["-q"])
+    assert seen.status == 0, seen.stderr
+    assert any("no optimizer stepped outside a compiled function" in line for line in seen.report["not_seen"])
+    (tmp_path / "off").mkdir()
+    off = observe(tmp_path / "off", source, flags=["-q", "--no-telemetry"])
+    assert off.status == 0
+    assert not {"gradients", "loss"} & {tap.name for tap in process(off).of(Tap)}

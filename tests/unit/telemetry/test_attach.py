@@ -1,0 +1,273 @@
+"""Telemetry of a program that knows nothing of it, tap by tap, without the taps."""
+
+import gc
+import math
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from torchtriage.recording.events import Event, StepSkipped, Tap
+from torchtriage.telemetry import Monitor
+from torchtriage.telemetry.attach import Attached
+from torchtriage.telemetry.names import Namer, from_modules
+from torchtriage.telemetry.program import is_busy, listed_parameters
+
+
+class Program:
+    """A program under observation: does what the taps in torch would do."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.steps = 0
+        self.attached = Attached(self.events.append, lambda: self.steps)
+
+    def step(self, optimizer: torch.optim.Optimizer, loss: float | None = None, closure: Any = None) -> None:
+        if loss is not None:
+            self.attached.backward((torch.tensor(loss),))
+        self.attached.step_begins(optimizer)
+        optimizer.step(closure)
+        self.steps += 1
+        self.attached.step_ended(optimizer)
+
+    def clip(self, parameters: Any, max_norm: float = 1e-3) -> None:
+        self.attached.clipping(parameters)
+        torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+
+    def series(self, name: str) -> dict[int, float]:
+        self.attached.close()
+        found = {one.name: one for one in self.attached.series()}
+        return {int(step): value for step, value in zip(found[name].steps, found[name].values, strict=True)} if name in found else {}
+
+
+@pytest.fixture
+def program() -> Iterator[Program]:
+    torch.manual_seed(0)
+    made = Program()
+    yield made
+    made.attached.close()
+
+
+def linear(size: int = 4) -> torch.nn.Linear:
+    layer = torch.nn.Linear(size, 1, bias=False)
+    layer.weight.grad = torch.ones(1, size)
+    return layer
+
+
+def sgd(*modules: torch.nn.Module) -> torch.optim.SGD:
+    return torch.optim.SGD([p for module in modules for p in module.parameters()], lr=0.0)
+
+
+def test_the_loss_of_a_step_is_all_that_backward_was_called_on(program: Program) -> None:
+    layer = linear()
+    opt = sgd(layer)
+    program.attached.backward((torch.tensor(1.0),))
+    program.attached.backward((torch.ones(3),))     # no loss: a vector
+    program.step(opt, 2.0)
+    program.step(opt, 5.0)
+    assert program.series("loss") == {1: 3.0, 2: 5.0}
+
+
+def test_clipping_of_parts_is_seen_before_each(program: Program) -> None:
+    actor, critic = linear(), linear(9)
+    opt = sgd(actor, critic)
+    program.step(opt)
+    for layer in (actor, critic):
+        layer.weight.grad = torch.ones_like(layer.weight)
+    program.clip(actor.parameters())        # a generator stays the program's to consume
+    program.clip([critic.weight])
+    program.step(opt)
+    assert program.series("grad_norm")[2] == pytest.approx(math.sqrt(13))
+    assert program.series("grad_norm_after_clip")[2] == pytest.approx(1e-3 * math.sqrt(2), rel=1e-2)
+
+
+def test_gradients_clipped_before_any_optimizer_was_known_are_not_passed_off_as_unclipped(program: Program) -> None:
+    layer = linear()
+    program.clip([layer.weight])
+    opt = sgd(layer)
+    program.step(opt)
+    layer.weight.grad = torch.ones(1, 4)
+    program.step(opt)
+    assert program.series("grad_norm") == {2: 2.0}
+
+
+def test_a_closure_that_runs_backward_inside_the_step_shows_its_own_gradients(program: Program) -> None:
+    layer = linear()
+    opt = torch.optim.LBFGS(layer.parameters(), lr=0.0, max_iter=1)
+
+    def closure() -> torch.Tensor:
+        layer.weight.grad = torch.full((1, 4), 3.0)
+        return torch.tensor(1.0)
+
+    program.step(opt, closure=closure)
+    assert program.series("grad_norm") == {1: 6.0}
+
+
+def test_a_skipped_step_is_an_event_and_its_numbers_belong_to_no_step(program: Program) -> None:
+    layer = linear()
+    opt = sgd(layer)
+    for is_skipped in (False, True, False):
+        program.attached.backward((torch.tensor(8.0),))
+        program.attached.unscaling(opt, torch.tensor(0.5), False)
+        if not is_skipped:
+            program.step(opt)
+    skipped = [event for event in program.events if isinstance(event, StepSkipped)]
+    assert [(event.optimizer, event.total) for event in skipped] == [("SGD", 1)]
+    assert program.series("loss") == {1: 4.0, 2: 4.0}
+    assert program.series("scaler/skipped_total") == {1: 0.0, 2: 1.0}
+
+
+def test_optimizers_beside_the_first_have_totals_of_their_own(program: Program) -> None:
+    first, second = linear(), linear(9)
+    for opt in (sgd(first), sgd(second)):
+        program.step(opt, 1.0)
+    assert program.series("grad_norm") == {1: 2.0}
+    assert program.series("grad_norm/group:SGD 2") == {2: 3.0}
+    assert program.series("loss/group:SGD 2") == {2: 1.0}
+
+
+def test_groups_that_are_added_later_are_followed(program: Program) -> None:
+    first, second = linear(), linear(9)
+    opt = sgd(first)
+    program.step(opt)
+    opt.add_param_group({"params": second.parameters(), "name": "head"})
+    program.step(opt)
+    assert program.series("grad_norm") == pytest.approx({1: 2.0, 2: math.sqrt(13)})
+    assert program.series("grad_norm/group:head") == {2: 3.0}
+
+
+def test_more_optimizers_than_are_followed_are_said_once(program: Program) -> None:
+    kept = [sgd(linear()) for _ in range(19)]
+    for opt in kept:
+        program.step(opt)
+    told = [event.name for event in program.events if isinstance(event, Tap)]
+    assert told == ["gradients of more optimizers"]
+    assert program.series("grad_norm/group:SGD 16") == {16: 2.0}
+
+
+def test_a_fused_step_that_unscales_in_place_is_seen_before_it_does(program: Program) -> None:
+    layer = linear()
+    opt = torch.optim.SGD(layer.parameters(), lr=0.0, fused=True)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    for _ in range(3):
+        scaler.scale(layer(torch.ones(1, 4)).sum()).backward()
+        layer.weight.grad = torch.full((1, 4), 8.0)
+        program.attached.unscaling(opt, torch.tensor(1.0), True)
+        opt.grad_scale, opt.found_inf = torch.tensor(8.0), torch.tensor(0.0)
+        program.step(opt, 16.0)
+    assert program.series("grad_norm") == {1: 2.0, 2: 2.0, 3: 2.0}
+    assert program.series("loss") == {1: 2.0, 2: 2.0, 3: 2.0}
+
+
+def test_nothing_is_kept_alive(program: Program) -> None:
+    layer = linear()
+    opt = sgd(layer)
+    program.step(opt, 1.0)
+    program.step(opt, 1.0)
+    alive = weakref.ref(layer.weight)
+    opt.zero_grad()
+    del layer, opt
+    gc.collect()
+    assert alive() is None
+    assert program.series("loss") == {1: 1.0, 2: 1.0}
+
+
+def test_what_has_no_statistics_is_said_by_name(program: Program) -> None:
+    embedding = torch.nn.Embedding(4, 2, sparse=True)
+    plain = linear()
+    embedding(torch.tensor([1, 2])).sum().backward()
+    opt = torch.optim.SGD([*embedding.parameters(), *plain.parameters()], lr=0.0)
+    program.step(opt)
+    program.step(opt)
+    assert program.series("grad_norm")[1] == 2.0
+    told = [event.detail for event in program.events if isinstance(event, Tap) and event.state == "absent"]
+    assert len(told) == 1
+    assert "sparse" in told[0]
+
+
+def test_parameters_of_a_monitor_are_left_to_it(program: Program) -> None:
+    layer = linear()
+    with Monitor(layer, sinks=[]):
+        program.step(sgd(layer), 1.0)
+    assert program.series("grad_norm") == {}
+
+
+def test_a_mode_that_counts_operations_sees_none_of_ours(program: Program) -> None:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Count(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            names.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    names: list[str] = []
+    opt = sgd(linear())
+    with Count():
+        assert is_busy()
+        program.attached.backward((torch.tensor(1.0),))
+        program.attached.step_begins(opt)
+        program.attached.step_ended(opt)
+    assert not [name for name in names if "lift" not in name and "detach" not in name]
+    assert not is_busy()
+
+
+def test_a_forked_child_starts_over(program: Program) -> None:
+    opt = sgd(linear())
+    program.step(opt, 1.0)
+    program.attached.start_over()
+    program.step(opt, 7.0)
+    assert program.series("loss") == {2: 7.0}
+
+
+def test_its_own_cost_is_a_fact(program: Program) -> None:
+    opt = sgd(linear())
+    for _ in range(5):
+        program.step(opt, 1.0)
+    program.attached.close()
+    facts = program.attached.facts()
+    assert facts["grad_dtypes"] == ["float32"]
+    assert facts["optimizer_lr"] == [0.0]
+    told = facts["telemetry"]
+    assert told["num_observed"] == 5
+    assert 0 < told["own_seconds"] < 5
+    assert told["num_dropped"] == 0
+
+
+def test_parameters_that_clipping_was_given() -> None:
+    layer = linear()
+    assert listed_parameters(layer.weight) == [layer.weight]
+    generator = layer.parameters()
+    assert [p is layer.weight for p in listed_parameters(generator) or ()] == [True]
+    assert len(list(generator)) == 1
+    assert listed_parameters(p for p in [layer.weight]) is None
+
+
+def test_names_come_from_the_optimizer_or_from_a_module_of_the_program() -> None:
+    model = torch.nn.Sequential(linear(), torch.nn.Sequential(linear()))
+    named = torch.optim.SGD(model.named_parameters(), lr=0.1)
+    assert Namer().names(named, list(model.parameters()), None) == ["0.weight", "1.0.weight"]
+    assert Namer().names(sgd(model), list(model.parameters()), None) == ["0.weight", "1.0.weight"]
+    loose = [torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(2))]
+    assert Namer().names(torch.optim.SGD(loose, lr=0.1), loose, None) == ["group0.0", "group0.1"]
+
+
+def test_two_models_under_one_optimizer_are_told_apart() -> None:
+    class Actor(torch.nn.Linear):
+        pass
+
+    class Critic(torch.nn.Linear):
+        pass
+
+    actor, critic = Actor(2, 2), Critic(2, 1)
+    parameters = [*actor.parameters(), *critic.parameters()]
+    names = from_modules([actor, critic], {id(p) for p in parameters})
+    assert sorted(names.values()) == ["Actor.bias", "Actor.weight", "Critic.bias", "Critic.weight"]
+
+
+def test_what_wraps_a_model_is_not_part_of_its_names() -> None:
+    model = torch.nn.Sequential(linear())
+    compiled = torch.compile(model, backend="eager")
+    names = from_modules([compiled, model, model[0]], {id(p) for p in model.parameters()})
+    assert list(names.values()) == ["0.weight"]

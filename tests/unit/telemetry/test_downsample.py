@@ -1,0 +1,136 @@
+"""Down-sampling keeps what matters: extremes, what is not finite, and marked points."""
+
+import math
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from torchtriage.recording.events import Anomaly
+from torchtriage.recording.store import Writer, read_process
+from torchtriage.telemetry.downsample import MAX_BUCKETS, Thinned
+from torchtriage.telemetry.observation import Observation
+from torchtriage.telemetry.sinks.curves import Curves
+from torchtriage.telemetry.table import NUM_STATS, Stat
+
+ALL = np.ones(1, dtype=bool)
+
+
+def thinned(values: list[float], max_buckets: int = 8) -> tuple[Thinned, list[tuple[float, float]]]:
+    kept = Thinned(1, max_buckets)
+    for step, value in enumerate(values):
+        kept.add(step, np.array([value]), ALL)
+    steps, points = kept.points(0)
+    return kept, list(zip(steps, points, strict=True))
+
+
+def test_a_short_curve_is_kept_as_it_is() -> None:
+    values = [3.0, math.nan, -1.0, math.inf, 3.0]
+    _, points = thinned(values)
+    assert [step for step, _ in points] == [0, 1, 2, 3, 4]
+    assert [value for _, value in points] == pytest.approx(values, nan_ok=True)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(width=32), min_size=1, max_size=300))
+def test_extremes_and_what_is_not_finite_survive(values: list[float]) -> None:
+    _, points = thinned(values)
+    assert len(points) <= 3 * 8
+    assert all(value == values[int(step)] or math.isnan(values[int(step)]) for step, value in points)
+    assert [step for step, _ in points] == sorted({step for step, _ in points})
+    finite = [value for value in values if math.isfinite(value)]
+    kept = [value for _, value in points if math.isfinite(value)]
+    if finite:
+        assert (min(kept), max(kept)) == (min(finite), max(finite))
+    bad = [step for step, value in enumerate(values) if not math.isfinite(value)]
+    assert [step for step, value in points if not math.isfinite(value)][:1] == bad[:1]
+
+
+def test_the_points_of_a_long_curve_are_spread_over_it() -> None:
+    _, points = thinned([math.sin(i) for i in range(5000)], max_buckets=64)
+    steps = [step for step, _ in points]
+    assert max(b - a for a, b in pairwise(steps)) < 5000 / 32 * 2
+
+
+def test_a_marked_point_survives_though_it_is_no_extreme() -> None:
+    kept = Thinned(1, 4)
+    for step in range(1000):
+        kept.add(step, np.array([float(step % 10)]), ALL)
+        if step == 5:
+            kept.mark_last(0)
+    steps, values = kept.points(0)
+    assert (5.0, 5.0) in set(zip(steps, values, strict=True))
+
+
+def test_a_curve_has_no_point_where_it_was_not_seen() -> None:
+    kept = Thinned(2, 4)
+    kept.add(1, np.array([1.0, 2.0]), np.array([True, False]))
+    kept.add(2, np.array([3.0, 4.0]), np.array([True, True]))
+    assert list(kept.points(0)[0]) == [1.0, 2.0]
+    assert list(kept.points(1)[0]) == [2.0]
+
+
+def observation(step: int, rng: np.random.Generator, num_tensors: int) -> Observation:
+    """With something in every quantity there is."""
+    tables = []
+    for _ in range(2):
+        table = rng.random((num_tensors, NUM_STATS))
+        table[:, Stat.NUM_ELEMENTS] = 100
+        table[:, [Stat.NUM_NAN, Stat.NUM_INF]] = rng.integers(0, 2, (num_tensors, 2))
+        tables.append(table)
+    names = tuple(f"layer{i}.weight" for i in range(num_tensors))
+    return Observation(
+        step=step, time=0.0, values={"loss": rng.random()}, names=names, grad_PS=tables[0], weight_PS=tables[1], is_detailed=True,
+    )
+
+
+def test_300_tensors_stay_below_50_mb_however_long_the_run_is(tmp_path: Path) -> None:
+    """The worst there can be: every quantity of every tensor at every look, with NaN in all. No curve has more than 3 points a bucket."""
+    rng = np.random.default_rng(0)
+    curves = Curves()
+    for step in range(1, 1501):
+        curves.write(observation(step, rng, 300))
+    curves.close()
+    series = curves.series()
+    writer = Writer(tmp_path / "run.sqlite")
+    writer.put(series=series)
+    writer.close()
+    assert (tmp_path / "run.sqlite").stat().st_size < 35e6
+    assert len(series) > 300 * 12
+    assert max(len(one.steps) for one in series if "/" in one.name) <= 3 * MAX_BUCKETS
+    assert 3 * 8 * 300 * (2 * MAX_BUCKETS + 10 * MAX_BUCKETS // 4) < 50e6       # if every bucket of every curve is full
+    assert len(read_process(tmp_path / "run.sqlite").series["grad_norm/layer7.weight"].steps) > 256
+
+
+def test_curves_are_handed_over_now_and_then_and_at_the_end() -> None:
+    now = [0.0]
+    curves = Curves(clock=lambda: now[0])
+    curves.write(Observation(step=1, time=0.0, values={"loss": 2.0}))
+    assert [one.name for one in curves.series()] == ["loss"]
+    curves.write(Observation(step=2, time=0.0, values={"loss": 1.0}))
+    assert curves.series() == []
+    now[0] = 2.5
+    assert [list(one.values) for one in curves.series()] == [[2.0, 1.0]]
+    curves.close()
+    assert len(curves.series()) == 1
+
+
+def test_the_curve_in_which_a_rule_fired_keeps_that_step() -> None:
+    curves = Curves()
+    for step in range(1, 20_000):
+        curves.write(Observation(step=step, time=0.0, values={"grad_norm": 1.0 + step % 100 / 100}))
+        if step == 4321:
+            curves.event(Anomaly(code="TT410", subject="grad_norm", step=step, value=0.7))
+    curves.close()
+    (series,) = curves.series()
+    assert dict(zip(series.steps, series.values, strict=True))[4321] == pytest.approx(1.21)
+
+
+def test_a_program_that_makes_up_names_is_not_followed_for_ever() -> None:
+    curves = Curves()
+    for step in range(2000):
+        curves.write(Observation(step=step, time=0.0, values={f"metric {step}": 1.0}))
+    assert curves.num_left_out == 2000 - 1024

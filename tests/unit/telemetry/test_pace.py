@@ -1,0 +1,68 @@
+"""When telemetry looks: as often as its budget allows, by a clock of the test's own."""
+
+from torchtriage.telemetry.levels import TelemetryConfig, TelemetryLevel
+from torchtriage.telemetry.pace import DENSE_UPDATES, GRACE_SECONDS, Pace
+
+
+class Run:
+    """A training whose steps and looks take as long as it says."""
+
+    def __init__(self, step: float, look: float, behind: float = 0.0, config: TelemetryConfig | None = None) -> None:
+        self.now = 0.0
+        self.config = config or TelemetryConfig()
+        self.pace = Pace(self.config, clock=lambda: self.now)
+        self.step, self.look, self.behind = step, look, behind
+        self.looks: list[int] = []
+
+    def go(self, num: int) -> "Run":
+        for _ in range(num):
+            looks = self.pace.is_due
+            self.now += self.step
+            if looks:
+                self.looks.append(self.pace.num_updates + 1)
+                self.now += self.look
+                self.pace.spent(self.look)
+                self.pace.spent_behind(self.behind)
+            self.pace.update_ended(looks)
+        return self
+
+
+def test_a_cheap_look_is_taken_at_the_interval_of_the_level() -> None:
+    run = Run(step=0.1, look=1e-4).go(100)
+    assert run.looks[:DENSE_UPDATES] == list(range(1, DENSE_UPDATES + 1))
+    assert set(b - a for a, b in zip(run.looks[DENSE_UPDATES:], run.looks[DENSE_UPDATES + 1:], strict=False)) == {10}
+
+
+def test_a_dear_look_is_taken_as_rarely_as_the_budget_asks() -> None:
+    run = Run(step=0.01, look=0.01, behind=0.005).go(20_000)
+    late = [step for step in run.looks if step > 10_000]
+    share = 0.015 * len(late) / (0.01 * 10_000)
+    assert 0.005 < share <= 0.0101
+    assert run.pace.share < 0.0125
+    assert run.pace.interval >= 150
+
+
+def test_a_short_run_is_looked_at_whatever_it_costs() -> None:
+    run = Run(step=0.001, look=0.005).go(100)
+    assert len(run.looks) >= 25
+    assert run.pace.own_seconds <= GRACE_SECONDS + 0.01
+
+
+def test_one_slow_step_does_not_change_the_pace() -> None:
+    run = Run(step=0.01, look=0.002).go(2000)
+    before = run.pace.stretch
+    run.now += 60.0
+    run.go(50)
+    assert run.pace.stretch == before
+
+
+def test_off_never_looks_and_debug_always_within_the_budget() -> None:
+    assert Run(step=0.1, look=0.0, config=TelemetryConfig(level=TelemetryLevel.OFF)).go(10).looks == []
+    assert len(Run(step=0.1, look=1e-5, config=TelemetryConfig(level=TelemetryLevel.DEBUG)).go(50).looks) == 50
+
+
+def test_an_escalation_looks_at_every_update() -> None:
+    run = Run(step=0.1, look=1e-5).go(105)
+    assert run.config.escalate()
+    run.go(6)
+    assert [step for step in run.looks if step > 106] == [107, 108, 109, 110, 111]

@@ -1,0 +1,159 @@
+"""The background: a slow or failing sink never slows or stops anything, and it is said."""
+
+import threading
+import time
+import warnings
+from collections.abc import Iterable
+
+import pytest
+
+from torchtriage.errors import TriageError
+from torchtriage.recording.events import Anomaly, Event
+from torchtriage.telemetry.observation import Observation
+from torchtriage.telemetry.sinks.jsonl import JsonlSink
+from torchtriage.telemetry.writer import SinkThread, Writer, checked_sinks
+
+
+def seen(step: int = 1, **values: float) -> Observation:
+    return Observation(step=step, time=0.0, values=values)
+
+
+class Memory:
+    """Keeps what it is given; may be told to hang or to fail."""
+
+    name = "memory"
+
+    def __init__(self, fails: int = 0) -> None:
+        self.items: list[Observation | Event] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.is_closed = False
+        self._fails = fails
+
+    def write(self, observation: Observation) -> None:
+        self.gate.wait(10)
+        if self._fails:
+            self._fails -= 1
+            raise OSError("disk full")
+        self.items.append(observation)
+
+    def event(self, event: Event) -> None:
+        self.items.append(event)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Given:
+    """A source with these observations to give."""
+
+    def __init__(self, *observations: Observation) -> None:
+        self.left = list(observations)
+
+    def observations(self, wait: bool = False) -> Iterable[Observation]:
+        while self.left:
+            yield self.left.pop(0)
+
+
+def test_what_a_sink_is_given_arrives_in_order_before_close_returns() -> None:
+    sink = Memory()
+    thread = SinkThread(sink)
+    for step in range(100):
+        thread.put(seen(step))
+    thread.close()
+    assert [item.step for item in sink.items] == list(range(100))
+    assert sink.is_closed
+    assert not thread.error
+
+
+def test_a_slow_sink_holds_nobody_up_and_what_it_missed_is_counted() -> None:
+    sink = Memory()
+    sink.gate.clear()
+    thread = SinkThread(sink, max_queue=10)
+    began = time.perf_counter()
+    for step in range(1000):
+        thread.put(seen(step))
+    with pytest.warns(RuntimeWarning, match="memory sink failed: still busy after 0.1 s"):
+        thread.close(0.1)
+    assert time.perf_counter() - began < 3.0
+    assert thread.num_dropped >= 989
+    sink.gate.set()
+
+
+def test_a_sink_that_fails_is_said_once_and_goes_on_if_it_recovers() -> None:
+    sink = Memory(fails=2)
+    thread = SinkThread(sink)
+    sink.gate.clear()
+    for step in range(5):
+        thread.put(seen(step))
+    sink.gate.set()
+    with pytest.warns(RuntimeWarning, match="OSError: disk full") as told:
+        thread.close()
+    assert len(told) == 1
+    assert [item.step for item in sink.items] == [2, 3, 4]
+    assert (thread.num_failed, thread.num_dropped) == (2, 0)
+
+
+def test_a_sink_that_keeps_failing_is_left_alone() -> None:
+    sink = Memory(fails=100)
+    thread = SinkThread(sink)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for step in range(50):
+            thread.put(seen(step))
+        thread.close()
+    assert thread.num_failed == 3
+    assert thread.num_dropped == 47
+
+
+def test_observations_reach_the_rules_and_every_sink() -> None:
+    kept, other, events = Memory(), Memory(), list[Event]()
+    called = []
+    writer = Writer(kept=[kept], sinks=[other], emit=events.append, on_anomaly=lambda: called.append("anomaly"))
+    writer.add(Given(seen(1, loss=1.0), seen(2, loss=float("nan"))))
+    writer.start()
+    writer.close()
+    for sink in (kept, other):
+        assert [type(item).__name__ for item in sink.items] == ["Observation", "Observation", "Anomaly"]
+    assert [event.code for event in events if isinstance(event, Anomaly)] == ["TT401"]
+    assert called == ["anomaly"]
+    assert writer.facts()["num_observed"] == 2
+    assert writer.facts()["num_anomalies"] == 1
+
+
+def test_a_source_that_leaves_is_read_to_its_end() -> None:
+    kept = Memory()
+    writer = Writer(kept=[kept])
+    source = Given(seen(1), seen(2))
+    writer.add(source)
+    writer.remove(source)
+    writer.flush()
+    source.left.append(seen(3))
+    writer.close()
+    assert [item.step for item in kept.items] == [1, 2]
+
+
+def test_a_failure_of_ours_is_kept_and_others_go_on() -> None:
+    class Broken:
+        def observations(self, wait: bool = False) -> Iterable[Observation]:
+            raise ZeroDivisionError("oops")
+
+    kept = Memory()
+    writer = Writer(kept=[kept])
+    writer.add(Broken())
+    writer.add(Given(seen(1)))
+    writer.close()
+    assert "ZeroDivisionError: oops" in str(writer.facts()["error"])
+    assert len(kept.items) == 1
+
+
+def test_a_sink_is_an_object_or_a_text(tmp_path: object) -> None:
+    (made,) = checked_sinks([f"jsonl:{tmp_path}/run.jsonl"])
+    assert isinstance(made, JsonlSink)
+    made.close()
+    with pytest.raises(TriageError, match="sink must be one of jsonl, tensorboard, wandb, trackio, stdout"):
+        checked_sinks(["csv:x"])
+    with pytest.raises(TriageError, match="needs a target, got 'jsonl'; write jsonl:NAME"):
+        checked_sinks(["jsonl"])
+    with pytest.raises(TriageError, match="a sink has write, event and close"):
+        checked_sinks([3])
