@@ -28,6 +28,7 @@ _CURVES = ("step_seconds",)     # other curves are values of the training, and t
 
 TAPS = frozenset({
     "trace", "steps", "compile calls", "whole-frame breaks", "skipped frames", "piece timer", "silent-eager meter", "recorder",
+    "gradients", "loss", "clipping and GradScaler",
 })
 # What a report says of itself; a sentence that is not listed may hold a name, and goes.
 SENTENCES = TAPS | {

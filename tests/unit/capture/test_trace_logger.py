@@ -92,7 +92,11 @@ def test_a_failure_of_ours_never_reaches_the_program(logger: logging.Logger) -> 
 
 
 def disabled_by_dict_config(logger: logging.Logger) -> None:
+    others = [logger for logger in logging.root.manager.loggerDict.values() if isinstance(logger, logging.Logger) and not logger.disabled]
     logging.config.dictConfig({"version": 1, "disable_existing_loggers": True})
+    for other in others:
+        if other.name != LOGGER_NAME:
+            other.disabled = False      # later tests listen to them
 
 
 SILENCERS: dict[str, Callable[[logging.Logger], Any]] = {
