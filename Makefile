@@ -13,7 +13,7 @@ demo: $(STAMP)
 	$(BIN)/torchtriage demo
 
 test: $(STAMP) check
-	$(BIN)/python -m pytest -n auto -m "not slow"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
 check: $(STAMP)
 	$(BIN)/ruff check .
