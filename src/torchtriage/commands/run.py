@@ -48,7 +48,7 @@ class Run:
         parser.add_argument("--measure", action="store_true",
                             help="time compiled pieces and the gaps at graph breaks (costs about 1 us a piece)")
         parser.add_argument("--no-telemetry", dest="telemetry", action="store_false", default=None,
-                            help="do not record gradients, weights and the loss (which takes about a hundredth of the time)")
+                            help="do not record gradients, weights and the loss")
         parser.add_argument("--html", action="store_true", help="also leave a report to look at, NAME.html beside NAME.triage")
         add_redact_flag(parser)
         add_baseline_flags(parser)
