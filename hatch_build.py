@@ -13,7 +13,9 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 NATIVE = Path("src/torchtriage/native")
 # -fno-math-errno: a square root is one instruction. No C++ library is linked.
 FAST = ["-std=c++17", "-O3", "-fno-math-errno", "-ffp-contract=fast", "-fno-exceptions", "-fno-rtti", "-fvisibility=hidden"]
-LIBRARIES = {"_guard_meter": ("guard_meter.c", ["-std=c11", "-O2"]), "_tensor_stats": ("tensor_stats.cpp", FAST)}
+LIBRARIES = {
+    "_guard_meter": ("guard_meter.c", ["-std=c11", "-O2"]), "_tensor_stats": ("tensor_stats.cpp", FAST), "_lstm": ("lstm.cpp", FAST),
+}
 
 
 class NativeBuildHook(BuildHookInterface[Any]):
@@ -35,7 +37,11 @@ class NativeBuildHook(BuildHookInterface[Any]):
             self.app.display_warning(f"no C compiler: {name} is left out, torchtriage will say what it lacks or do it more slowly")
             return None
         command = [*compiler.split(), *flags, "-shared", "-fPIC", str(root / NATIVE / source), "-o", str(target), "-lm"]
-        done = subprocess.run(command, capture_output=True, text=True)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True)
+        except OSError as error:
+            self.app.display_warning(f"{name} is left out, for {compiler} cannot be run: {error}")
+            return None
         if done.returncode:
             self.app.display_warning(f"{name} could not be built and is left out: {done.stderr.strip()[:500]}")
             return None

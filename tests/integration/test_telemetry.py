@@ -1,5 +1,6 @@
 """`torchtriage run` records what the learning does in a script that knows nothing of it, and changes nothing of what it does."""
 
+import importlib
 import json
 import textwrap
 from pathlib import Path
@@ -13,6 +14,10 @@ from torchtriage.recording.events import StepSkipped, Tap
 from torchtriage.recording.reader import read_recording
 from torchtriage.recording.recording import Process
 
+BITS = """
+import hashlib
+print(hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in kept)).hexdigest())
+"""
 SAME = {
     "compiled model, clipping and a GradScaler that skips": """
         import torch
@@ -99,7 +104,7 @@ SAME = {
 
 @pytest.mark.parametrize("name", SAME)
 def test_the_run_is_the_same_with_and_without_telemetry(name: str, tmp_path: Path) -> None:
-    source = textwrap.dedent(SAME[name]) + TAIL
+    source = textwrap.dedent(SAME[name]) + BITS + TAIL
     alone = plain(tmp_path, write(tmp_path, source))
     seen = observe(tmp_path, source, flags=["-q", "--format", "json"])
     assert alone.returncode == seen.status == 0, seen.stderr
@@ -109,7 +114,7 @@ def test_the_run_is_the_same_with_and_without_telemetry(name: str, tmp_path: Pat
     assert "the recorder tap" not in seen.stdout
 
 
-MONITORED = """
+MONITORED = {"compiled model and optimizer step": """
     import os, torch
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
@@ -135,12 +140,44 @@ MONITORED = """
         opt.zero_grad()
     if monitor:
         monitor.close()
-    """
+    """, "the whole step compiled": """
+    import os, torch
+    torch.manual_seed(0)
+    torch._dynamo.config.trace_autograd_ops = True
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+    kept = list(model.parameters())
+    opt = torch.optim.AdamW(kept, lr=1e-2)
+    monitor = None
+    if "WITH_MONITOR" in os.environ:
+        from torchtriage.telemetry import Monitor
+        monitor = Monitor(model, opt, sinks=["jsonl:run.jsonl"])
+    @torch.compile(backend="eager")
+    def update(x):
+        loss = model(x).pow(2).mean()
+        loss.backward()
+        if monitor is not None:
+            monitor.after_backward(loss)        # does nothing here: no hook of ours may be traced
+            monitor.step()
+        torch.nn.utils.clip_grad_norm_(kept, 0.01)
+        opt.step()
+        return loss
+    for i in range(30):
+        loss = update(torch.randn(8, 4)).detach()
+        if monitor:
+            monitor.after_backward(loss)        # out here it sees the gradients as the optimizer used them
+            monitor.step({"loss again": loss})
+        opt.zero_grad()
+    if monitor:
+        monitor.close()
+    """}
 
 
-def test_a_monitored_run_is_the_same_as_one_without(tmp_path: Path) -> None:
-    """Compiled model and compiled optimizer step: same frames, graphs, breaks, recompiles, RNG and weights."""
-    script = write(tmp_path, textwrap.dedent(MONITORED) + TAIL)
+@pytest.mark.parametrize("name", MONITORED)
+def test_a_monitored_run_is_the_same_as_one_without(name: str, tmp_path: Path) -> None:
+    """The same frames, graphs, breaks, recompiles, RNG, and weights to the bit."""
+    if "trace_autograd_ops" in MONITORED[name] and not hasattr(importlib.import_module("torch._dynamo.config"), "trace_autograd_ops"):
+        pytest.skip("this torch does not trace a backward in a compiled function")
+    script = write(tmp_path, textwrap.dedent(MONITORED[name]) + BITS + TAIL)
     alone = plain(tmp_path, script)
     monitored = plain(tmp_path, script, env={"WITH_MONITOR": "1"})
     assert alone.returncode == monitored.returncode == 0, monitored.stderr
@@ -149,7 +186,8 @@ def test_a_monitored_run_is_the_same_as_one_without(tmp_path: Path) -> None:
     looks = [row for row in rows if "event" not in row]
     assert len(looks) >= 20     # a compiled optimizer's gradients are seen too
     assert all(row["loss"] == row["loss again"] for row in looks)
-    assert looks[0]["grad_norm_after_clip"] < looks[0]["grad_norm"]
+    if name == "compiled model and optimizer step":
+        assert looks[0]["grad_norm_after_clip"] < looks[0]["grad_norm"]
 
 
 def process(seen: Outcome) -> Process:
@@ -183,7 +221,7 @@ def test_a_nan_in_a_gradient_is_found_where_it_happened_and_drawn(tmp_path: Path
             opt = torch.optim.Adam(net.parameters(), lr=1e-3)
             for i in range(1, 61):
                 net(torch.randn(32, 16)).pow(2).mean().backward()
-                if i == 30:
+                if i == 40:      # a step that is looked at
                     net.first.weight.grad[0, 0] = float("nan")
                 opt.step()
                 opt.zero_grad()
@@ -191,11 +229,11 @@ def test_a_nan_in_a_gradient_is_found_where_it_happened_and_drawn(tmp_path: Path
         """, flags=["-q", "--html"])
     assert seen.status == 0, seen.stderr
     found = seen.finding("TT402") if "TT402" in seen.codes else seen.finding("TT403")
-    assert min(found["steps"]) == 30 or "step 30" in found["cause"]
+    assert min(found["steps"]) == 40 or "step 40" in found["cause"]
     recorded = process(seen)
     assert recorded.facts["telemetry"]["gradients"] == "as the optimizer used them"
     assert recorded.facts["grad_dtypes"] == ["float32"]
-    assert values(recorded, "grad_nan/first.weight")[30] == 1.0
+    assert values(recorded, "grad_nan/first.weight")[40] == 1.0
     page = seen.folder.with_suffix(".html").read_text()
     assert "first.weight" in page
     assert "grad_norm" in page
@@ -249,14 +287,14 @@ def test_gradients_under_a_scaler_are_unscaled_and_skipped_steps_are_events(tmp_
         import json, torch
         torch.manual_seed(0)
         told = {}
-        def train(opt, model, key):
+        def train(opt, model, key, bad=4):
             scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1000)
             for i in range(1, 7):
                 loss = model(torch.ones(4, 4) * i).pow(2).mean()
                 scaler.scale(loss).backward()
                 norm = torch.cat([p.grad.flatten() for p in model.parameters()]).norm().item()
                 told[f"{key} {i}"] = [loss.item(), norm / scaler.get_scale()]
-                if i == 4:
+                if i == bad:
                     model.weight.grad[0, 0] = float("inf")
                 scaler.step(opt)
                 scaler.update()
@@ -266,6 +304,8 @@ def test_gradients_under_a_scaler_are_unscaled_and_skipped_steps_are_events(tmp_
         other = torch.nn.Linear(4, 1)
         fused = torch.optim.AdamW(other.parameters(), lr=1e-3, fused=True)
         train(fused, other, "fused")
+        third = torch.nn.Linear(4, 1)
+        train(torch.optim.Adam(third.parameters(), lr=1e-3), third, "last", bad=6)
         print(json.dumps(told))
         """, flags=["-q", "--format", "json"])
     assert seen.status == 0, seen.stderr
@@ -277,7 +317,8 @@ def test_gradients_under_a_scaler_are_unscaled_and_skipped_steps_are_events(tmp_
         assert norms[step] == close(told[f"plain {i}"][1])
     assert values(recorded, "scaler/scale")[2] == 1024.0
     assert values(recorded, "scaler/skipped_total")[5] == 1.0
-    assert {e.optimizer: e.total for e in recorded.of(StepSkipped)} == {"SGD": 1, "AdamW 2": 1}
+    assert {e.optimizer: e.total for e in recorded.of(StepSkipped)} == {"SGD": 1, "AdamW 2": 1, "Adam 3": 1}
+    assert recorded.facts["telemetry"]["num_skipped_steps"] == 3
     fused = recorded.series["grad_norm/group:AdamW 2"].values
     assert fused[0] == close(told["fused 1"][1])
     assert len(fused) == 6

@@ -72,7 +72,7 @@ def _names(processes: Sequence[Process]) -> list[str]:
     names = []
     for number, process in enumerate(processes, start=1):
         pid = _pid(process)
-        own = f"process {number if pid is None else pid}"
+        own = process.facts.get("name") or f"process {number if pid is None else pid}"
         if process.rank is not None:
             own = f"rank {process.rank}" if shared[process.rank] == 1 else f"rank {process.rank}, {own}"
         names.append("main process" if len(processes) == 1 and process.rank is None else own)

@@ -116,4 +116,6 @@ _FIXES: dict[str, str | Callable[[Story], str]] = {
     "TT611": "see whether all rewards are equal or the critic returns a constant; put a floor below the deviation before dividing by it",
     "TT612": "lower the learning rate or the number of epochs an update; more samples an update help too",
     "TT613": "find what is not finite in the first skipped update (TT401, TT402, TT601), and see that old log-probabilities are finite",
+    "TT614": "no episode was better than another, so nothing tells good actions from bad ones: explore more (a larger entropy coefficient, "
+             "more environments, longer episodes), shape the reward or begin episodes nearer to it, and see that rewards are passed on",
 }

@@ -12,7 +12,7 @@ from typing import Any
 class LearningLimits:
     """Every number that a TT4xx, TT5xx or TT6xx rule compares with.
 
-    A patience counts observations in a row, not steps: telemetry may look only at every tenth step.
+    A patience counts observations in a row, not steps: telemetry may look only at every twentieth step.
     """
 
     # Robust limits look at the values before: a median of fewer than 20 moves by itself, 50 are forgotten soon enough.
@@ -128,6 +128,7 @@ class LearningLimits:
     advantage_std_min: float = 1e-6         # TT611: dividing by this makes rounding the signal
     clip_fraction_max: float = 0.5          # TT612: half of the samples give the policy no gradient
     clip_fraction_patience: int = 3
+    flat_returns_patience: int = 20         # TT614: observations from the first on with one and the same mean return
     skipped_updates_dead: int = 3           # TT613: in a row; the trainer stops there
 
     def __post_init__(self) -> None:

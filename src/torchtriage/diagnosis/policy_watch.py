@@ -3,15 +3,16 @@
 from collections.abc import Iterator, Mapping
 
 from torchtriage.diagnosis import policy_checks as checks
-from torchtriage.diagnosis.learning_checks import Breach
+from torchtriage.diagnosis.learning_checks import Breach, short
 from torchtriage.diagnosis.learning_limits import LearningLimits
 from torchtriage.diagnosis.learning_memory import Memory
 
 ENTROPY = "ppo/entropy"     # of a head: `ppo/entropy/op`
+RETURN = "rollout/ep_rew_mean"
 POLICY_QUANTITIES = frozenset({
     "lstm/h_rms", "lstm/c_rms", "lstm/h_rms_max", "lstm/c_rms_max", "lstm/has_nan", "lstm/has_inf", "ppo/ratio_max", "ppo/ratio_min",
     "ppo/first_ratio_deviation", "ppo/kl", ENTROPY, "ppo/value_loss", "ppo/bellman_error", "ppo/explained_variance", "ppo/returns_std",
-    "ppo/clip_fraction", "ppo/advantage_std", "ppo/early_stopped", "ppo/updates_skipped_total",
+    "ppo/clip_fraction", "ppo/advantage_std", "ppo/early_stopped", "ppo/updates_skipped_total", RETURN,
 })
 
 
@@ -33,6 +34,8 @@ def policy_breaches(row: Mapping[str, float], is_half: bool, memory: Memory, lim
     yield from _clip_fraction(row, memory, limits)
     yield from _early_stop(row, memory, limits)
     yield from _skipped_updates(row, memory)
+    if RETURN in row:
+        yield from _flat_returns(row[RETURN], memory, limits)
 
 
 def _recurrent(row: Mapping[str, float], limits: LearningLimits) -> Iterator[Breach]:
@@ -92,4 +95,16 @@ def _skipped_updates(row: Mapping[str, float], memory: Memory) -> Iterator[Breac
         yield Breach(
             code="TT613", type="update_skipped", quantity="ppo/updates_skipped_total", value=in_a_row, limit=0.0,
             text=f"{total:.0f} updates skipped for a loss that is not finite, {in_a_row} in a row",
+        )
+
+
+def _flat_returns(value: float, memory: Memory, limits: LearningLimits) -> Iterator[Breach]:
+    """From the first observation on: returns that come to rest at the end of a training are another matter."""
+    first = memory.numbers.setdefault("first_return", value)
+    is_flat = abs(value - first) <= 1e-6 * max(1.0, abs(first)) and not memory.numbers.get("returns_moved")
+    memory.numbers["returns_moved"] = float(not is_flat)
+    if memory.streak("flat_returns", is_flat, limits.flat_returns_patience).is_active:
+        yield Breach(
+            code="TT614", type="flat_returns", quantity=RETURN, value=value, limit=first,
+            text=f"every episode so far has returned {short(value)}",
         )

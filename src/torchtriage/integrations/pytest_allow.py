@@ -55,5 +55,6 @@ def _is_at(place: Location, item: str) -> bool:
     path = "/" + place.path.replace("\\", "/")
     file, _, function = item.partition("::")
     if file.endswith("/"):
-        return f"/{file.strip('/')}/" in path
+        folder = file.strip("/")
+        return bool(folder) and f"/{folder}/" in path
     return path.endswith(f"/{file.lstrip('/')}") and f".{place.function}".endswith(f".{function}" if function else "")

@@ -1,20 +1,7 @@
 /* Norm, mean, spread, extremes and counts of many tensors, each read once from memory. Plain C interface, called by pointer;
    no Python and no torch headers. One thread: one is enough to keep the memory busy, and training needs the others. */
 
-#include <stdint.h>
-
-#ifdef _WIN32
-#define EXPORT extern "C" __declspec(dllexport)
-#else
-#define EXPORT extern "C" __attribute__((visibility("default")))
-#endif
-
-#if defined(__x86_64__) || defined(_M_X64)
-#define ON_X86 1
-#include <immintrin.h>
-#else
-#define ON_X86 0
-#endif
+#include "processor.h"
 
 #define FN static inline __attribute__((always_inline)) ISA_TARGET
 
@@ -77,32 +64,14 @@ template <class F> F below(double limit)
     return (double)near > limit ? (F)(sizeof(F) == 4 ? __builtin_nextafterf((float)near, -__builtin_inff()) : near) : near;
 }
 
-constexpr int CHUNK_BYTES = 16384;
-
-/* How the processor treats subnormals, until the end of a scope. An x86 one takes about 150 cycles for a sum or product of one unless
-   told to flush it to zero; torch.set_flush_denormal may have told it before. */
-struct Subnormals {
-    enum Mode { EXACT = 0x1f80, FLUSH = 0x9fc0 };
-#if ON_X86
-    unsigned before = _mm_getcsr();
-    explicit Subnormals(Mode mode) { set(mode); }
-    ~Subnormals() { set(before); }
-    static void set(unsigned mode)
-    {
-        __asm__ volatile("" ::: "memory");
-        _mm_setcsr(mode);
-        __asm__ volatile("" ::: "memory");
-    }
-#else
-    explicit Subnormals(Mode) {}
-#endif
-};
+constexpr int CHUNK_BYTES = 32768, STREAMS = 4, LINE_BYTES = 64;
 
 #define ISA plain
 #define ISA_TARGET
 #define ISA_BYTES 16
 #define ISA_F16C 0
 #include "tensor_stats_lanes.h"
+#include "tensor_stats_passes.h"
 #include "tensor_stats_kernel.h"
 #undef ISA
 #undef ISA_TARGET
@@ -115,6 +84,7 @@ struct Subnormals {
 #define ISA_BYTES 32
 #define ISA_F16C 1
 #include "tensor_stats_lanes.h"
+#include "tensor_stats_passes.h"
 #include "tensor_stats_kernel.h"
 #undef ISA
 #undef ISA_TARGET
@@ -124,6 +94,7 @@ struct Subnormals {
 #define ISA_TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")))
 #define ISA_BYTES 64
 #include "tensor_stats_lanes.h"
+#include "tensor_stats_passes.h"
 #include "tensor_stats_kernel.h"
 #endif
 
@@ -141,16 +112,6 @@ const Isa ISAS[] = {
     {"avx512", avx512::RUN, avx512::read},
 #endif
 };
-
-int widest()
-{
-#if ON_X86
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) return 2;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) return 1;
-#endif
-    return 0;
-}
 
 }
 

@@ -13,13 +13,19 @@ typedef Lanes<int16_t>::type Halves;
 typedef Lanes<int32_t>::type Words;
 typedef Lanes<int64_t>::type Longs;
 
+template <class Part, class Wide> FN Wide widened(Part part, Wide) { return __builtin_convertvector(part, Wide); }
+#if ISA_BYTES == 64
+/* The compiler's own way converts quarters and puts them together. */
+FN Doubles widened(Lanes<float, 32>::type part, Doubles) { return (Doubles)_mm512_maskz_cvtps_pd(0xff, (__m256)part); }
+#endif
+
 /* Lanes of T, added to fewer lanes of 64 bits. */
 template <class T, class V, class Wide> FN void add_up(V x, Wide &into)
 {
     constexpr int PARTS = 8 / sizeof(T);
     typename Lanes<T, ISA_BYTES / PARTS>::type parts[PARTS];
     __builtin_memcpy(parts, &x, sizeof x);
-    for (int i = 0; i < PARTS; i++) into += __builtin_convertvector(parts[i], Wide);
+    for (int i = 0; i < PARTS; i++) into += widened(parts[i], Wide{});
 }
 
 template <class T, class V> FN T sum_of(V x)

@@ -193,6 +193,16 @@ class StepSkipped(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingEvent(Event):
+    """What a training tells of itself: `name` is the kind of a TelemetryEvent, `values` its fields as JSON."""
+
+    kind: ClassVar[str] = "training_event"
+
+    name: str = ""
+    values: str = "{}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tap(Event):
     """A source of events says that it is armed, absent, or lost from now on."""
 
@@ -217,7 +227,7 @@ EVENT_TYPES: dict[str, type[Event]] = {
     cls.kind: cls
     for cls in (
         CompileStart, CompileEnd, GraphBreak, Recompile, GuardValue, LimitHit, FrameSkipped, CacheUse,
-        CompileCall, PieceTime, GapTime, Anomaly, StepSkipped, Tap, Unparsed,
+        CompileCall, PieceTime, GapTime, Anomaly, StepSkipped, TrainingEvent, Tap, Unparsed,
     )
 }
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from torchtriage.errors import TriageError
 from torchtriage.recording.recording import Recording
+from torchtriage.recording.shards import with_whole
 from torchtriage.recording.store import read_process
 
 LAUNCHER_FILE = "launcher.sqlite"
@@ -34,4 +35,4 @@ def read_recording(folder: Path) -> Recording:
         raise TriageError(f"{folder} holds no recording; make one with: torchtriage run SCRIPT.py")
     facts["unreadable_files"] = [str(problem) for problem in problems]
     processes.sort(key=lambda p: (p.rank if p.rank is not None else -1, p.facts.get("start") or 0.0))
-    return Recording(processes=tuple(processes), facts=facts, path=str(folder))
+    return Recording(processes=tuple(with_whole(processes)), facts=facts, path=str(folder))

@@ -71,6 +71,11 @@ class AnomalyDetector:
     def limits(self) -> LearningLimits:
         return self._watch.limits
 
+    def note_types(self, *, is_half: bool = False, has_float16: bool = False) -> None:
+        """What is learned of the model while it runs; what was known stays known."""
+        self._watch.is_half |= is_half
+        self._watch.has_float16 |= has_float16
+
     def check_ratios(self, max_ratio: float, min_ratio: float, *, step: int | None = None) -> AnomalyReport:
         """Of the probability ratios of an update the largest and the smallest."""
         return self.check_all(max_ratio=max_ratio, min_ratio=min_ratio, step=step)

@@ -11,12 +11,11 @@ import torch
 
 from torchtriage.recording.events import Event, StepSkipped, Tap
 from torchtriage.recording.recording import Series
-from torchtriage.telemetry.anomaly import AnomalyDetector
 from torchtriage.telemetry.claims import is_claimed
-from torchtriage.telemetry.levels import TelemetryConfig, TelemetryLevel
+from torchtriage.telemetry.levels import TelemetryConfig
 from torchtriage.telemetry.names import Namer
 from torchtriage.telemetry.pace import Pace
-from torchtriage.telemetry.program import is_busy, learning_rates, listed_parameters, parameter_groups
+from torchtriage.telemetry.program import HalfWatch, is_busy, learning_rates, listed_parameters, parameter_groups
 from torchtriage.telemetry.scaling import Scaling
 from torchtriage.telemetry.sinks.curves import Curves
 from torchtriage.telemetry.taken import AFTER, GRADS, SCALE, SKIPPED, Track
@@ -32,6 +31,7 @@ class Entry:
 
     def __init__(self, optimizer: torch.optim.Optimizer, pace: Pace, label: str) -> None:
         self.optimizer = weakref.ref(optimizer)
+        self.kind = type(optimizer).__name__
         self.label = label
         self.pace = pace
         self.scaling = Scaling()
@@ -46,15 +46,17 @@ class Attached:
     def __init__(self, emit: Callable[[Event], None], step: Callable[[], int | None], config: TelemetryConfig | None = None) -> None:
         self._emit = emit
         self._step = step
-        self._config = config or TelemetryConfig()
+        self.config = config or TelemetryConfig()
         self._namer = Namer()
         self._clip_seen = False
         self._start()
+        if self.config.activation_monitoring:
+            self._say_absent("activations", "no model is known here; use torchtriage.telemetry.Monitor in the loop")
 
     def _start(self) -> None:
-        self.config = self._config
         self.curves = Curves()
-        self.writer = Writer(kept=[self.curves], emit=self._emit, on_anomaly=self.config.escalate, on_look=self._on_look)
+        self.writer = Writer(kept=[self.curves], emit=self._emit, on_anomaly=self.config.escalate)
+        self.curves.on_work = self._on_work
         self._entries: dict[int, Entry] = {}
         self._all: list[Entry] = []         # also of optimizers that are gone; MAX_OPTIMIZERS at most
         self._is_idle = False               # no optimizer's next step is to be looked at
@@ -62,10 +64,12 @@ class Attached:
         self._is_full = False               # there are more optimizers than are followed
         self._losses: list[torch.Tensor] = []
         self._dtypes: set[str] = set()
+        self._halves = HalfWatch()
         self._refused: dict[str, str] = {}
         self._rates: list[float] = []       # of the first optimizer, at its newest look
         self._names: dict[str, int] = {}
         self._num_dropped = 0               # in rings that are gone
+        self._shards: dict[str, Any] = {}   # what is known of parameters of which this rank holds a part
 
     def start_over(self) -> None:
         """In a forked child: its parent has the threads, and goes on with what was seen so far."""
@@ -83,6 +87,8 @@ class Attached:
         is_loss = len(tensors) == 1 and isinstance(tensors[0], torch.Tensor) and tensors[0].numel() == 1
         if is_loss and len(self._losses) < MAX_LOSSES and not is_busy():
             self._losses.append(tensors[0].detach())
+            if self._halves.look(tensors[0]):
+                self.writer.detector.note_types(is_half=True)
 
     def clipping(self, parameters: Any) -> None:
         self._clip_seen = True
@@ -95,18 +101,20 @@ class Attached:
                 continue
             began = entry.pace.clock()
             only = [i for i, p in enumerate(entry.track.parameters) if clipped is None or id(p) in clipped]
-            if only and entry.track.open():
+            if only and entry.track.open(entry.pace.wanted):
                 entry.scaling.clipping()
-                entry.track.label.is_clipped = True
+                entry.track.label.is_clipped = entry.track.clips = True
                 entry.track.take_gradients(GRADS, only)
             entry.pace.spent(entry.pace.clock() - began)
 
-    def unscaling(self, optimizer: torch.optim.Optimizer, inv_scale: torch.Tensor, is_check: bool) -> None:
+    def unscaling(
+        self, optimizer: torch.optim.Optimizer, inv_scale: torch.Tensor, is_check: bool, scale: torch.Tensor | None = None,
+    ) -> None:
         entry = self._entry(optimizer)
         if entry is not None:
             if entry.scaling.is_unscaled and entry.scaling.take_skipped():
                 self._step_was_skipped(entry)
-            entry.scaling.unscaling(inv_scale, is_check)
+            entry.scaling.unscaling(inv_scale, is_check, scale)
             self._is_scaled = True
 
     def step_begins(self, optimizer: torch.optim.Optimizer) -> None:
@@ -117,13 +125,12 @@ class Attached:
         if self._prepare(entry, optimizer):
             entry.pace.set_up(entry.pace.clock() - began)
             began = entry.pace.clock()
-        if entry.track is not None and entry.track.open():
+        if entry.track is not None and entry.track.open(entry.pace.wanted):
             if isinstance(getattr(optimizer, "grad_scale", None), torch.Tensor):
                 self._take_gradients(entry, entry.track)    # a fused step takes the scale out of them, unless it skips
                 entry.track.label.scaled |= {GRADS, AFTER}
             with torch.no_grad():       # the weights that the gradients were, or in a closure will be, computed with
-                if self.config.weight_tracking and self.config.effective_level >= TelemetryLevel.NORMAL:
-                    entry.track.take_weights()
+                entry.track.take_weights()
                 entry.track.begin_update()
         entry.pace.spent(entry.pace.clock() - began)
 
@@ -158,7 +165,6 @@ class Attached:
             self._put_scale(entry, track, held)
         label.step = self._step() or entry.pace.num_updates + 1
         label.time = time.time()
-        label.is_detailed = self.config.effective_level >= TelemetryLevel.DEBUG
         if not track.main:
             optimizer = entry.optimizer()
             self._rates = learning_rates(optimizer) if optimizer is not None else []
@@ -237,7 +243,11 @@ class Attached:
         entry.is_clipped_unseen = self._clip_seen
         self._note(track)
         entry.track = track
-        self.writer.add(track)
+        entry.pace.is_shared = bool(track.ranks)
+        if track.ranks:     # no rank waits for another here: the reader of the recording puts together what each tells of its part
+            shards = track.shard_facts()
+            self._shards = {**shards, "elements": {**self._shards.get("elements", {}), **shards["elements"]}}
+        self.writer.add(track, entry.pace.spent_behind)
         return True
 
     def _unique(self, name: str, key: int, label: str) -> str:
@@ -251,7 +261,7 @@ class Attached:
         self._dtypes |= new
         if new:
             halves = self._dtypes & {"float16", "bfloat16"}
-            self.writer.detector = AnomalyDetector(is_half=bool(halves), has_float16="float16" in halves)
+            self.writer.detector.note_types(is_half=bool(halves), has_float16="float16" in halves)
         self._say_refused(track)
 
     def _say_refused(self, track: Track) -> None:
@@ -283,9 +293,9 @@ class Attached:
 
     # What the recorder asks for, on its own thread
 
-    def _on_look(self, seconds: float) -> None:
-        for entry in list(self._entries.values()):
-            entry.pace.spent_behind(seconds)
+    def _on_work(self, seconds: float) -> None:
+        if self._all:
+            self._all[0].pace.spent_behind(seconds)
 
     def series(self) -> Iterable[Series]:
         return self.curves.series()
@@ -297,17 +307,23 @@ class Attached:
         rings = [entry.track.ring for entry in self._all if entry.track is not None]
         return {
             "grad_dtypes": sorted(self._dtypes), "optimizer_lr": self._rates,
+            "optimizers": sorted({entry.kind for entry in self._all}), **self._halves.facts(),
             "telemetry": {
                 **self.writer.facts(), "level": self.config.level.name, "num_tensors": len(self._names),
                 "gradients": "before clipping" if self._clip_seen else "as the optimizer used them",
                 "interval": max(pace.interval for pace in paces),
                 "num_dropped": self._num_dropped + sum(ring.num_dropped for ring in rings),
                 "num_escalations": self.config.num_escalations, "own_seconds": round(sum(pace.own_seconds for pace in paces), 6),
+                "background_seconds": round(sum(pace.behind_seconds for pace in paces), 6),
                 "setup_seconds": round(sum(pace.setup_seconds for pace in paces), 6),
                 "share": round(sum(pace.share for pace in paces), 6),
                 "num_skipped_steps": sum(entry.scaling.num_skipped for entry in self._all),
+                **({"shards": self._shards} if self._shards else {}),
             },
         }
 
     def close(self) -> None:
+        for entry in self._all:
+            if entry.scaling.take_last_skipped():
+                self._tell_skipped(entry)
         self.writer.close()

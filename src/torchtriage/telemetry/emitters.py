@@ -62,8 +62,11 @@ class VectorizedEmitter:
 
     def on_ppo_update(
         self, update: int, metrics: Mapping[str, float], *, seconds: float | None = None, skipped: bool = False,
+        gradients: GradientStats | None = None,
     ) -> None:
+        """`gradients`: for who has collected them already, in the place of `after_backward`."""
         self._read_pending()
+        self._gradients = gradients or self._gradients
         gradients, layers, self._gradients, self._layers = self._gradients, self._layers, None, None
         self._emit(events.PPOUpdateCompleted(
             time=self._clock(), update=update, metrics=dict(metrics), skipped=skipped, seconds=seconds, gradients=gradients, layers=layers,

@@ -33,12 +33,16 @@ class Kernel:
         return int(self._read(isa, num, pointers, num_bytes))
 
 
+def shared_library(name: str) -> ctypes.CDLL:
+    """A native part of torchtriage; OSError if it was not built, or not for this machine."""
+    return ctypes.CDLL(str(importlib.resources.files("torchtriage.native") / f"{name}{'.dll' if sys.platform == 'win32' else '.so'}"))
+
+
 @functools.cache
 def load() -> Kernel | None:
     """None if it was not built, or not for this machine."""
-    path = importlib.resources.files("torchtriage.native") / f"_tensor_stats{'.dll' if sys.platform == 'win32' else '.so'}"
     try:
-        return Kernel(ctypes.CDLL(str(path)))
+        return Kernel(shared_library("_tensor_stats"))
     except (OSError, AttributeError):
         return None
 

@@ -1,33 +1,39 @@
 """Watches the learning of one model: two calls in the training loop, statistics in the background."""
 
+import atexit
 import functools
+import json
 import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, ParamSpec, TypeAlias
+from typing import Any, ParamSpec
 
 import torch
 
+from torchtriage.recording.events import StepSkipped, TrainingEvent
 from torchtriage.telemetry.activations import ActivationMeter, why_not
 from torchtriage.telemetry.anomaly import AnomalyDetector
 from torchtriage.telemetry.claims import claims
 from torchtriage.telemetry.histogram import exponent_histograms
 from torchtriage.telemetry.levels import TelemetryConfig, TelemetryLevel
-from torchtriage.telemetry.names import clean, unique
 from torchtriage.telemetry.pace import Pace
-from torchtriage.telemetry.program import is_busy, learning_rates
+from torchtriage.telemetry.program import HalfWatch, is_busy, learning_rates
 from torchtriage.telemetry.scaler import ScalerWatch
+from torchtriage.telemetry.sharded import WholeRows
+from torchtriage.telemetry.sharding import local
 from torchtriage.telemetry.sinks import Sink
 from torchtriage.telemetry.sinks.recording import RecordingSink
 from torchtriage.telemetry.states import check_state
 from torchtriage.telemetry.taken import AFTER, GRADS, SCALE, SKIPPED, Track
+from torchtriage.telemetry.telemetry_events import TelemetryEvent
+from torchtriage.telemetry.tensors import why_no_number
+from torchtriage.telemetry.trained import Group, Trained
 from torchtriage.telemetry.writer import Writer, checked_sinks
 
 STATE_VERSION = 1
 P = ParamSpec("P")
-Group: TypeAlias = "torch.nn.Module | Iterable[torch.Tensor] | str"
 
 
 def _never_fails(method: Callable[P, None]) -> Callable[P, None]:
@@ -38,7 +44,7 @@ def _never_fails(method: Callable[P, None]) -> Callable[P, None]:
         if torch.compiler.is_compiling():
             return
         self: Any = args[0]
-        if self.is_off or is_busy():
+        if self.is_off:
             return
         try:
             method(*args, **kwargs)
@@ -82,23 +88,26 @@ class Monitor:
         self.is_off = self.config.level is TelemetryLevel.OFF
         self._model, self._optimizer, self._groups = model, optimizer, groups
         self._warned: set[str] = set()
+        self._refused: dict[str, str] = {}
         self._step = 0
         self._histograms = histograms
         self._scaler = ScalerWatch(scaler, optimizer) if scaler is not None else None
         self._pace = Pace(self.config)
         self._gradients = "before clipping"
         self._activations: ActivationMeter | None = None
+        self._halves = HalfWatch()
         self._num_dropped = 0
         self._track: Track | None = None
+        self._whole: WholeRows | None = None        # where ranks hold parts of the parameters
+        self._pid = os.getpid()
         made = [RecordingSink() if sink == "recording" else sink for sink in sinks] if not self.is_off else []
         recordings = [sink for sink in made if isinstance(sink, RecordingSink)]
         for recording in recordings:
-            recording.tell_facts = self.facts
+            recording.tell_facts, recording.curves.on_work = self.facts, self._pace.spent_behind
             recording.before_close(lambda: self.writer.flush())
         others = checked_sinks(sink for sink in made if not isinstance(sink, RecordingSink))
         self.writer = Writer(
             kept=recordings, sinks=others, detector=detector or self._new_detector(), on_anomaly=self.config.escalate,
-            on_look=self._pace.spent_behind,
         )
         claims.add(self)
         if not self.is_off:
@@ -112,57 +121,95 @@ class Monitor:
 
     def close(self) -> None:
         """Write what is left. A sink that is slow is given some seconds."""
+        if self._scaler is not None:
+            self._scaler.close()
         self.writer.close()
         claims.discard(self)
+        atexit.unregister(self._close_at_exit)
+
+    def _close_at_exit(self) -> None:
+        if os.getpid() == self._pid:        # a forked child has no part in what this process has promised other ranks
+            self.close()
 
     # The training loop
 
     @_never_fails
-    def after_backward(self, loss: torch.Tensor | float | None = None) -> None:
-        """After the last backward of a step and before clipping. Called again before `step`, it adds the loss and looks anew."""
+    def before_step(self) -> None:
+        """Only where backward, clipping and the optimizer's step are one compiled call: before it; `after_backward` comes after it then."""
+        track = self._track
+        if not self._pace.is_due or track is None or is_busy():
+            return
+        began = self._pace.clock()
+        if track.open(self._pace.wanted):
+            with torch.no_grad():
+                track.take_weights()
+                track.begin_update()
+        self._pace.spent(self._pace.clock() - began)
+
+    @_never_fails
+    def after_backward(self, loss: torch.Tensor | float | None = None, *, has_stepped: bool = False) -> None:
+        """After the last backward of a step and before clipping. Called again before `step`, it adds the loss and looks anew.
+
+        `has_stepped`: the optimizer's step is part of the same compiled call, and the gradients are those before clipping all the same.
+        """
         pace = self._pace
-        if not pace.is_due or not self._is_ready():
+        if not pace.is_due or is_busy() or not self._is_ready():
             return
         track = self._track
         assert track is not None
         began = pace.clock()
-        is_new = not track.is_open
-        if track.open():
+        if track.open(pace.wanted):
             with torch.no_grad():
                 track.forget_gradients()
                 track.take_gradients(GRADS)
-                if is_new and self._takes_weights():
-                    track.take_weights()
-                track.begin_update()
-                if loss is not None:
+                track.take_weights()
+                if not has_stepped:
+                    track.begin_update()
+                if loss is not None and (reason := why_no_number(loss)):
+                    self.warn_once("loss", f"the loss is left out: it {reason}")
+                elif loss is not None:
                     track.add_loss(loss)
+                    if self._halves.look(loss):
+                        self.writer.detector.note_types(is_half=True)
             if self._scaler is not None and self._scaler.is_scaled():
                 track.label.scaled.add(GRADS)
-            track.label.is_clipped = True       # what the optimizer used is looked at as well, in `step`
+            track.label.is_clipped = not has_stepped        # what the optimizer used is looked at as well, in `step`
         pace.spent(pace.clock() - began)
 
     @_never_fails
     def step(self, metrics: Mapping[str, torch.Tensor | float] | None = None) -> None:
         """After the optimizer's step, once a step: the numbers of the program's own go with the statistics."""
         self._step += 1
-        pace, track = self._pace, self._track
-        began = pace.clock()
-        skipped = self._scaler.step_ended() if self._scaler is not None else False
-        if pace.is_due and not (track and track.is_open) and self._is_ready():
-            self._gradients = "as the optimizer used them"
-            track = self._track
-            if track is not None and track.open():
-                track.take_gradients(GRADS)
-                if self._takes_weights():
-                    track.take_weights()
-        looked = track is not None and track.is_open
-        if looked:
-            assert track is not None
-            self._finish(track, metrics or {}, skipped)
-        pace.spent(pace.clock() - began)
+        pace = self._pace
+        looked = False
+        if pace.is_due or self._scaler is not None:
+            if is_busy():       # the step counts all the same: on other ranks it may be seen
+                if self._track is not None:
+                    self._track.drop()
+            else:
+                if self._scaler is not None and self._scaler.step_ended():
+                    self._tell_skipped(self._scaler)
+                looked = pace.is_due and self._look(metrics or {})
         pace.update_ended(looked)
-        if pace.is_due and self.config.activation_monitoring and self.config.effective_level >= TelemetryLevel.DEBUG:
+        if pace.is_due and self.config.activation_monitoring and "activations" in self.config.collected():
             self._watch_activations()
+
+    def _look(self, metrics: Mapping[str, torch.Tensor | float]) -> bool:
+        """The end of a step that is due; whether anything was there to look at."""
+        pace = self._pace
+        began = pace.clock()
+        if not (self._track and self._track.is_open) and self._is_ready():
+            self._gradients = "as the optimizer used them"
+            assert self._track is not None
+            if self._track.open(pace.wanted):
+                self._track.take_gradients(GRADS)
+                self._track.take_weights()
+        track = self._track
+        looked = track is not None and track.is_open
+        if track is not None and looked:
+            self._finish(track, metrics)
+        pace.spent(pace.clock() - began)
+        return looked
 
     def _watch_activations(self) -> None:
         """Of the next step. Reading them waits for a device."""
@@ -173,20 +220,20 @@ class Monitor:
             self._activations = ActivationMeter(self._model)
         self._activations.begin()
 
-    def _finish(self, track: Track, metrics: Mapping[str, torch.Tensor | float], skipped: bool) -> None:
+    def _finish(self, track: Track, metrics: Mapping[str, torch.Tensor | float]) -> None:
         label = track.label
         with torch.no_grad():
-            if label.is_clipped and track.has_changed():
+            if label.is_clipped:
                 track.take_gradients(AFTER)
             track.end_update()
             if self._scaler is not None:
                 track.put_extra(SCALE, self._scaler.scale())
                 track.put_extra(SKIPPED, self._scaler.skipped_total())
-            track.put_metrics(metrics)
+            for name, reason in track.put_metrics(metrics).items():
+                self.warn_once(f"metric {name}", f"the metric {name!r} is left out: it {reason}")
             if self._histograms:
                 label.histograms = self._exponents(track)
-        label.step, label.time = self._step, time.time()
-        label.is_detailed = self.config.effective_level >= TelemetryLevel.DEBUG
+        label.step, label.update, label.time = self._step, self._pace.num_updates, time.time()
         if self._activations is not None and self._activations.is_on:
             label.metrics |= self._activations.end()
         label.metrics |= {"telemetry/share": self._pace.share, "telemetry/interval": float(self._pace.interval)}
@@ -194,70 +241,93 @@ class Monitor:
         self._say_refused(track)
         self.writer.start()
 
+    def _tell_skipped(self, scaler: ScalerWatch) -> None:
+        name = type(self._optimizer).__name__ if self._optimizer is not None else ""
+        total = scaler.num_skipped or 0
+        self.writer.tell(StepSkipped(optimizer=name, total=total, time=time.time(), step=self._step, pid=os.getpid()))
+
     def _exponents(self, track: Track) -> dict[str, list[int]]:
         """On request: this reads from the device, and waits for it."""
-        with_grad = [(name, p.grad) for name, p in zip(track.names, track.parameters, strict=True) if p.grad is not None]
+        if track.ranks:
+            self.warn_once("histograms", "no histograms of parameters that are spread over ranks")
+        here = [(name, p) for name, p, is_shard in zip(track.names, track.parameters, track.shard_P.tolist(), strict=True) if not is_shard]
+        with_grad = [(name, local(p.grad)) for name, p in here if p.grad is not None]
         counts = exponent_histograms([grad for _, grad in with_grad])
         return {f"grad_exponents/{name}": row for (name, _), row in zip(with_grad, counts, strict=True)}
+
+    @property
+    def is_looking(self) -> bool:
+        """Whether this step is looked at; what else a program measures for telemetry can wait for such a step."""
+        return self._pace.is_due and not self.is_off
+
+    def charge(self, seconds: float) -> None:
+        """Time of this step that the program spent on telemetry itself: it counts towards the budget."""
+        self._pace.spent(seconds)
+
+    def tell(self, event: TelemetryEvent) -> None:
+        """An event into the recording and to every sink, beside the observations: what a VectorizedEmitter takes as its sink."""
+        self.writer.tell(TrainingEvent(
+            time=event.time, step=self._step, pid=os.getpid(), name=event.kind, values=json.dumps(event.to_dict(), default=str),
+        ))
 
     # Parameters as they come and go
 
     def _is_ready(self) -> bool:
         """Whether there is something to look at; says once what is missing."""
-        if self._track is None or not self._track.is_still(self._trained().values()):
+        # What modules a model has changes as slowly as its weights; where its parameters are is looked at each time.
+        is_sure = self._track is not None and self._pace.since_rare < self.config.weight_track_interval
+        if self._track is None or not ((is_sure or self._trained.is_still()) and self._track.is_still(self._trained.by_name.values())):
             began = self._pace.clock()
             self._prepare()
             self._pace.set_up(self._pace.clock() - began)
         if self._track is None:
             return False
+        if not self._track.parameters:
+            return False        # that they have no statistics has been said
         if all(p.grad is None for p in self._track.parameters):
             self.warn_once("gradients", "no parameter has a gradient; call after_backward() after loss.backward() and before zero_grad()")
             return False
         return True
 
-    def _trained(self) -> dict[str, torch.Tensor]:
-        """By name the parameters that are trained: a frozen one is left out, a shared one is there once."""
-        named = [(clean(name), p) for name, p in self._model.named_parameters() if p.requires_grad]
-        return dict(zip(unique(name for name, _ in named), (p for _, p in named), strict=True))
-
     def _prepare(self) -> None:
-        trained = self._trained()
+        self._trained = Trained(self._model, self._optimizer)
+        trained = self._trained.by_name
         if self._track is not None:
             self._say_changes(self._track, trained)
             self._num_dropped += self._track.ring.num_dropped
-            self.writer.remove(self._track)
+            self.writer.remove(self._whole or self._track)
             self._track.release()
             self._track = None
         if not trained:
-            self.warn_once("parameters", f"{type(self._model).__name__} has no parameter that is trained; nothing can be recorded")
+            self.warn_once("parameters", f"{type(self._model).__name__} has no parameter that is trained, so nothing is "
+                           "recorded; give a model with parameters that require gradients")
             return
-        self._track = Track(list(trained.items()), self._members(trained))
+        self._track = Track(list(trained.items()), self._trained.groups(self._groups))
+        self._whole = WholeRows(self._track, self._pace) if self._track.ranks else None
+        if self._whole is not None:     # a thread that is in a collective while Python ends would abort the process
+            atexit.unregister(self._close_at_exit)
+            atexit.register(self._close_at_exit)
+        self._pace.is_shared = self._whole is not None
         self._say_refused(self._track)
-        self.writer.add(self._track)
+        self.writer.add(self._whole or self._track, self._pace.spent_behind)
 
     def _say_refused(self, track: Track) -> None:
-        for name, reason in track.refused.items():
-            self.warn_once(f"refused {name}", f"no statistics of {name}: it {reason}")
+        """Once a reason: a model may have thousands of tensors."""
+        new = {name: reason for name, reason in track.refused.items() if name not in self._refused}
+        self._refused |= new
+        for reason in dict.fromkeys(new.values()):
+            names = [name for name, of in new.items() if of == reason]
+            self.warn_once(f"refused {names[0]}", f"no statistics of {_listed(names)}: it {reason}")
 
     def _say_changes(self, track: Track, trained: Mapping[str, torch.Tensor]) -> None:
         gone = [name for name in track.names if name not in trained]
         if gone:
-            self.warn_once("gone", f"{gone[0]}{f' and {len(gone) - 1} more' if gone[1:] else ''} no longer trained or part of the model; "
-                           "its curves end here")
-        kept = [(p, trained[name]) for name, p in zip(track.names, track.parameters, strict=True) if name in trained]
-        moved = sorted({f"{track.device} to {new.device}" for _, new in kept if new.device != track.device})
+            self.warn_once("gone", f"{_listed(gone)} no longer trained or part of the model; curves end here, those of "
+                           f"{len(trained)} parameters go on. If that is not meant, see what was removed or frozen")
+        kept = [trained[name] for name in track.names if name in trained]
+        moved = sorted({str(new.device) for new in kept if new.device != track.device})
         if moved:
-            self.warn_once("moved", f"the model moved from {moved[0]}; statistics go on there")
-
-    def _members(self, trained: Mapping[str, torch.Tensor]) -> dict[str, list[torch.Tensor]]:
-        if self._groups is not None:
-            return {name: _members_of(name, group, trained) for name, group in self._groups.items()}
-        if self._optimizer is not None and len(self._optimizer.param_groups) > 1:
-            return {str(group.get("name") or number): group["params"] for number, group in enumerate(self._optimizer.param_groups)}
-        return {"all": list(trained.values())}
-
-    def _takes_weights(self) -> bool:
-        return self.config.weight_tracking and self.config.effective_level >= TelemetryLevel.NORMAL
+            self.warn_once("moved", f"the model was on {track.device} and is now on {', '.join(moved)}; it is followed there")
 
     def _new_detector(self) -> AnomalyDetector:
         dtypes = {p.dtype for p in self._model.parameters()}
@@ -279,15 +349,19 @@ class Monitor:
         """Its own cost and what it could not do, as the recording keeps it."""
         track = self._track
         return {
-            "grad_dtypes": track.dtypes if track is not None else [],
+            "grad_dtypes": track.dtypes if track is not None else [], **self._halves.facts(),
             "optimizer_lr": learning_rates(self._optimizer) if self._optimizer is not None else [],
+            "optimizers": [type(self._optimizer).__name__] if self._optimizer is not None else [],
             "learning_limits": self.writer.detector.limits.changed(),
             "telemetry": {
                 **self.writer.facts(), "level": self.config.level.name, "num_tensors": len(track.names) if track is not None else 0,
                 "gradients": self._gradients, "interval": self._pace.interval, "num_escalations": self.config.num_escalations,
+                **({"num_skipped_steps": self._scaler.num_skipped} if self._scaler is not None else {}),
                 "num_dropped": self._num_dropped + (track.ring.num_dropped if track is not None else 0),
-                "own_seconds": round(self._pace.own_seconds, 6), "setup_seconds": round(self._pace.setup_seconds, 6),
+                "own_seconds": round(self._pace.own_seconds, 6), "background_seconds": round(self._pace.behind_seconds, 6),
+                "setup_seconds": round(self._pace.setup_seconds, 6),
                 "share": round(self._pace.share, 6), "pid": os.getpid(),
+                **({"shards": {**track.shard_facts(), **self._whole.facts()}} if track is not None and self._whole is not None else {}),
             },
         }
 
@@ -299,20 +373,15 @@ class Monitor:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         check_state(self, state, STATE_VERSION, {"step": int, "config": dict, "detector": dict})
-        self.writer.detector.load_state_dict(state["detector"])
+        before = self.config.state_dict()
         self.config.load_state_dict(state["config"])
+        try:
+            self.writer.detector.load_state_dict(state["detector"])
+        except ValueError:
+            self.config.load_state_dict(before)     # a state that does not fit changes nothing
+            raise
         self._step = state["step"]
 
 
-def _members_of(name: str, group: Group, trained: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
-    if isinstance(group, str):
-        found = [p for key, p in trained.items() if key == group or key.startswith(f"{group}.")]
-    else:
-        given = group.parameters() if isinstance(group, torch.nn.Module) else group
-        wanted = {id(p) for p in given}
-        found = [p for p in trained.values() if id(p) in wanted]
-    if not found:
-        do = "give a module, parameters, or the beginning of a name"
-        raise ValueError(f"group {name!r} has no parameter of the model that is trained; {do}")
-    return found
-
+def _listed(names: Sequence[str]) -> str:
+    return f"{names[0]}{f' and {len(names) - 1} more' if names[1:] else ''}"

@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from torchtriage.telemetry.table import Stat, total, true_norm
+from torchtriage.recording.shards import SHARD
+from torchtriage.telemetry.table import Stat
 
 _SCALED = [Stat.NORM, Stat.MEAN, Stat.STD, Stat.MIN, Stat.MAX, Stat.MAX_ABS]
-# Quantities of a tensor: always there, only if any is not zero, and only at level DEBUG.
-ALWAYS = ("grad_norm", "weight_norm", "grad_zero_fraction")
-IF_ANY = ("grad_nan", "grad_inf", "weight_nan", "weight_inf")
-DETAIL = ("grad_small_fraction", "grad_large_fraction", "grad_mean", "grad_std", "grad_max_abs")
+IF_ANY = ("grad_nan", "grad_inf", "weight_nan", "weight_inf")       # quantities that are there only if any is not zero
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,28 +24,32 @@ class Observation:
     names: Sequence[str] = ()
     grad_PS: Any = None
     weight_PS: Any = None
-    is_detailed: bool = False
+    has_tensors: bool = True        # else only totals, and which tensors hold NaN or Inf
+    is_detailed: bool = False       # all statistics of every gradient
     histograms: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    shard_P: Any = None             # whether the row of a tensor is only of what this rank holds of it; None: no row is
+    # By quantity of a tensor (values, which tensors have one); quantities that nothing is known of are left out.
+    columns: Mapping[str, tuple[Any, Any]] = field(init=False)
 
-    def columns(self) -> dict[str, tuple[Any, Any]]:
-        """By quantity of a tensor (values, which tensors have one); quantities that nothing is known of are left out."""
+    def __post_init__(self) -> None:
         found: dict[str, tuple[Any, Any]] = {}
         for side, table_PS in (("grad", self.grad_PS), ("weight", self.weight_PS)):
             if table_PS is None:
                 continue
             seen_P = table_PS[:, Stat.NUM_ELEMENTS] > 0
-            found[f"{side}_norm"] = norms(table_PS), seen_P
-            for word, stat in (("nan", Stat.NUM_NAN), ("inf", Stat.NUM_INF)):
-                if table_PS[:, stat].any():
+            if self.has_tensors:
+                found[f"{side}_norm"] = norms(table_PS), seen_P
+            for word, stat in (("nan", Stat.NUM_NAN), ("inf", Stat.NUM_INF)) if _has_bad(table_PS) else ():
+                if np.count_nonzero(table_PS[:, stat]):
                     found[f"{side}_{word}"] = table_PS[:, stat], seen_P
-            if side == "grad":
+            if side == "grad" and self.has_tensors:
                 found |= _more(table_PS, seen_P, self.is_detailed)
-        return found
+        object.__setattr__(self, "columns", found if self.shard_P is None else _told_apart(found, self.shard_P))
 
     def tensors(self) -> dict[str, dict[str, float]]:
         """By tensor what is known of it, as the rules take it."""
         found: dict[str, dict[str, float]] = {name: {} for name in self.names}
-        for quantity, (values_P, seen_P) in self.columns().items():
+        for quantity, (values_P, seen_P) in self.columns.items():
             for name, value, seen in zip(self.names, values_P.tolist(), seen_P.tolist(), strict=True):
                 if seen:
                     found[name][quantity] = value
@@ -72,16 +74,34 @@ def _more(table_PS: Any, seen_P: Any, is_detailed: bool) -> dict[str, tuple[Any,
     return found
 
 
+def _told_apart(columns: Mapping[str, tuple[Any, Any]], shard_P: Any) -> dict[str, tuple[Any, Any]]:
+    """What is of a part has another name than what is of the whole; but a NaN in a part is one in the whole."""
+    found: dict[str, tuple[Any, Any]] = {}
+    for quantity, (values_P, seen_P) in columns.items():
+        sides = {quantity: seen_P} if quantity in IF_ANY else {quantity: seen_P & ~shard_P, SHARD + quantity: seen_P & shard_P}
+        found |= {name: (values_P, of_P) for name, of_P in sides.items() if of_P.any()}
+    return found
+
+
 def norms(table_PS: Any) -> Any:
     """The norm of each tensor: NaN with a NaN in it, Inf with an infinity."""
+    if not _has_bad(table_PS):
+        return table_PS[:, Stat.NORM]
     norm_P = np.where(table_PS[:, Stat.NUM_INF] > 0, np.inf, table_PS[:, Stat.NORM])
     return np.where(table_PS[:, Stat.NUM_NAN] > 0, np.nan, norm_P)
 
 
 def whole_norm(table_PS: Any) -> float | None:
     """The norm of all tensors as one; None if there are none."""
-    rows_PS = table_PS[table_PS[:, Stat.NUM_ELEMENTS] > 0]
-    return true_norm(total(rows_PS)) if len(rows_PS) else None
+    if not np.count_nonzero(table_PS[:, Stat.NUM_ELEMENTS]):
+        return None
+    if _has_bad(table_PS):
+        return math.nan if np.count_nonzero(table_PS[:, Stat.NUM_NAN]) else math.inf
+    return math.hypot(*table_PS[:, Stat.NORM].tolist())     # squares neither overflow nor vanish in it
+
+
+def _has_bad(table_PS: Any) -> bool:
+    return bool(np.count_nonzero(table_PS[:, Stat.NUM_NAN : Stat.NUM_INF + 1]))
 
 
 def unscaled(table_PS: Any, scale: float) -> Any:

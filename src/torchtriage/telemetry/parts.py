@@ -1,13 +1,14 @@
 """The parameters of one device, and how their statistics get into a row of host memory.   P tensors, S statistics."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import torch
 
 from torchtriage.telemetry.aten_statistics import AtenPlan
 from torchtriage.telemetry.plan import TensorPlan
-from torchtriage.telemetry.tensors import why_refused
+from torchtriage.telemetry.sharding import local, local_gradient
+from torchtriage.telemetry.tensors import is_dtensor, why_refused
 
 MAX_PLANS = 8       # for parts of the parameters that are clipped by themselves; beyond, the oldest is made anew
 
@@ -29,14 +30,31 @@ def new_part(device: torch.device, names: Sequence[str], parameters: Sequence[to
     return HostPart(names, parameters) if device.type == "cpu" else DevicePart(device, names, parameters)
 
 
-class HostPart:
+class _Parameters:
+    """Gives the tensors to measure: of a DTensor what is here of it."""
+
+    def __init__(self, names: Sequence[str], parameters: Sequence[torch.Tensor]) -> None:
+        self.refused: dict[str, str] = {}
+        self._names, self._parameters = names, parameters
+        self._has_shards = any(map(is_dtensor, parameters))
+
+    def _tensors(self, weights: bool, indices: Iterable[int]) -> list[Any]:
+        if not self._has_shards:
+            return [self._parameters[i] if weights else self._parameters[i].grad for i in indices]
+        if weights:
+            return [local(self._parameters[i]) for i in indices]
+        found = [local_gradient(self._parameters[i]) for i in indices]
+        self.refused |= {self._names[i]: why_not for i, (_, why_not) in zip(indices, found, strict=True) if why_not}
+        return [gradient for gradient, _ in found]
+
+
+class HostPart(_Parameters):
     """On the CPU the kernel writes straight into the ring."""
 
     is_in_place = True
 
     def __init__(self, names: Sequence[str], parameters: Sequence[torch.Tensor]) -> None:
-        self.refused: dict[str, str] = {}
-        self._names, self._parameters = names, parameters
+        super().__init__(names, parameters)
         self._all = range(len(parameters))
         self._plans: dict[tuple[bool, Sequence[int]], TensorPlan] = {}
 
@@ -52,8 +70,7 @@ class HostPart:
 
     def _run(self, weights: bool, indices: Sequence[int], out_PS: Any) -> Any:
         plan = self._plan(weights, indices)
-        tensors = [self._parameters[i] if weights else self._parameters[i].grad for i in indices]
-        table_PS = plan.run(tensors, out_PS)
+        table_PS = plan.run(self._tensors(weights, indices), out_PS)
         if plan.refused:
             self.refused |= plan.refused
         return table_PS
@@ -67,21 +84,20 @@ class HostPart:
         return self._plans[key]
 
 
-class DevicePart:
+class DevicePart(_Parameters):
     """On another device tensors are measured there, and the table is on its way to pinned memory when `take` returns."""
 
     is_in_place = False
 
     def __init__(self, device: torch.device, names: Sequence[str], parameters: Sequence[torch.Tensor]) -> None:
-        self.refused: dict[str, str] = {}
+        super().__init__(names, parameters)
         self._device = device
-        self._names, self._parameters = names, parameters
         self._plans: dict[Any, AtenPlan] = {}
 
     def take(self, host_PS: Any, before: Sequence[int], only: Sequence[int] | None, weights: bool) -> Sequence[int]:
         known = set(before)
         wanted = [i for i in (range(len(self._parameters)) if only is None else only) if i not in known]
-        found = [(i, p if weights else p.grad) for i in wanted if (p := self._parameters[i]) is not None]
+        found = zip(wanted, self._tensors(weights, wanted), strict=True)
         mine = [(i, tensor) for i, tensor in found if tensor is not None and self._is_measured(i, tensor)]
         if not mine:
             return before

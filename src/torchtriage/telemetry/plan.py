@@ -16,7 +16,7 @@ from torchtriage.telemetry.table import LARGE, NUM_STATS, SMALL
 from torchtriage.telemetry.tensors import is_dense, why_refused
 
 ATEN = "aten"
-_gradient, _kind = attrgetter("grad"), attrgetter("dtype", "is_cpu")
+_gradient, _dtype, _is_cpu = attrgetter("grad"), attrgetter("dtype"), attrgetter("is_cpu")
 _numel, _is_contiguous, _data_ptr = torch.Tensor.numel, torch.Tensor.is_contiguous, torch.Tensor.data_ptr
 
 
@@ -39,6 +39,7 @@ class TensorPlan:
         self._small, self._large, self._strict = float(small), float(large), strict
         self._kernel, self._isa = choose(path)
         self._types: list[type] | None = None
+        self._by_device: list[tuple[list[int], AtenPlan]] = []
 
     def run(self, tensors: list[Any], out_PS: Any = None) -> Any:
         """float64 [P, S]: `out_PS` if given, else one array that every run fills anew. Waits for devices other than the CPU."""
@@ -54,9 +55,17 @@ class TensorPlan:
             table_PS[self._empty] = 0
         return table_PS
 
+    @property
+    def holds_buffers(self) -> bool:
+        """Whether the ATen path does a part of the work, in memory that it keeps."""
+        return bool(self._by_device)
+
     def _as_before(self, tensors: list[Any]) -> list[torch.Tensor] | None:
         """The tensors for the kernel, if all are of the kinds, sizes and layouts for which the work was shared out."""
-        if list(map(type, tensors)) != self._types or list(map(_kind, compress(tensors, self._is_given))) != self._kinds:
+        if list(map(type, tensors)) != self._types:
+            return None
+        given = tensors if self._are_all_given else list(compress(tensors, self._is_given))
+        if list(map(_dtype, given)) != self._dtypes or list(map(_is_cpu, given)) != self._on_cpu:
             return None
         read = tensors if self._part_PS is None else list(compress(tensors, self._is_read))
         # A sparse tensor is never contiguous, so that a dense one that becomes sparse is seen here.
@@ -83,8 +92,10 @@ class TensorPlan:
             (indices, AtenPlan([tensors[i] for i in indices], small=self._small, large=self._large)) for indices in devices.values()
         ]
         self._is_given, self._is_read = _mask(given, len(tensors)), _mask(self._read, len(tensors))
+        self._are_all_given = len(given) == len(tensors)
         read: list[torch.Tensor] = [tensors[i] for i in self._read]
-        self._kinds, self._numels = [_kind(tensors[i]) for i in given], list(map(_numel, read))
+        self._dtypes, self._on_cpu = [tensors[i].dtype for i in given], [tensors[i].is_cpu for i in given]
+        self._numels = list(map(_numel, read))
         self._contiguous = list(map(_is_contiguous, read))
         plain = {i for i in self._read if tensors[i].is_contiguous()}
         self._watched = [i for i in given if i not in plain]

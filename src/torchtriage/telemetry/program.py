@@ -6,6 +6,46 @@ from typing import Any
 
 import torch
 
+MAX_ASKED = 3       # losses that are asked for the type they were computed in
+MAX_NODES = 512     # operations behind a loss that are looked at; with autocast the first of 16 bits is among the last ones before it
+_HALVES = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
+
+
+class HalfWatch:
+    """In which 16-bit type autocast computes the loss. backward() is mostly called where autocast is over, so its graph is asked."""
+
+    def __init__(self) -> None:
+        self.dtype = ""
+        self._num_left = MAX_ASKED
+
+    def look(self, loss: Any) -> bool:
+        """Whether it is known now, and was not before."""
+        if not self._num_left or not isinstance(loss, torch.Tensor):
+            return False
+        self._num_left -= 1
+        self.dtype = _half_type(loss)
+        self._num_left = 0 if self.dtype else self._num_left
+        return bool(self.dtype)
+
+    def facts(self) -> dict[str, str]:
+        return {"autocast_dtype": self.dtype} if self.dtype else {}
+
+
+def _half_type(loss: torch.Tensor) -> str:
+    device = loss.device.type
+    if torch.is_autocast_enabled(device):
+        return _HALVES.get(torch.get_autocast_dtype(device), "")
+    nodes: list[Any] = [loss.grad_fn] if loss.grad_fn is not None else []
+    known = set(nodes)
+    for node in nodes:      # grows
+        for given in getattr(node, "_input_metadata", ()):      # private to torch; without it only what is in force here is known
+            if given.dtype in _HALVES:
+                return _HALVES[given.dtype]
+        new = [behind for behind, _ in node.next_functions if behind is not None and behind not in known]
+        known.update(new)
+        nodes += new[: MAX_NODES - len(nodes)]
+    return ""
+
 
 def is_busy() -> bool:
     """Whether operations of ours would be taken for the program's: a mode of its own looks at every one, or a CUDA graph is being made."""

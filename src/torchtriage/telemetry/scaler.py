@@ -42,6 +42,15 @@ class ScalerWatch:
         total: torch.Tensor | float = self._skipped
         return total
 
+    @property
+    def num_skipped(self) -> int | None:
+        """None while it is known to a device only."""
+        return None if isinstance(self._skipped, torch.Tensor) else int(self._skipped)
+
+    def close(self) -> None:
+        """At the end of the run nothing waits for the device any more."""
+        self._skipped = float(self._skipped)
+
     def _now(self) -> torch.Tensor | float:
         held = getattr(self._scaler, "_scale", None)
         if not isinstance(held, torch.Tensor) or held.device.type == "cpu":

@@ -15,10 +15,12 @@ class Scaling:
         self.num_skipped = 0
         self.is_used = False
         self._skipped_on_device: torch.Tensor | None = None
+        self._scale: torch.Tensor | None = None     # the scaler's own, which it changes in place
 
-    def unscaling(self, inv_scale: torch.Tensor, is_check: bool) -> None:
+    def unscaling(self, inv_scale: torch.Tensor, is_check: bool, scale: torch.Tensor | None = None) -> None:
         """`is_check`: a fused optimizer only wants to know what is finite, and unscales by itself."""
         self.is_used = True
+        self._scale = scale
         if not is_check:
             self.inv_scale = inv_scale
             self.is_unscaled = True
@@ -28,6 +30,12 @@ class Scaling:
         was_skipped, self.is_unscaled = self.is_unscaled, False
         self.num_skipped += was_skipped
         return was_skipped
+
+    def take_last_skipped(self) -> bool:
+        """At the end of the run nothing new begins. That the scale came down tells then; the program may also have ended in between."""
+        if not self.is_unscaled or self._scale is None or self.inv_scale is None:
+            return False
+        return float(self._scale) * float(self.inv_scale) < 1.0 and self.take_skipped()
 
     def clipping(self) -> None:
         self.was_clipped_scaled = not self.is_unscaled

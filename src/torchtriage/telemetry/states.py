@@ -8,6 +8,8 @@ def check_state(owner: object, state: Mapping[str, Any], version: int, expected:
     """`expected`: the keys beside the version, each with the types its value may have; True and False are no numbers here."""
     name = type(owner).__name__
     do = f"take it from {name}.state_dict() of this release, or start without it"
+    if not isinstance(state, Mapping):
+        raise ValueError(f"{name} expects a state of version {version}, found a {type(state).__name__}; {do}")
     if state.get("version") != version:
         raise ValueError(f"{name} expects a state of version {version}, found {state.get('version', 'none')}; {do}")
     if missing := [key for key in expected if key not in state]:

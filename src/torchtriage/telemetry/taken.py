@@ -4,25 +4,30 @@ P tensors, S statistics, G groups, W numbers a row.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 import torch
 
+from torchtriage.recording.shards import SHARD
 from torchtriage.telemetry.aten_statistics import accumulator
+from torchtriage.telemetry.levels import CATEGORIES
 from torchtriage.telemetry.observation import Observation, unscaled, whole_norm
 from torchtriage.telemetry.parts import new_part
 from torchtriage.telemetry.ring import Ring
-from torchtriage.telemetry.statistics import statistics
-from torchtriage.telemetry.table import NUM_STATS, Stat
-from torchtriage.telemetry.tensors import why_refused
+from torchtriage.telemetry.sharding import is_here, local, pieces
+from torchtriage.telemetry.table import NUM_STATS
+from torchtriage.telemetry.tensors import is_dtensor, why_no_number, why_refused
 from torchtriage.telemetry.updates import UpdateMeter
 
 LOSS, SCALE, SKIPPED, NUM_EXTRAS = range(4)
 NUM_LATE = 32       # metrics of a step that may come from a device; more are read at once
 GRADS, WEIGHTS, AFTER, NUM_BLOCKS = range(4)     # of a row; AFTER: the gradients after clipping
+ALL = frozenset(CATEGORIES)
+_device = attrgetter("device")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,15 +36,27 @@ class Label:
 
     step: int = 0
     time: float = 0.0
+    wanted: frozenset[str] = ALL
+    update: int = 0     # since the parameters are watched, as all ranks count it
     present: dict[tuple[int, int], Sequence[int]] = field(default_factory=dict)     # by block and part the tensors of its rows
     is_clipped: bool = False
     has: set[int] = field(default_factory=set)                      # which extras are known
     scaled: set[int] = field(default_factory=set)                   # blocks of gradients that still hold the scale of GradScaler
     has_updates: bool = False
-    is_detailed: bool = False
     metrics: dict[str, float] = field(default_factory=dict)
     late: list[str] = field(default_factory=list)                   # metrics that come from a device, by the order of their slots
     histograms: dict[str, list[int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class Look:
+    """A row as it is read: by block a table with a row for each tensor, without elements where there was none."""
+
+    label: Label
+    tables: dict[int, Any]      # blocks that nothing was taken of are left out
+    extras: dict[int, float]
+    late: dict[str, float]
+    norms_2G: Any = None        # of the change and of the weights of each group
 
 
 class Track:
@@ -50,13 +67,26 @@ class Track:
 
     def __init__(self, named: Sequence[tuple[str, torch.Tensor]], groups: Mapping[str, Sequence[torch.Tensor]], *,
                  main: str = "", num_slots: int | None = None) -> None:
-        self.refused = {name: reason for name, p in named if (reason := why_refused(p))}      # gradients that are refused come later
-        self._num_left_out = len(self.refused)
+        found = pieces(named)
+        # Gradients that are refused come later.
+        self.refused = {name: reason for name, p in named if (reason := found[name].why_not or why_refused(local(p)))}
         kept = sorted(((name, p) for name, p in named if name not in self.refused), key=lambda pair: str(pair[1].device))
         self.names = tuple(name for name, _ in kept)
         self.parameters = [p for _, p in kept]
+        held = [found[name] for name in self.names]
+        self.ranks = next((piece.ranks for piece in held if piece.ranks), ())       # that hold its parameters together
+        self.shard_P = np.array([bool(piece.ranks) for piece in held], dtype=bool)
+        self.place = self.ranks.index(torch.distributed.get_rank()) if self.ranks else 0
+        # Whether this rank's part goes into what all ranks hold together: what all have is the first one's to tell.
+        self.counts_P = np.array([piece.counts and (bool(piece.ranks) or not self.place) for piece in held], dtype=bool)
+        self._elements = {
+            name: int(local(p).numel()) for name, p, counts in zip(self.names, self.parameters, self.counts_P.tolist(), strict=True)
+            if self.ranks and counts
+        }
+        self.clips = False      # whether the program is known to clip gradients
         self.main = main        # put behind the names of the whole where there are several tracks
         self.index = {id(p): i for i, p in enumerate(self.parameters)}
+        self._ids = [id(p) for _, p in named]
         self.groups = {name: [self.index[id(p)] for p in of if id(p) in self.index] for name, of in groups.items()}
         self.dtypes = sorted({str(p.dtype).removeprefix("torch.") for p in self.parameters})
         self._devices = [p.device for p in self.parameters]
@@ -76,16 +106,12 @@ class Track:
 
     def _new_updates(self) -> UpdateMeter | None:
         members = [[self.parameters[i] for i in of] for of in self.groups.values()]
-        return UpdateMeter(members) if len(self._starts) == 1 and any(members) else None
+        left_out = {id(p) for p, counts in zip(self.parameters, self.counts_P.tolist(), strict=True) if not counts}
+        return UpdateMeter(members, left_out) if len(self._starts) == 1 and any(members) else None
 
     def is_still(self, parameters: Iterable[torch.Tensor]) -> bool:
         """Whether these are the parameters it was made for, where they were."""
-        wanted = list(parameters)
-        return (
-            len(wanted) == len(self.index) + self._num_left_out
-            and sum(id(p) in self.index for p in wanted) == len(self.index)
-            and all(p.device == device for p, device in zip(self.parameters, self._devices, strict=True))
-        )
+        return list(map(id, parameters)) == self._ids and list(map(_device, self.parameters)) == self._devices
 
     def release(self) -> None:
         """Let go of the parameters; what the ring holds can still be read."""
@@ -96,11 +122,11 @@ class Track:
     def is_open(self) -> bool:
         return self._slot is not None
 
-    def open(self) -> bool:
-        """Begin a row; False, and counted, if the ring is full."""
+    def open(self, wanted: Callable[[], frozenset[str]] = lambda: ALL) -> bool:
+        """Begin a row; False, and counted, if the ring is full. What is not `wanted` at this step is passed over by the `take` methods."""
         if self._slot is None:
             self._slot = self.ring.claim()
-            self.label = Label()
+            self.label = Label(wanted=wanted() if self._slot is not None else ALL)
             if self._extras is not None:
                 self._extras.zero_()
         return self._slot is not None
@@ -119,6 +145,10 @@ class Track:
     def _add(self, extra: int, value: torch.Tensor | float) -> None:
         """To what the row holds so far of it; a value on a device stays there."""
         assert self._slot is not None
+        if is_dtensor(value):
+            if not is_here(value):
+                return
+            value = local(value)
         is_new = extra not in self.label.has
         self.label.has.add(extra)
         if self._extras is None or not isinstance(value, torch.Tensor):
@@ -130,10 +160,17 @@ class Track:
         else:
             self._extras[extra].add_(value.detach().to(self._extras.device, non_blocking=True))
 
-    def put_metrics(self, metrics: Mapping[str, torch.Tensor | float]) -> None:
-        """Numbers of the program's own; one on a device that rows are filled from arrives with the row."""
+    def put_metrics(self, metrics: Mapping[str, torch.Tensor | float]) -> dict[str, str]:
+        """Numbers of the program's own; one on a device that rows are filled from arrives with the row. Returns what is none, and why."""
         assert self._slot is not None
-        for name, value in metrics.items():
+        refused = {}
+        for name, given in metrics.items():
+            if is_dtensor(given) and not is_here(given):
+                continue
+            value = local(given)
+            if why_no := why_no_number(value):
+                refused[name] = why_no
+                continue
             is_late = isinstance(value, torch.Tensor) and value.device in self.ring.devices and len(self.label.late) < NUM_LATE
             if is_late and isinstance(value, torch.Tensor):
                 at = self._late + len(self.label.late)
@@ -141,27 +178,20 @@ class Track:
                 self.label.late.append(name)
             else:
                 self.label.metrics[name] = float(value)
+        return refused
 
     def forget_gradients(self) -> None:
         """They will be taken anew."""
         self.label.present = {key: rows for key, rows in self.label.present.items() if key[0] == WEIGHTS}
 
-    def has_changed(self) -> bool:
-        """Whether gradients are no longer those that were taken, by the smallest of them; on a device it takes them for changed."""
-        if self.device.type != "cpu" or self._slot is None:
-            return True
-        table_PS = self._rows(self._slot, True, GRADS * len(self.names), len(self.names))
-        order = sorted(range(len(self.names)), key=lambda i: self.parameters[i].numel())
-        alive = next((i for i in order if table_PS[i, Stat.NORM] > 0), None)
-        grad = self.parameters[alive].grad if alive is not None else None
-        return grad is not None and not why_refused(grad) and statistics([grad])[0, Stat.NORM] != table_PS[alive, Stat.NORM]
-
     def take_gradients(self, block: int = GRADS, only: Sequence[int] | None = None) -> None:
         """Of all parameters that have one, or of `only` those by index; what the row holds already is left as it is."""
-        self._take(block, only)
+        if block == GRADS or "clipped_gradients" in self.label.wanted:
+            self._take(block, only)
 
     def take_weights(self) -> None:
-        self._take(WEIGHTS, None)
+        if "weights" in self.label.wanted:
+            self._take(WEIGHTS, None)
 
     def _take(self, block: int, only: Sequence[int] | None) -> None:
         assert self._slot is not None
@@ -178,11 +208,11 @@ class Track:
         return row_W[start * NUM_STATS : (start + num) * NUM_STATS].reshape(num, NUM_STATS)
 
     def begin_update(self) -> None:
-        if self._updates is not None:
+        if self._updates is not None and "updates" in self.label.wanted:
             self._updates.begin()
 
     def end_update(self) -> None:
-        if self._updates is not None and self._slot is not None and self._updates.end():
+        if self._updates is not None and self._slot is not None and "updates" in self.label.wanted and self._updates.end():
             at = NUM_BLOCKS * self._size + NUM_EXTRAS
             count = self._updates.norms_2G.numel()
             self.ring.host_KW[self._slot, at : at + count].view_as(self._updates.norms_2G).copy_(self._updates.norms_2G, non_blocking=True)
@@ -199,39 +229,63 @@ class Track:
         self.ring.commit(self._slot, self.label)
         self._slot = None
 
+    def shard_facts(self) -> dict[str, Any]:
+        """What a reader needs to put the parts of all ranks together: how many elements of each tensor count here."""
+        return {"ranks": list(self.ranks), "place": self.place, "elements": self._elements}
+
     # The reader's side: no torch operation, any thread.
 
     def observations(self, wait: bool = False) -> Iterable[Observation]:
-        for row_W, label in self.ring.drain(wait):
-            yield self._decoded(row_W, label)
+        return map(self.observation, self.looks(wait))
 
-    def _decoded(self, row_W: Any, label: Label) -> Observation:
-        extras = {e: float(row_W[NUM_BLOCKS * self._size + e]) for e in label.has}
-        scale = extras.get(SCALE)
-        grad_PS, after_PS, weight_PS = (self._table(row_W, label, block, scale) for block in (GRADS, AFTER, WEIGHTS))
-        values: dict[str, float | None] = {"grad_norm": None if grad_PS is None else whole_norm(grad_PS)}
+    def looks(self, wait: bool = False) -> Iterable[Look]:
+        for row_W, label in self.ring.drain(wait):
+            extras = {e: float(row_W[NUM_BLOCKS * self._size + e]) for e in label.has}
+            tables = {block: self._table(row_W, label, block, extras.get(SCALE)) for block in (GRADS, AFTER, WEIGHTS)}
+            norms_2G = row_W[NUM_BLOCKS * self._size + NUM_EXTRAS :][: 2 * len(self.groups)].reshape(2, -1).copy()
+            yield Look(
+                label=label, extras=extras, tables={block: table_PS for block, table_PS in tables.items() if table_PS is not None},
+                late={name: float(row_W[self._late + number]) for number, name in enumerate(label.late)},
+                norms_2G=norms_2G if label.has_updates else None,
+            )
+
+    def observation(self, look: Look, is_whole: bool = False) -> Observation:
+        """`is_whole`: what is in the look is of all ranks that hold the parameters together."""
+        label, extras, scale = look.label, look.extras, look.extras.get(SCALE)
+        is_shard = bool(self.ranks) and not is_whole
+        found = self._norms(look, is_shard)
+        known = {self._called(SHARD + name if is_shard else name): value for name, value in found.items() if value is not None}
         if LOSS in extras:
-            values["loss"] = extras[LOSS] / (scale or 1.0)
-        if after_PS is not None:
-            values["grad_norm_after_clip"] = whole_norm(after_PS)
-        if weight_PS is not None:
-            values["weight_norm"] = whole_norm(weight_PS)
-        values |= {"scaler/scale": scale, "scaler/skipped_total": extras.get(SKIPPED)}
-        values |= self._of_groups(row_W, label, grad_PS)
-        known = {self._called(name): value for name, value in values.items() if value is not None}
-        late = {name: float(row_W[self._late + number]) for number, name in enumerate(label.late)}
+            known[self._called("loss")] = extras[LOSS] / (scale or 1.0)
+        behind = f"/group:{self.main}" if self.main else ""
+        known |= {name + behind: extras[e] for name, e in (("scaler/scale", SCALE), ("scaler/skipped_total", SKIPPED)) if e in extras}
         return Observation(
-            step=label.step, time=label.time, values=known | label.metrics | late, names=self.names, grad_PS=grad_PS, weight_PS=weight_PS,
-            is_detailed=label.is_detailed, histograms=label.histograms,
+            step=label.step, time=label.time, values=known | label.metrics | look.late, names=self.names,
+            grad_PS=look.tables.get(GRADS), weight_PS=look.tables.get(WEIGHTS), has_tensors="group_gradients" in label.wanted,
+            is_detailed="per_layer_gradients" in label.wanted, histograms=label.histograms,
+            shard_P=self.shard_P if is_shard else None,
         )
 
-    def _of_groups(self, row_W: Any, label: Label, grad_PS: Any) -> dict[str, float | None]:
-        values: dict[str, float | None] = {}
-        if len(self.groups) > 1 and grad_PS is not None:
-            values |= {f"grad_norm/group:{name}": whole_norm(grad_PS[indices]) for name, indices in self.groups.items()}
-        if label.has_updates:
-            norms_2G = row_W[NUM_BLOCKS * self._size + NUM_EXTRAS :][: 2 * len(self.groups)].reshape(2, -1)
-            for name, change, weight in zip(self.groups, *norms_2G.tolist(), strict=True):
+    def _norms(self, look: Look, is_shard: bool) -> dict[str, float | None]:
+        """Of all tensors and of groups; of shards those that count, so that the squares of all ranks add up to that of the whole."""
+        grad_PS, after_PS = look.tables.get(GRADS), look.tables.get(AFTER)
+        counted_P = self.counts_P if is_shard else slice(None)
+        groups = self.groups if len(self.groups) > 1 and "group_gradients" in look.label.wanted else {}
+
+        def norm(table_PS: Any, of_P: Any) -> float | None:
+            found = None if table_PS is None else whole_norm(table_PS[of_P])
+            return 0.0 if found is None and is_shard and table_PS is not None else found
+
+        values = {"grad_norm": norm(grad_PS, counted_P), "grad_norm_after_clip": norm(after_PS, counted_P)}
+        before, after = values.values()
+        self.clips = self.clips or (None not in (before, after) and before != after and before == before)
+        if not self.clips:      # as far as is known nobody does, and the same number twice would say nothing
+            values["grad_norm_after_clip"] = None
+        values["weight_norm"] = norm(look.tables.get(WEIGHTS), counted_P)
+        for name, indices in groups.items():
+            values[f"grad_norm/group:{name}"] = norm(grad_PS, [i for i in indices if self.counts_P[i]] if is_shard else indices)
+        if look.norms_2G is not None:
+            for name, change, weight in zip(self.groups, *look.norms_2G.tolist(), strict=True):
                 values[f"update_ratio/{name}"] = change / weight if weight > 0 and math.isfinite(weight) else None
         return values
 
@@ -244,8 +298,10 @@ class Track:
         present = {number: label.present[block, number] for number in range(len(self._sizes)) if label.present.get((block, number))}
         if not present:
             return None
-        table_PS = np.zeros((len(self.names), NUM_STATS))
         part_PS = row_W[block * self._size : (block + 1) * self._size].reshape(-1, NUM_STATS)
+        if self._is_in_place == [True] and len(present[0]) == len(self.names):
+            return unscaled(part_PS, scale) if scale and block in label.scaled else part_PS.copy()
+        table_PS = np.zeros((len(self.names), NUM_STATS))
         for number, start in enumerate(self._starts.values()):
             rows = present.get(number, ())
             for_rows = [start + i for i in rows]

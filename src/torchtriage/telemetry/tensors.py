@@ -1,15 +1,20 @@
 """Which tensors have statistics, and how their memory lies."""
 
 import sys
+from typing import Any, TypeGuard
 
 import torch
 
 
+def is_dtensor(tensor: object) -> TypeGuard[Any]:
+    distributed = sys.modules.get("torch.distributed.tensor")       # not loaded here: it takes long, and without it there is no DTensor
+    return distributed is not None and isinstance(tensor, getattr(distributed, "DTensor", ()))
+
+
 def why_refused(tensor: torch.Tensor) -> str:
     """"" if the tensor has statistics; else what it is and what to give instead."""
-    distributed = sys.modules.get("torch.distributed.tensor")       # not loaded here: it takes long, and without it there is no DTensor
-    if distributed is not None and isinstance(tensor, getattr(distributed, "DTensor", ())):
-        return "is a DTensor, of which this process holds a part; give tensor.to_local()"
+    if is_dtensor(tensor):
+        return "is a DTensor, of which this process holds a part; to_local() gives it, Monitor tells of the whole"
     if tensor.layout != torch.strided:
         return f"has layout {tensor.layout}; give tensor.coalesce().values(), or tensor.to_dense()"
     if tensor.is_complex():
@@ -21,6 +26,15 @@ def why_refused(tensor: torch.Tensor) -> str:
     if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
         return f"is a {type(tensor).__name__}, whose elements only its own operations know; give a plain tensor"
     return ""
+
+
+def why_no_number(value: object) -> str:
+    """"" if it is a number or a tensor of one element; else what it is and what to give instead."""
+    if isinstance(value, torch.Tensor):
+        is_one = value.numel() == 1 and not value.is_complex()
+        return "" if is_one else f"is a tensor of {value.dtype} of shape {tuple(value.shape)}; give its mean, or an element"
+    is_number = hasattr(value, "__float__") or hasattr(value, "__index__")
+    return "" if is_number else f"is a {type(value).__name__}; give a number, or a tensor of one element"
 
 
 def is_dense(tensor: torch.Tensor) -> bool:

@@ -100,27 +100,26 @@ class Writer:
     def __init__(
         self, kept: Sequence[Sink] = (), sinks: Sequence[Sink] = (), detector: AnomalyDetector | None = None,
         emit: Callable[[Event], None] = lambda _: None, on_anomaly: Callable[[], object] = lambda: None,
-        on_look: Callable[[float], None] = lambda _: None, max_queue: int = MAX_QUEUE,
+        max_queue: int = MAX_QUEUE,
     ) -> None:
         self.detector = detector or AnomalyDetector()
         self.sinks = [SinkThread(sink, max_queue) for sink in sinks]
         self.num_observed = 0
         self.num_anomalies = 0
-        self.seconds = 0.0          # of the processor, on this thread
         self.error = ""
         self._kept = list(kept)
         self._emit = emit
         self._on_anomaly = on_anomaly
-        self._on_look = on_look
-        self._sources: list[Source] = []
+        self._sources: dict[Source, Callable[[float, int], None]] = {}
         self._leaving: list[Source] = []
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._is_closing = False
 
-    def add(self, source: Source) -> None:
-        self._sources.append(source)
+    def add(self, source: Source, on_work: Callable[[float, int], None] = lambda *_: None) -> None:
+        """`on_work` is told what its observations took of the processor."""
+        self._sources[source] = on_work
 
     def remove(self, source: Source) -> None:
         """After what it holds has been read."""
@@ -167,7 +166,7 @@ class Writer:
         sick = [sink for sink in self.sinks if sink.error or sink.num_dropped]
         problems = {s.sink.name: {"error": s.error, "dropped": s.num_dropped, "failed": s.num_failed} for s in sick}
         return {
-            "num_observed": self.num_observed, "num_anomalies": self.num_anomalies, "background_seconds": round(self.seconds, 6),
+            "num_observed": self.num_observed, "num_anomalies": self.num_anomalies,
             **({"sinks": problems} if problems else {}), **({"error": self.error} if self.error else {}),
         }
 
@@ -179,17 +178,19 @@ class Writer:
 
     def _drain(self, wait: bool) -> None:
         leaving, self._leaving = self._leaving, []
-        for source in list(self._sources):
+        for source, on_work in list(self._sources.items()):
+            began, num_before = time.thread_time(), self.num_observed
             try:
                 for observation in source.observations(wait or source in leaving):
                     self._take(observation)
             except Exception as error:
                 self.error = self.error or f"{type(error).__name__}: {error}"
+            if self.num_observed > num_before:
+                on_work(time.thread_time() - began, self.num_observed - num_before)
         for source in leaving:
-            self._sources.remove(source)
+            del self._sources[source]
 
     def _take(self, observation: Observation) -> None:
-        began = time.thread_time()
         report = self.detector.check_all(metrics=observation.values, tensors=observation.tensors(), step=observation.step)
         for kept in self._kept:
             kept.write(observation)
@@ -201,9 +202,6 @@ class Writer:
         if report.started:
             self._on_anomaly()
         self.num_observed += 1
-        seconds = time.thread_time() - began
-        self.seconds += seconds
-        self._on_look(seconds)
 
 
 def checked_sinks(sinks: Iterable[object]) -> list[Sink]:

@@ -90,10 +90,10 @@ def test_values_and_steps_are_no_part_of_a_fingerprint() -> None:
 
 def test_points_of_a_series_that_was_thinned_out_on_its_own_are_joined_by_step() -> None:
     series = {
-        "ppo/value_loss": Series(name="ppo/value_loss", steps=array("f", [1, 5, 9]), values=array("f", [1, 9, 1])),
+        "ppo/value_loss": Series(name="ppo/value_loss", steps=array("f", [1, 5, 6, 7, 9]), values=array("f", [1, 9, 9, 9, 1])),
         "ppo/explained_variance": Series(name="ppo/explained_variance", steps=array("f", [1, 9]), values=array("f", [0.9, 0.9])),
     }
-    assert found(a_process(series=series))["TT605"].steps == (5,)
+    assert found(a_process(series=series))["TT605"].steps == (5, 6, 7)
 
 
 def test_a_million_points_of_a_healthy_run_are_read_quickly() -> None:

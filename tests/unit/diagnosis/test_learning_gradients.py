@@ -174,6 +174,12 @@ def test_tensor_norms_that_are_a_thousand_times_apart_are_told() -> None:
     assert found(a_training(grad_norm__a=[5.0] * 8, grad_norm__b=[0.01] * 8)) == {}
 
 
+def test_an_adaptive_optimizer_evens_unequal_gradients_out() -> None:
+    apart = {"grad_norm__a": [5.0] * 8, "grad_norm__b": [0.001] * 8}
+    assert found(a_training(**apart, facts={"optimizers": ["AdamW"]})) == {}
+    assert list(found(a_training(**apart, facts={"optimizers": ["AdamW", "SGD"]}))) == ["TT407"]
+
+
 def test_a_group_is_no_tensor() -> None:
     assert found(of_series({"grad_norm/group:actor": [(s, 5.0) for s in range(9)], "grad_norm/b": [(s, 0.001) for s in range(9)]})) == {}
 

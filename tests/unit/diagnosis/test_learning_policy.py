@@ -70,9 +70,13 @@ def test_the_first_ratio_must_be_one_but_for_rounding() -> None:
 # Value function
 
 def test_a_value_loss_out_of_range_is_told_with_the_explained_variance() -> None:
-    finding = found(a_training(ppo__value_loss=[1.0, 6.0], ppo__explained_variance=[0.2, -0.4]))["TT605"]
-    assert finding.title == "value loss 6, explained variance -0.4 (step 2)"
-    assert list(found(a_training(ppo__bellman_error=[1.0, 6.0]))) == ["TT605"]
+    finding = found(a_training(ppo__value_loss=[1.0, 6.0, 5.5, 5.5], ppo__explained_variance=[0.2, -0.4, 0.0, 0.0]))["TT605"]
+    assert finding.title == "value loss 6, explained variance -0.4 (step 2; 3 times, steps 2 to 4)"
+    assert list(found(a_training(ppo__bellman_error=[1.0, 6.0, 6.0, 6.0]))) == ["TT605"]
+
+
+def test_the_first_updates_of_a_critic_that_has_learned_nothing_yet_are_no_finding() -> None:
+    assert found(a_training(ppo__value_loss=[13.0, 10.0] + [1.0] * 20)) == {}
 
 
 def test_a_critic_that_explains_the_returns_has_not_collapsed_whatever_their_scale() -> None:
@@ -108,6 +112,13 @@ def test_low_entropy_is_milder_and_told_with_the_collapse_if_there_is_one() -> N
     assert findings["TT606"].evidence.folded[0].endswith("TT607")
 
 
+def test_a_sure_policy_is_the_aim_once_the_environment_is_solved() -> None:
+    low, facts = [0.5, 0.25, 0.25, 0.25, 0.25], {"return_threshold": 475.0}
+    assert found(a_training(ppo__entropy=low, rollout__ep_rew_mean=[20.0, 480.0, 490.0, 500.0, 500.0], facts=facts)) == {}
+    assert list(found(a_training(ppo__entropy=low, rollout__ep_rew_mean=[20.0, 480.0, 490.0, 300.0, 500.0], facts=facts))) == ["TT607"]
+    assert list(found(a_training(ppo__entropy=low, rollout__ep_rew_mean=[500.0] * 5))) == ["TT607"]
+
+
 def test_each_head_is_judged_by_itself_and_an_entropy_that_is_not_normalised_not_at_all() -> None:
     findings = found(a_training(ppo__entropy__op=[0.05] * 3, ppo__entropy__slot=[0.8] * 3))
     assert "normalised entropy of op 0.05" in findings["TT606"].title
@@ -136,3 +147,18 @@ def test_flat_advantages_and_clipped_samples_are_told() -> None:
 def test_skipped_updates_are_told_and_three_in_a_row_are_the_end() -> None:
     assert found(a_training(ppo__updates_skipped_total=[0, 1, 1, 2]))["TT613"].severity is Severity.P1
     assert found(a_training(ppo__updates_skipped_total=[0, 1, 2, 3]))["TT613"].severity is Severity.P0
+
+
+# Returns
+
+def test_returns_that_never_move_are_told() -> None:
+    finding = found(a_training(rollout__ep_rew_mean=[-200.0] * 30))["TT614"]
+    assert (finding.severity, finding.steps[0]) == (Severity.P1, 20)
+    assert finding.title.startswith("every episode so far has returned -200")
+
+
+def test_returns_that_moved_once_that_rest_at_the_end_or_that_are_solved_are_not_told() -> None:
+    assert found(a_training(rollout__ep_rew_mean=[-200.0] * 19)) == {}
+    assert found(a_training(rollout__ep_rew_mean=[-200.0] * 40 + [-199.0] + [-200.0] * 40)) == {}
+    assert found(a_training(rollout__ep_rew_mean=[20.0] + [500.0] * 60)) == {}
+    assert found(a_training(rollout__ep_rew_mean=[500.0] * 60, facts={"return_threshold": 475.0})) == {}

@@ -1,7 +1,7 @@
 """`allow=[...]` takes out the findings that it names, and refuses what no finding could ever match."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.unit.samples import a_finding
@@ -48,6 +48,7 @@ def test_allow_must_be_a_list_of_strings(allow: object) -> None:
 
 
 @given(st.sampled_from(catalogue.codes()), st.text(max_size=20))
+@example(code="TT101", item="/")
 def test_what_is_refused_takes_out_nothing(code: str, item: str) -> None:
     finding = a_finding(code, slug=catalogue.rule(code).slug, location=FORWARD)
     try:

@@ -159,3 +159,20 @@ def test_frames_beyond_the_limit_are_counted() -> None:
 def test_compiles_that_the_history_left_out_are_counted() -> None:
     frame = replace(a_frame(), num_compiles=80)
     assert "72 more compiles not listed." in words_of(history=replace(a_history(), frames=(frame,)))
+
+
+def test_the_charts_of_the_learning_are_all_drawn_in_a_fixed_order_and_telemetry_tells_its_own_cost() -> None:
+    names = [
+        "telemetry/share", "telemetry/interval", *(f"lstm/{n}" for n in range(14)), "lr", *(f"ppo/{n}" for n in range(14)),
+        "grad_norm/group:actor", "update_ratio/actor", "weight_norm", "grad_norm_after_clip", "grad_norm", "scaler/scale", "loss",
+    ]
+    curves = tuple(Curve(name=name, process=0, steps=[1, 2], values=[0.001, 10.0 if "interval" in name else 0.004]) for name in names)
+    report = a_report(history=replace(a_history(num_ranks=1), curves=curves))
+    drawn = [chart["name"] for chart in data_of(render(report))["lines"]]
+    assert sorted(drawn) == sorted(names)
+    assert drawn[:4] == ["loss", "grad_norm", "grad_norm_after_clip", "weight_norm"]
+    assert drawn[4:7] == ["update_ratio/actor", "grad_norm/group:actor", "scaler/scale"]
+    assert drawn[-3:] == ["lr", "telemetry/share", "telemetry/interval"]
+    text = words_of(history=report.history)
+    assert "Telemetry itself took 0.40% of the run's time (observed); at the end it looked at one step in 10." in text
+    assert "Telemetry itself" not in words_of()

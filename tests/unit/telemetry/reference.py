@@ -9,7 +9,7 @@ from torchtriage.telemetry.statistics import LARGE, NUM_STATS, SMALL, Stat
 
 # Extended precision where the platform has it; scaled by a power of two, so that no square leaves its range.
 WIDE = np.longdouble
-SIZES = (0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 129, 1000, 4095, 4096, 4097, 20_011)
+SIZES = (0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 129, 1000, 4095, 4096, 4097, 8191, 8192, 8193, 20_011)
 
 
 def true_row(tensor: torch.Tensor, small: float = SMALL, large: float = LARGE) -> np.ndarray:
@@ -82,6 +82,7 @@ KINDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "some subnormal": lambda x: (x.sign() * 10.0 ** (10 * x - 36)).float(),
     "bf16 subnormal": lambda x: (x * 1e-39).bfloat16(),
     "float64 subnormal": lambda x: x * 1e-320,
+    "float64 zeros, then subnormal": lambda x: torch.where(torch.arange(len(x)) < 4096, 0.0, x.sign() * 1e-320),
     "float64 1e300": lambda x: x * 1e300,
     "float64 mean 1e12": lambda x: x + 1e12,
     "one outlier": lambda x: torch.where(torch.arange(len(x)) == len(x) // 2, 1e8, x).float(),

@@ -240,11 +240,11 @@ def test_a_long_recording_that_was_thinned_out_gives_the_codes_that_the_live_rul
     detector, curves, live = AnomalyDetector(), Thinned(len(SICK), max_buckets=128), set()
     for step in range(3000):
         values = [sick(name, step) for name in SICK]
-        curves.add(step, np.array(values), np.ones(len(SICK), dtype=bool))
+        curves.add([step], np.array([values]), np.ones((1, len(SICK)), dtype=bool))
         named = dict(zip(SICK, values, strict=True))
         tensors = {t: {n.split("/")[0]: v for n, v in named.items() if n.endswith(f"/{t}")} for t in ("dead", "fc")}
         live |= set(detector.check_all(metrics=named, tensors=tensors, step=step).codes)
-    series = {name: list(zip(*curves.points(number), strict=True)) for number, name in enumerate(SICK)}
+    series = {name: list(zip(*points, strict=True)) for name, points in zip(SICK, curves.points(), strict=True)}
     assert max(map(len, series.values())) < 400
     assert {breach.code for breach in breaches(of_series(series))} == live
     assert live == {"TT401", "TT404", "TT406", "TT408", "TT416", "TT417", "TT502", "TT602", "TT606", "TT608"}

@@ -119,6 +119,31 @@ def test_a_skipped_step_is_an_event_and_its_numbers_belong_to_no_step(program: P
     assert program.series("scaler/skipped_total") == {1: 0.0, 2: 1.0}
 
 
+@pytest.mark.parametrize(("scale_at_the_end", "num_skipped"), [(1.0, 1), (2.0, 0)])
+def test_a_skip_of_the_last_step_shows_in_the_scale(program: Program, scale_at_the_end: float, num_skipped: int) -> None:
+    """No backward comes after it. Where the scale stayed, the program may have ended before the step."""
+    opt, scale = sgd(linear()), torch.tensor(2.0)
+    for is_last in (False, True):
+        program.attached.backward((torch.tensor(8.0),))
+        program.attached.unscaling(opt, scale.reciprocal(), False, scale)
+        if not is_last:
+            program.step(opt)
+    scale.fill_(scale_at_the_end)
+    program.attached.close()
+    assert [event.total for event in program.events if isinstance(event, StepSkipped)] == [1] * num_skipped
+    assert program.attached.facts()["telemetry"]["num_skipped_steps"] == num_skipped
+
+
+def test_the_type_that_autocast_computes_in_is_a_fact(program: Program) -> None:
+    layer = linear()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = layer(torch.ones(2, 4)).float().sum()
+    program.attached.backward((loss,))
+    program.step(sgd(layer))
+    program.attached.close()
+    assert program.attached.facts()["autocast_dtype"] == "bfloat16"
+
+
 def test_optimizers_beside_the_first_have_totals_of_their_own(program: Program) -> None:
     first, second = linear(), linear(9)
     for opt in (sgd(first), sgd(second)):
@@ -228,7 +253,7 @@ def test_its_own_cost_is_a_fact(program: Program) -> None:
     program.attached.close()
     facts = program.attached.facts()
     assert facts["grad_dtypes"] == ["float32"]
-    assert facts["optimizer_lr"] == [0.0]
+    assert (facts["optimizer_lr"], facts["optimizers"]) == ([0.0], ["SGD"])
     told = facts["telemetry"]
     assert told["num_observed"] == 5
     assert 0 < told["own_seconds"] < 5

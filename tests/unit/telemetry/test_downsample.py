@@ -6,24 +6,27 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchtriage.recording.events import Anomaly
 from torchtriage.recording.store import Writer, read_process
+from torchtriage.telemetry import Monitor, TelemetryConfig
 from torchtriage.telemetry.downsample import MAX_BUCKETS, Thinned
 from torchtriage.telemetry.observation import Observation
 from torchtriage.telemetry.sinks.curves import Curves
+from torchtriage.telemetry.sinks.recording import RecordingSink
 from torchtriage.telemetry.table import NUM_STATS, Stat
 
-ALL = np.ones(1, dtype=bool)
+ALL = np.ones((1, 1), dtype=bool)
 
 
 def thinned(values: list[float], max_buckets: int = 8) -> tuple[Thinned, list[tuple[float, float]]]:
     kept = Thinned(1, max_buckets)
     for step, value in enumerate(values):
-        kept.add(step, np.array([value]), ALL)
-    steps, points = kept.points(0)
+        kept.add([step], np.array([[value]]), ALL)
+    ((steps, points),) = kept.points()
     return kept, list(zip(steps, points, strict=True))
 
 
@@ -58,19 +61,17 @@ def test_the_points_of_a_long_curve_are_spread_over_it() -> None:
 def test_a_marked_point_survives_though_it_is_no_extreme() -> None:
     kept = Thinned(1, 4)
     for step in range(1000):
-        kept.add(step, np.array([float(step % 10)]), ALL)
+        kept.add([step], np.array([[float(step % 10)]]), ALL)
         if step == 5:
             kept.mark_last(0)
-    steps, values = kept.points(0)
+    ((steps, values),) = kept.points()
     assert (5.0, 5.0) in set(zip(steps, values, strict=True))
 
 
 def test_a_curve_has_no_point_where_it_was_not_seen() -> None:
     kept = Thinned(2, 4)
-    kept.add(1, np.array([1.0, 2.0]), np.array([True, False]))
-    kept.add(2, np.array([3.0, 4.0]), np.array([True, True]))
-    assert list(kept.points(0)[0]) == [1.0, 2.0]
-    assert list(kept.points(1)[0]) == [2.0]
+    kept.add([1, 2], np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[True, False], [True, True]]))
+    assert [list(steps) for steps, _ in kept.points()] == [[1.0, 2.0], [2.0]]
 
 
 def observation(step: int, rng: np.random.Generator, num_tensors: int) -> Observation:
@@ -87,11 +88,11 @@ def observation(step: int, rng: np.random.Generator, num_tensors: int) -> Observ
     )
 
 
-def test_300_tensors_stay_below_50_mb_however_long_the_run_is(tmp_path: Path) -> None:
-    """The worst there can be: every quantity of every tensor at every look, with NaN in all. No curve has more than 3 points a bucket."""
+def test_a_million_steps_of_300_tensors_stay_below_50_mb(tmp_path: Path) -> None:
+    """The worst there can be: every quantity of every tensor at every look, with NaN in all, until every bucket is full."""
     rng = np.random.default_rng(0)
     curves = Curves()
-    for step in range(1, 1501):
+    for step in range(1, 1_000_001, 666):
         curves.write(observation(step, rng, 300))
     curves.close()
     series = curves.series()
@@ -102,7 +103,76 @@ def test_300_tensors_stay_below_50_mb_however_long_the_run_is(tmp_path: Path) ->
     assert len(series) > 300 * 12
     assert max(len(one.steps) for one in series if "/" in one.name) <= 3 * MAX_BUCKETS
     assert 3 * 8 * 300 * (2 * MAX_BUCKETS + 10 * MAX_BUCKETS // 4) < 50e6       # if every bucket of every curve is full
-    assert len(read_process(tmp_path / "run.sqlite").series["grad_norm/layer7.weight"].steps) > 256
+    kept = read_process(tmp_path / "run.sqlite").series["grad_norm/layer7.weight"].steps
+    assert len(kept) > 256
+    assert kept[-1] > 999_000
+
+
+def test_extremes_and_anomalies_of_a_million_looks_survive() -> None:
+    """Spikes at two steps, a NaN, and a point that only a rule found worth keeping."""
+    rng = np.random.default_rng(0)
+    kept = Thinned(4)
+    for first in range(0, 1_000_000, 2000):
+        values_NC = rng.standard_normal((2000, 4))
+        if first == 700_000:
+            values_NC[123, 0], values_NC[1234, 1], values_NC[777, 2] = 1e6, -1e6, math.nan
+            values_NC[-1, 3] = 0.5
+        kept.add(np.arange(first, first + 2000), values_NC, np.ones((2000, 4), dtype=bool))
+        if first == 700_000:
+            kept.mark_last(3)
+    high, low, bad, marked = (dict(zip(steps, values, strict=True)) for steps, values in kept.points())
+    assert (high[700_123], low[701_234], marked[701_999]) == (1e6, -1e6, 0.5)
+    assert math.isnan(bad[700_777])
+    assert all(len(curve) <= 3 * MAX_BUCKETS + 1 for curve in (high, low, bad, marked))
+
+
+@pytest.mark.parametrize("block", [1, 3, 64, 1000])
+def test_it_does_not_matter_how_many_observations_come_at_once(block: int) -> None:
+    rng = np.random.default_rng(0)
+    values_NC, seen_NC = rng.standard_normal((1000, 3)), rng.random((1000, 3)) < 0.8
+    values_NC[rng.random((1000, 3)) < 0.05] = math.inf
+    one_by_one, at_once = Thinned(3, 16), Thinned(3, 16)
+    for step in range(1000):
+        one_by_one.add([step], values_NC[[step]], seen_NC[[step]])
+    for first in range(0, 1000, block):
+        part = slice(first, first + block)
+        at_once.add(range(1000)[part], values_NC[part], seen_NC[part])
+    assert list(at_once.points()) == list(one_by_one.points())
+
+
+def test_steps_that_begin_again_are_put_in_order() -> None:
+    kept = Thinned(1)
+    for step in (5, 6, 5, 7):       # a checkpoint was loaded
+        kept.add([step], np.array([[float(step)]]), ALL)
+    ((steps, values),) = kept.points()
+    assert list(steps) == list(values) == [5.0, 6.0, 7.0]
+
+
+@pytest.mark.slow
+def test_a_monitor_of_300_tensors_over_a_million_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchtriage.telemetry.pace.GRACE_SECONDS", math.inf)      # steps that do nothing leave no budget
+    model = torch.nn.ParameterList([torch.nn.Parameter(torch.ones(2)) for _ in range(300)])
+    for p in model:
+        p.grad = torch.ones(2)
+    weights, config = [p.detach() for p in model], TelemetryConfig(normal_interval=50)
+    with Monitor(model, sinks=[RecordingSink(tmp_path / "long.triage")], config=config) as monitor:
+        for step in range(1, 1_000_001):
+            if step == 500_000:
+                model[7].grad.fill_(math.nan)
+            elif step == 500_100:
+                model[7].grad.fill_(1.0)
+            monitor.after_backward(1.0)
+            monitor.step()
+            if step % 25 == 0:
+                torch._foreach_add_(weights, 1e-3)      # weights that stay as they are would be a finding of all of them
+            if step % 500 == 0:
+                monitor.writer.flush()      # such steps would be over before they are read
+    (path,) = (tmp_path / "long.triage").glob("*.sqlite")
+    assert path.stat().st_size < 50e6
+    recorded = read_process(path)
+    assert any(500_000 <= step <= 500_100 for step in recorded.series["grad_nan/7"].steps)
+    assert recorded.facts["telemetry"]["num_observed"] > 19_900
+    assert recorded.facts["telemetry"]["num_dropped"] == 0
 
 
 def test_curves_are_handed_over_now_and_then_and_at_the_end() -> None:
@@ -133,4 +203,5 @@ def test_a_program_that_makes_up_names_is_not_followed_for_ever() -> None:
     curves = Curves()
     for step in range(2000):
         curves.write(Observation(step=step, time=0.0, values={f"metric {step}": 1.0}))
+    assert len(curves.series()) == 1024
     assert curves.num_left_out == 2000 - 1024

@@ -27,15 +27,15 @@ def test_levels_are_ordered_and_normal_is_the_default() -> None:
 
 @pytest.mark.parametrize(("level", "expected"), [
     (OFF, set()),
-    (MINIMAL, {"metrics", "gradients"}),
-    (NORMAL, {"metrics", "gradients", "group_gradients", "weights"}),
-    (DEBUG, {"metrics", "gradients", "group_gradients", "weights", "per_layer_gradients"}),
+    (MINIMAL, {"metrics", "gradients", "clipped_gradients"}),
+    (NORMAL, {"metrics", "gradients", "clipped_gradients", "group_gradients", "weights", "updates"}),
+    (DEBUG, {"metrics", "gradients", "clipped_gradients", "group_gradients", "weights", "updates", "per_layer_gradients"}),
 ])
 def test_a_level_collects_its_categories_and_those_below(level: TelemetryLevel, expected: set[str]) -> None:
     assert collected(TelemetryConfig(level=level)) == expected
 
 
-@pytest.mark.parametrize(("level", "interval"), [(MINIMAL, 100), (NORMAL, 10), (DEBUG, 1)])
+@pytest.mark.parametrize(("level", "interval"), [(MINIMAL, 100), (NORMAL, 20), (DEBUG, 1)])
 def test_each_level_has_its_interval(level: TelemetryLevel, interval: int) -> None:
     config = TelemetryConfig(level=level)
     updates = []
@@ -125,7 +125,7 @@ OTHER_VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
     "per_layer_gradients": (False, {}),
     "activation_monitoring": (True, {}),
     "weight_tracking": (False, {}),
-    "weight_track_interval": (20, {}),
+    "weight_track_interval": (10, {"normal_interval": 10, "auto_escalate": False}),
     "auto_escalate": (False, {}),
     "escalation_updates": (9, {"overhead_budget": 1.0}),
     "escalation_cooldown": (3, {"overhead_budget": 1.0}),

@@ -195,8 +195,9 @@ def test_a_model_that_moves_to_a_device_without_data_is_said_and_training_goes_o
             monitor.after_backward()
         monitor.step()
     texts = " ".join(str(w.message) for w in told)
-    assert "moved from cpu to meta" in texts
-    assert "no statistics of 0.weight" in texts
+    assert "the model was on cpu and is now on meta" in texts
+    assert "no statistics of 0.weight and 3 more: it has no data" in texts
+    assert len(told) == 2
     assert list(kept.rows) == [1]
 
 
@@ -213,6 +214,39 @@ def test_bad_input_is_said_once_with_what_to_do() -> None:
         Monitor(net(), level="loud", sinks=[])
     with pytest.raises(ValueError, match="group 'head' has no parameter of the model"):
         Monitor(net(), groups={"head": torch.nn.Linear(1, 1)}, sinks=[])
+
+
+def test_what_is_no_number_is_left_out_by_name_and_the_rest_is_recorded() -> None:
+    model, kept = net(), Kept()
+    with Monitor(model, sinks=[kept]) as monitor:
+        backward(model)
+        with pytest.warns(RuntimeWarning, match=r"the loss is left out: it is a tensor of torch.float32 of shape \(3,\); give its mean"):
+            monitor.after_backward(torch.ones(3))
+        with pytest.warns(RuntimeWarning) as told:
+            monitor.step({"name": "run 7", "returns": torch.ones(2), "kl": 0.5, "count": 3})
+    assert [str(w.message).partition(": ")[2] for w in told] == [
+        "the metric 'name' is left out: it is a str; give a number, or a tensor of one element",
+        "the metric 'returns' is left out: it is a tensor of torch.float32 of shape (2,); give its mean, or an element",
+    ]
+    assert (kept.rows[1]["kl"], kept.rows[1]["count"]) == (0.5, 3.0)
+    assert kept.rows[1]["grad_norm"] > 0
+    assert "loss" not in kept.rows[1]
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    ({"version": 0}, "Monitor expects a state of version 1, found 0; take it from Monitor.state_dict"),
+    ({"step": "a"}, "expects step to be int, found 'a'"),
+    ({"config": {"version": 1}}, "TelemetryConfig expects a state with update_count"),
+    ({"detector": {"version": 9}}, "AnomalyDetector expects a state of version 1, found 9"),
+    (None, "Monitor expects a state of version 1, found a NoneType"),
+])
+def test_a_state_that_does_not_fit_is_refused_whole(change: Any, words: str) -> None:
+    with Monitor(net(), sinks=[]) as monitor, Monitor(net(), sinks=[]) as other:
+        other.config.advance(1.0, 2.0)
+        before = monitor.state_dict()
+        with pytest.raises(ValueError, match=words):
+            monitor.load_state_dict(None if change is None else other.state_dict() | change)  # type: ignore[arg-type]
+        assert monitor.state_dict() == before
 
 
 def test_a_failure_of_its_own_turns_it_off_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,3 +374,70 @@ def test_inside_a_compiled_function_it_does_nothing_and_breaks_nothing() -> None
 
     forward(torch.randn(2, 4))
     assert monitor.state_dict()["step"] == 0
+
+
+def test_a_step_that_the_scaler_skips_is_an_event_also_if_it_is_the_last() -> None:
+    model, kept = net(), Kept()
+    opt = torch.optim.SGD(model.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+    config = TelemetryConfig(normal_interval=1000)      # none of the skipped steps is looked at
+    with Monitor(model, opt, sinks=[kept], scaler=scaler, config=config) as monitor:
+        for step in range(1, 41):
+            scaler.scale(model(torch.ones(4, 4)).pow(2).mean()).backward()
+            if step in (30, 40):
+                model[0].weight.grad[0, 0] = math.inf
+            monitor.after_backward()
+            scaler.step(opt)
+            scaler.update()
+            opt.zero_grad()
+            monitor.step()
+    assert [(event.optimizer, event.step, event.total) for event in kept.events] == [("SGD", 30, 1), ("SGD", 40, 2)]
+    assert monitor.facts()["telemetry"]["num_skipped_steps"] == 2
+
+
+def test_the_type_that_autocast_computes_in_is_a_fact_and_the_rules_know_it() -> None:
+    model = net()
+    with Monitor(model, sinks=[]) as monitor:
+        backward_of = torch.nn.functional.mse_loss
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = backward_of(model(torch.ones(4, 4)), torch.zeros(4, 1))
+        loss.backward()         # as is usual, where autocast is over
+        monitor.after_backward(loss)
+        monitor.step({"ppo/first_ratio_deviation": 0.01})       # in 16 bits that is rounding
+        monitor.writer.flush()
+        assert monitor.facts()["autocast_dtype"] == "bfloat16"
+        assert monitor.facts()["telemetry"]["num_anomalies"] == 0
+    with Monitor(model, sinks=[]) as monitor:
+        monitor.after_backward(backward(model))
+        monitor.step({"ppo/first_ratio_deviation": 0.01})
+        monitor.writer.flush()
+        assert "autocast_dtype" not in monitor.facts()
+        assert monitor.facts()["telemetry"]["num_anomalies"] == 1
+
+
+def test_once_a_program_clips_steps_that_it_does_not_clip_are_told_too() -> None:
+    """Else all that is known of clipping would be that it happened."""
+    model, kept = net(), Kept()
+    with Monitor(model, sinks=[kept]) as monitor:
+        for step in range(1, 5):
+            backward(model)
+            monitor.after_backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-3 if step == 2 else 1e9)
+            monitor.step()
+            model.zero_grad()
+    assert ["grad_norm_after_clip" in kept.rows[step] for step in range(1, 5)] == [False, True, True, True]
+    assert kept.rows[3]["grad_norm_after_clip"] == kept.rows[3]["grad_norm"]
+
+
+def test_groups_that_are_added_to_the_optimizer_later_are_followed() -> None:
+    model, kept = net(), Kept()
+    opt = torch.optim.SGD(model[0].parameters(), lr=0.1)
+    with Monitor(model, opt, sinks=[kept]) as monitor:
+        for step in (1, 2):
+            backward(model)
+            monitor.after_backward()
+            monitor.step()
+            if step == 1:
+                opt.add_param_group({"params": model[2].parameters(), "name": "head"})
+    assert "grad_norm/group:head" not in kept.rows[1]
+    assert "grad_norm/group:head" in kept.rows[2]

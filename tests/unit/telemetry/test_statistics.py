@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+import threading
 
 import hypothesis.strategies as st
 import numpy as np
@@ -14,6 +15,7 @@ from tests.unit.telemetry.counting import allocated, operations
 from tests.unit.telemetry.reference import KINDS, SIZES, assert_exact, errors, sample, true_row
 from torchtriage.errors import TriageError
 from torchtriage.telemetry import aten_statistics, kernel
+from torchtriage.telemetry import statistics as statistics_module
 from torchtriage.telemetry.aten_statistics import AtenPlan
 from torchtriage.telemetry.statistics import NUM_STATS, Stat, statistics, total, true_norm
 
@@ -44,7 +46,7 @@ def test_statistics_of_any_bits_are_those_of_float64(path: str, data: st.DataObj
     width = torch.iinfo(BITS[dtype]).bits
     # Few distinct patterns, repeated and cut: chunks that are equal, mixed, odd, and of every length.
     patterns = data.draw(st.lists(st.integers(-(2 ** (width - 1)), 2 ** (width - 1) - 1), min_size=1, max_size=20))
-    length = data.draw(st.integers(0, 300) | st.sampled_from([4096, 8192, 8200, 16_384, 20_000]))
+    length = data.draw(st.integers(0, 300) | st.sampled_from([4096, 8192, 8200, 16_384, 20_000, 40_000]))
     tensor = torch.tensor(patterns, dtype=BITS[dtype]).repeat(length // len(patterns) + 1)[:length].view(dtype)
     [row] = statistics([tensor], path=path)
     assert_exact(row, true_row(tensor))
@@ -113,6 +115,48 @@ def test_no_tensors_give_an_empty_table() -> None:
     assert statistics([]).shape == (0, NUM_STATS)
 
 
+@pytest.mark.parametrize("path", PATHS)
+def test_a_call_leaves_nothing_behind_that_the_next_could_show(path: str) -> None:
+    first = statistics([torch.ones(3), torch.ones(4)], path=path)
+    kept = first.copy()
+    for tensors in ([torch.randn(9), torch.randn(2).half()], [torch.randn(4, 5).t(), torch.zeros(0)], [torch.randn(3), torch.randn(4)]):
+        for tensor, row in zip(tensors, statistics(tensors, path=path), strict=True):
+            assert_exact(row, true_row(tensor))
+    assert (first == kept).all()
+    for name in ("encoder", "decoder"):
+        with pytest.raises(TriageError, match=f"no statistics of {name}.bias"):
+            statistics([torch.ones(1), torch.arange(2)], names=["weight", f"{name}.bias"], path=path)
+    with pytest.raises(TriageError, match="1 tensors are expected, one a name, found 2"):
+        statistics([torch.ones(1), torch.ones(1)], names=["weight"], path=path)
+
+
+def test_threads_do_not_see_each_others_tensors() -> None:
+    wrong = []
+
+    def repeat(value: float) -> None:
+        tensors = [torch.full((1_000_000,), value), torch.full((3,), -value)]      # while the first is read, others take their turn
+        for _ in range(30):
+            table = statistics(tensors)
+            if table[:, Stat.MEAN].tolist() != [value, -value]:
+                wrong.append(table)
+
+    threads = [threading.Thread(target=repeat, args=(float(value),)) for value in (1, 2, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_few_plans_are_kept_and_none_with_buffers() -> None:
+    for num in range(3 * statistics_module.MAX_PLANS):
+        statistics([torch.ones(2)] * num)
+        statistics([torch.ones(2)] * num, path="aten")
+    kept = statistics_module._plans.values()
+    assert 0 < len(kept) <= statistics_module.MAX_PLANS
+    assert not any(plan.holds_buffers for plan in kept)
+
+
 REFUSED = {
     "sparse": (lambda: torch.eye(3).to_sparse(), "coalesce"),
     "complex": (lambda: torch.zeros(2, dtype=torch.complex64), "view_as_real"),
@@ -146,7 +190,9 @@ print(statistics([whole.to_local()])[0, 1])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert done.stdout.splitlines() == [
-        "no statistics of head.weight: it is a DTensor, of which this process holds a part; give tensor.to_local()", "1.0",
+        "no statistics of head.weight: it is a DTensor, of which this process holds a part; "
+        "to_local() gives it, Monitor tells of the whole",
+        "1.0",
     ], done.stderr
 
 
@@ -204,7 +250,7 @@ def test_a_dtype_more_is_a_group_of_operations_more() -> None:
 
 
 def test_a_tensor_larger_than_the_buffer_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aten_statistics, "CHUNK", 1024)
+    monkeypatch.setattr(aten_statistics, "CPU_CHUNK", 1024)
     tensors = [torch.randn(size) * 10.0**i for i, size in enumerate((5000, 3, 1024, 1025))]
     tensors += [torch.randn(60, 50).t(), torch.randn(100, 100)[:, ::2]]
     table = AtenPlan(tensors).run(tensors).numpy()

@@ -34,6 +34,32 @@ def test_a_large_tensor_is_measured_on_elements_spread_over_it() -> None:
     assert meter._before_N.numel() <= MAX_ELEMENTS + 1
 
 
+def test_a_small_tensor_beside_a_large_one_counts_for_what_it_is() -> None:
+    """The weights of a norm layer are large, and its few elements are all chosen."""
+    torch.manual_seed(0)
+    large, small = torch.randn(2000, 1024) * 0.01, torch.ones(256)
+    before = [large.clone(), small.clone()]
+    meter = UpdateMeter([[large, small]])
+    meter.begin()
+    large += 1e-3
+    small += 1e-3
+    meter.end()
+    change, weight = meter.norms_2G[:, 0].tolist()
+    true_change = math.sqrt(sum((a - b).square().sum().item() for a, b in zip(before, (large, small), strict=True)))
+    assert change == pytest.approx(true_change, rel=0.02)
+    assert weight == pytest.approx(math.sqrt(sum(p.square().sum().item() for p in (large, small))), rel=0.02)
+
+
+@pytest.mark.parametrize("width", [64, 128, 256, 1024])
+def test_elements_are_not_all_of_one_column(width: int) -> None:
+    p = torch.zeros(4_000_000 // width, width)
+    meter = UpdateMeter([[p]])
+    meter.begin()
+    p[:, 0] = 1.0
+    meter.end()
+    assert meter.norms_2G[0, 0].item() == pytest.approx(math.sqrt(len(p)), rel=0.3)
+
+
 def test_an_end_without_a_beginning_measures_nothing() -> None:
     assert not UpdateMeter([[torch.ones(3)]]).end()
 

@@ -14,10 +14,13 @@ STEP_CURVE = "step_seconds"
 HEAT_PREFIX = "grad_norm/"
 GROUP_PREFIX = f"{HEAT_PREFIX}group:"
 KINDS = tuple(MomentKind)
+# Which charts come first; others stand between the program's own and those of the monitor.
+FIRST = ("loss", "grad_norm", "grad_norm_after_clip", "weight_norm", "update_ratio/", GROUP_PREFIX, "scaler/", "ppo/", "lstm/")
+LAST = "telemetry/"
 MAX_LANES = 16          # processes drawn below each other
 MAX_MOMENTS = 40_000
 MAX_POINTS = 1024       # of a line: about one a pixel
-MAX_CHARTS = 24
+MAX_CHARTS = 48
 MAX_ANOMALIES = 500
 MAX_ROWS = 160          # of the heat map
 MAX_COLUMNS = 240
@@ -125,7 +128,13 @@ def health_curves(history: History) -> tuple[list[Curve], list[Curve]]:
     others = [c for c in history.curves if c.name != STEP_CURVE and c.values]
     rows = [c for c in others if c.name.startswith(HEAT_PREFIX) and not c.name.startswith(GROUP_PREFIX)]
     tails = {_tail(c) for c in rows}
-    return [c for c in others if _tail(c) not in tails], rows
+    return sorted((c for c in others if _tail(c) not in tails), key=_place), rows
+
+
+def _place(curve: Curve) -> int:
+    """As in FIRST: whole names, or beginnings that end in a mark."""
+    known = (i for i, name in enumerate(FIRST) if curve.name == name or (name[-1] in "/:" and curve.name.startswith(name)))
+    return next(known, len(FIRST) + curve.name.startswith(LAST))
 
 
 def tensor_curves(history: History) -> list[Curve]:

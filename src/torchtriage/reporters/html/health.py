@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from torchtriage.findings.history import Curve, MomentKind
-from torchtriage.reporters.html.data import MAX_CHARTS, MAX_ROWS, curve_owner, health_curves, tensor_curves
+from torchtriage.reporters.html.data import LAST, MAX_CHARTS, MAX_ROWS, curve_owner, health_curves, tensor_curves
 from torchtriage.reporters.html.escape import text
 from torchtriage.reporters.html.scope import Scope, note, section, table
 from torchtriage.reporters.phrases import counted
@@ -31,10 +31,20 @@ def health_section(scope: Scope) -> str:
     return section(
         "health", "Health of the learning", f'<div class="charts with-script">{"".join(charts)}</div>',
         '<noscript><p class="quiet">The charts need JavaScript; the table holds their extremes.</p></noscript>',
+        note(cost) if (cost := _own_cost(lines)) else "",
         note(f"{counted(left, 'curve')} not drawn.") if left else "",
         note(f"{counted(len(anomalies), 'mark')} of anomalies, as dashed lines.") if anomalies else "",
         f"<details><summary>The charts as a table</summary>{table('Curves', head, listed, numbers=range(2, 8))}</details>",
     )
+
+
+def _own_cost(lines: Sequence[Curve]) -> str:
+    """What telemetry says of itself at the end of the run."""
+    found = {name: [c.values[-1] for c in lines if c.name == f"{LAST}{name}"] for name in ("share", "interval")}
+    if not all(found.values()):
+        return ""
+    step = "every step" if max(found["interval"]) <= 1 else f"one step in {max(found['interval']):.0f}"
+    return f"Telemetry itself took {max(found['share']):.2%} of the run's time (observed); at the end it looked at {step}."
 
 
 def _chart(kind: str, number: int, name: str, curves: Sequence[Curve]) -> str:

@@ -3,8 +3,9 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
-from torchtriage.recording.events import Anomaly, Event
+from torchtriage.recording.events import Anomaly, Event, TrainingEvent
 from torchtriage.telemetry.observation import Observation
 
 
@@ -28,6 +29,8 @@ class JsonlSink:
         row: dict[str, object] = {"step": event.step, "time": event.time, "event": event.kind}
         if isinstance(event, Anomaly):
             row |= {"code": event.code, "subject": event.subject, "value": _plain(event.value), "text": event.text}
+        elif isinstance(event, TrainingEvent):
+            row |= {"event": event.name, "values": _plain_tree(json.loads(event.values))}
         self._put(row)
 
     def close(self) -> None:
@@ -40,3 +43,12 @@ class JsonlSink:
 
 def _plain(value: float) -> float | str:
     return value if math.isfinite(value) else str(value)
+
+
+def _plain_tree(value: Any) -> Any:
+    """The same for every number in lists and dicts."""
+    if isinstance(value, dict):
+        return {key: _plain_tree(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_plain_tree(one) for one in value]
+    return _plain(value) if isinstance(value, float) else value
