@@ -68,7 +68,8 @@ def test_nobody_imports_the_commands() -> None:
 
 
 @pytest.mark.parametrize("words", [
-    ["--help"], ["run", "--help"], ["explain", "TT203"], ["explain", "GB0059"], ["report", "-"], ["report", "{trace}"], ["ticket", "list"],
+    ["--help"], ["run", "--help"], ["train", "--help"], ["explain", "TT203"], ["explain", "GB0059"], ["report", "-"], ["report", "{trace}"],
+    ["ticket", "list"],
 ])
 def test_the_command_starts_without_torch(words: list[str], tmp_path: Path) -> None:
     (tmp_path / "trace.log").write_text(

@@ -4,7 +4,7 @@ import dataclasses
 import difflib
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from torchtriage.errors import CommandError
 SEVERITIES = ("P0", "P1", "P2", "P3", "P4")
 FORMATS = ("text", "json", "html", "markdown", "sarif", "github", "chrome")
 COLOURS = ("auto", "always", "never")
+TRAIN = "train"     # [tool.torchtriage.train]: the settings of a training, which rl.config knows
 _SWITCH = {"1": True, "true": True, "0": False, "false": False}
 
 
@@ -47,12 +48,22 @@ def project_folder(folder: Path) -> Path | None:
     return next((parent for parent in (folder, *folder.parents) if (parent / "pyproject.toml").is_file()), None)
 
 
+def train_table(folder: Path) -> tuple[dict[str, Any], Path | None]:
+    """[tool.torchtriage.train] as it stands, and the file it is in."""
+    project = project_folder(folder)
+    path = project / "pyproject.toml" if project else None
+    table = _table(path).get(TRAIN, {}) if path else {}
+    if not isinstance(table, dict):
+        raise CommandError(f"[tool.torchtriage.train] in {path} must be a table, got {table!r}")
+    return table, path
+
+
 def _from_file(folder: Path) -> dict[str, Any]:
     project = project_folder(folder)
     return _checked(project / "pyproject.toml") if project else {}
 
 
-def _checked(path: Path) -> dict[str, Any]:
+def _table(path: Path) -> dict[str, Any]:
     try:
         tools = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
     except (OSError, ValueError) as error:
@@ -60,18 +71,27 @@ def _checked(path: Path) -> dict[str, Any]:
     table = tools.get("torchtriage", {}) if isinstance(tools, dict) else tools
     if not isinstance(table, dict):
         raise CommandError(f"[tool.torchtriage] in {path} must be a table, got {table!r}")
+    return table
+
+
+def _checked(path: Path) -> dict[str, Any]:
+    table = {key: value for key, value in _table(path).items() if key != TRAIN}
     known = {field.name.replace("_", "-"): field.name for field in dataclasses.fields(Config)}
     values = {}
     for key, value in table.items():
         if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"valid keys: {', '.join(known)}"
-            raise CommandError(f"unknown key {key!r} in [tool.torchtriage] of {path}; {hint}")
+            raise unknown_key(key, known, f"[tool.torchtriage] of {path}")
         values[known[key]] = _parsed(known[key], value, f"{key} in {path}")
     for name in ("baseline", "tickets"):
         if name in values:
             values[name] = str(path.parent / values[name])
     return values
+
+
+def unknown_key(key: str, known: Iterable[str], where: str) -> CommandError:
+    near = difflib.get_close_matches(key, known, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"valid keys: {', '.join(known)}"
+    return CommandError(f"unknown key {key!r} in {where}; {hint}")
 
 
 def _parsed(name: str, value: Any, where: str) -> Any:

@@ -13,9 +13,10 @@ from torchtriage.commands.explain import Explain
 from torchtriage.commands.report import Report
 from torchtriage.commands.run import Run
 from torchtriage.commands.ticket import Ticket
+from torchtriage.commands.train import Train
 from torchtriage.errors import CommandError, TriageError
 
-COMMANDS: tuple[Command, ...] = (Run(), Report(), Explain(), Ticket(), Demo())
+COMMANDS: tuple[Command, ...] = (Run(), Report(), Explain(), Ticket(), Train(), Demo())
 
 
 def build_parser() -> argparse.ArgumentParser:

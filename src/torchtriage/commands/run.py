@@ -84,18 +84,26 @@ def default_name(command: list[str]) -> str:
     return f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}.triage"
 
 
-def observe_and_report(command: list[str], folder: Path, args: argparse.Namespace, config: Config) -> int:
-    """Run the command to its end, then diagnose what it left; the command's own failure wins over ours."""
+def observe_and_report(
+    command: list[str], folder: Path, args: argparse.Namespace, config: Config, status: bool = True, not_begun: int | None = None,
+) -> int:
+    """Run the command to its end, then diagnose what it left; the command's own failure wins over ours.
+
+    `not_begun`: the exit status of a command that has said why it could not begin, so that there is nothing to report.
+    """
     run_id = f"{time.time_ns():x}-{os.getpid()}"
     launcher = _launcher_file(folder, run_id, command)
     if launcher is None:
         return _run(command, os.environ, None)
     say(args, f"recording into {shown(folder)}")
     env = supervise.observed_environment(os.environ, str(folder), run_id, config.measure, config.telemetry)
-    code = _run(command, env, _status_line(folder, args))
+    code = _run(command, env, _status_line(folder, args) if status else None)
+    _note_end(launcher, code)
+    if code == not_begun:
+        shutil.rmtree(folder, ignore_errors=True)
+        return code
     if code:
         say(args, f"the program ended with status {code}")
-    _note_end(launcher, code)
     try:
         finding_code = report_folder(folder, args, config)
     except Exception as error:

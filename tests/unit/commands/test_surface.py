@@ -19,6 +19,17 @@ SURFACE = {
     "report": sorted([*SHARED, "--baseline", "--events", "--redact", "--update-baseline"]),
     "explain": sorted(SHARED),
     "demo": sorted([*SHARED, "--measure"]),
+    "train": sorted([
+        *SHARED, "--baseline", "--compare-with", "--config", "--html", "--no-compile", "--redact", "--update-baseline",
+        "--activation", "--batch", "--checkpoint", "--checkpoint-every", "--clip", "--clip-schedule", "--clip-value", "--compile",
+        "--critic-lstm", "--no-critic-lstm", "--entropy", "--env", "--envs", "--epochs", "--eval-deterministic", "--no-eval-deterministic",
+        "--eval-episodes", "--gae-lambda", "--gamma", "--hidden", "--jobs", "--jsonl", "--lr", "--lr-schedule", "--lstm", "--no-lstm",
+        "--lstm-size", "--max-grad-norm", "--normalize-advantage", "--no-normalize-advantage", "--normalize-observation",
+        "--no-normalize-observation", "--normalize-reward", "--no-normalize-reward", "--normalize-value", "--no-normalize-value",
+        "--orthogonal", "--no-orthogonal", "--profile", "--no-profile", "--resume", "--seed", "--seeds", "--stepping", "--steps",
+        "--target-kl",
+        "--telemetry-level", "--threads", "--total-steps", "--value-coef",
+    ]),
     "ticket": ["--help", "-h"],
     "ticket new": sorted([
         *TICKET, "--agent", "--apply", "--batch", "--category", "--domain", "--file", "--function", "--ignore", "--lines", "--min-severity",
@@ -94,7 +105,7 @@ def test_wrong_usage_is_exit_2(words: list[str], capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize("words", [
-    ["--help"], ["run", "--help"], ["report", "-h"], ["explain", "-h"], ["demo", "-h"], ["--version"],
+    ["--help"], ["run", "--help"], ["report", "-h"], ["explain", "-h"], ["demo", "-h"], ["train", "-h"], ["--version"],
     ["ticket", "-h"], ["ticket", "set", "-h"],
 ])
 def test_help_and_version_are_exit_0_on_stdout(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,84 @@
+"""Checkpoints of a training: each whole or not there, the one before kept, and refused where they belong to another config."""
+
+import contextlib
+import dataclasses
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchtriage.errors import CommandError
+from torchtriage.rl.config import CHECKPOINTS, TrainConfig, differences
+
+VERSION = 1
+
+
+def check_free(folder: Path) -> None:
+    """Refuse a folder for a new training that holds checkpoints: whoever resumes from it could get those of the other one."""
+    if any(folder.glob(CHECKPOINTS)):
+        raise CommandError(f"{folder} holds checkpoints of an earlier training; go on with it by --resume {folder}, or name another folder")
+
+
+def save(folder: Path, update: int, config: TrainConfig, state: dict[str, Any], before: Path | None = None) -> Path:
+    """Write a checkpoint, then drop all but it and the one `before` it; raises OSError and leaves those that are there as they were."""
+    buffer = io.BytesIO()       # torch's own writer would report a full disk as a RuntimeError
+    torch.save({"version": VERSION, "config": dataclasses.asdict(config), "update": update, "state": state}, buffer)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"update-{update:08d}.pt"
+    half = path.with_suffix(".part")
+    try:
+        with half.open("wb") as file:
+            file.write(buffer.getbuffer())
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(half, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            half.unlink(missing_ok=True)
+        raise
+    _sync_folder(folder)
+    for old in set(folder.glob(CHECKPOINTS)) - {path, before}:
+        with contextlib.suppress(OSError):
+            old.unlink()
+    return path
+
+
+def load(folder: Path, config: TrainConfig) -> tuple[dict[str, Any], Path, list[str]]:
+    """(state, the file, what to say): the newest checkpoint that can be read, if it is of this config."""
+    paths = sorted(folder.glob(CHECKPOINTS), reverse=True)
+    if not paths:
+        raise CommandError(f"no checkpoint in {folder}; make one with: torchtriage train --checkpoint {folder}")
+    notes: list[str] = []
+    for path in paths:
+        try:
+            saved = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:      # torch raises many kinds for a damaged file; the one before may be whole
+            notes.append(f"{path} cannot be read ({type(error).__name__}: {error})")
+            continue
+        return _checked(saved, path, config, notes)
+    raise CommandError(f"no checkpoint in {folder} can be read: {'; '.join(notes)}")
+
+
+def _checked(saved: Any, path: Path, config: TrainConfig, notes: list[str]) -> tuple[dict[str, Any], Path, list[str]]:
+    if not isinstance(saved, dict) or saved.get("version") != VERSION:
+        found = saved.get("version") if isinstance(saved, dict) else type(saved).__name__
+        raise CommandError(f"{path} is not a checkpoint of this version: expected version {VERSION}, found {found}")
+    fixed, free = differences(saved["config"], config)
+    if fixed:
+        raise CommandError(f"{path} belongs to another config; what differs (saved -> now): {', '.join(fixed)}; "
+                           "give the saved values, or start anew without --resume")
+    ignored = ("resume:", "checkpoint:")     # where things are says nothing of the training
+    told = [text for text in free if not text.startswith(ignored)]
+    return saved["state"], path, [*notes, *([f"other than in the checkpoint: {', '.join(told)}"] if told else [])]
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the rename itself last; not every file system can."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,215 @@
+"""Every setting of a training, what it means, and the published settings of known environments; imports no torch, so that help is quick."""
+
+import dataclasses
+import json
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torchtriage.config import unknown_key
+from torchtriage.errors import CommandError
+
+COMPILE = ("auto", "yes", "no")
+STEPPINGS = ("auto", "serial", "vector")
+SCHEDULES = ("constant", "linear")
+ACTIVATIONS = ("tanh", "relu")
+CHECKPOINTS = "update-*.pt"     # files in a folder of checkpoints
+LEVELS = ("OFF", "MINIMAL", "NORMAL", "DEBUG")
+
+
+def setting(default: Any, text: str, *, least: float | None = None, most: float | None = None, choices: tuple[str, ...] = (),
+            free: bool = False) -> Any:
+    """A field with its help; `free`: a checkpoint goes on with another value of it."""
+    return field(default=default, metadata={"help": text, "least": least, "most": most, "choices": choices, "free": free})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainConfig:
+    """The settings of one training. Defaults are those of RL Zoo for CartPole-v1; every name is a flag with `-` for `_`."""
+
+    env: str = setting("CartPole-v1", "the environment: an id of gymnasium, CartPoleNoVel-v1 (no velocities), or growth")
+    lstm: bool = setting(False, "a policy with memory: one LSTM layer before its heads")
+    lstm_size: int = setting(64, "units of the LSTM", least=1)
+    critic_lstm: bool = setting(True, "an LSTM of its own for the critic")
+    hidden: tuple[int, ...] = setting((64, 64), "units of each hidden layer, for the policy and for the critic, as in 64,64", least=1)
+    activation: str = setting("tanh", "between the hidden layers", choices=ACTIVATIONS)
+    orthogonal: bool = setting(True, "begin with orthogonal weights, else with torch's own")
+
+    envs: int = setting(8, "environments side by side", least=1)
+    stepping: str = setting("auto", "how they are stepped: one after another, all at once, or by their number", choices=STEPPINGS)
+    steps: int = setting(32, "steps of each environment from one update to the next", least=1)
+    total_steps: int = setting(100_000, "environment steps in all", least=1, free=True)
+    batch: int = setting(256, "samples of a minibatch; with an LSTM whole sequences that make up as many", least=1)
+    epochs: int = setting(20, "passes over the samples of a rollout", least=1)
+    gamma: float = setting(0.98, "discount of later rewards", least=0, most=1)
+    gae_lambda: float = setting(0.8, "weight of longer returns in the advantages", least=0, most=1)
+    lr: float = setting(1e-3, "learning rate of Adam at the start", least=0)
+    lr_schedule: str = setting("linear", "how the learning rate goes on: linear to 0, or constant", choices=SCHEDULES)
+    clip: float = setting(0.2, "how far a probability ratio may leave 1 at the start", least=0)
+    clip_schedule: str = setting("linear", "how the clipping range goes on: linear to 0, or constant", choices=SCHEDULES)
+    clip_value: float = setting(0.0, "how far a value may leave its old one in an update; 0: as far as it likes", least=0)
+    entropy: float = setting(0.0, "weight of the entropy in the loss", least=0)
+    value_coef: float = setting(0.5, "weight of the critic's loss", least=0)
+    max_grad_norm: float = setting(0.5, "gradients are clipped to this norm", least=0)
+    target_kl: float = setting(0.0, "an update ends before its epochs once KL is 1.5 times this; 0: never", least=0)
+    normalize_advantage: bool = setting(True, "advantages of a minibatch to mean 0 and variance 1")
+    normalize_observation: bool = setting(False, "observations to mean 0 and variance 1, by all that were seen")
+    normalize_reward: bool = setting(False, "rewards over the standard deviation of the discounted return")
+    normalize_value: bool = setting(False, "the critic learns returns over their standard deviation")
+
+    seed: int = setting(0, "of weights, actions, shuffling and environments", least=0)
+    seeds: int = setting(1, "trainings with seed, seed + 1, ... and a summary over them", least=1, free=True)
+    jobs: int = setting(1, "how many of the seeds run at the same time", least=1, free=True)
+    compile: str = setting("auto", "torch.compile: auto compiles if what is left to do pays it back", choices=COMPILE, free=True)
+    threads: int = setting(1, "threads of torch: small networks are fastest with 1; 0: as torch likes", least=0, free=True)
+    eval_episodes: int = setting(20, "episodes of the evaluation at the end; 0: none", least=0, free=True)
+    eval_deterministic: bool = setting(True, "the evaluation takes the most likely action, else it draws one", free=True)
+
+    telemetry_level: str = setting("NORMAL", "how much of the learning is recorded", choices=LEVELS, free=True)
+    profile: bool = setting(False, "profile five updates with torch.profiler, into NAME.profile beside NAME.triage", free=True)
+    jsonl: str = setting("", "also write what is recorded of the learning to this file, a line an event", free=True)
+    checkpoint: str = setting("", "folder of checkpoints; without it an interrupted run leaves one in NAME.checkpoint", free=True)
+    checkpoint_every: int = setting(50, "updates from one checkpoint to the next", least=1, free=True)
+    resume: str = setting("", "go on from the newest checkpoint in this folder", free=True)
+
+    def __post_init__(self) -> None:
+        for one in dataclasses.fields(self):
+            _check_range(one, getattr(self, one.name))
+
+    @property
+    def rollout_size(self) -> int:
+        return self.envs * self.steps
+
+    @property
+    def num_updates(self) -> int:
+        """Whole rollouts that reach total_steps."""
+        return math.ceil(self.total_steps / self.rollout_size)
+
+    @property
+    def num_minibatches(self) -> int:
+        """Of an epoch: rows, or with an LSTM whole sequences, as many at a time as fit into a batch."""
+        num, size = (self.envs, max(1, self.batch // self.steps)) if self.lstm else (self.rollout_size, self.batch)
+        return math.ceil(num / size)
+
+    def changed(self) -> dict[str, Any]:
+        """What differs from the defaults, by the names of flags."""
+        return {key: getattr(self, name) for key, name in FLAGS.items() if getattr(self, name) != DEFAULTS[name]}
+
+    def to_json(self) -> str:
+        return json.dumps(self.changed())
+
+    @staticmethod
+    def from_json(text: str) -> "TrainConfig":
+        return TrainConfig(**checked(json.loads(text), "the config"))
+
+
+FIELDS = {one.name: one for one in dataclasses.fields(TrainConfig)}
+FLAGS = {name.replace("_", "-"): name for name in FIELDS}     # key in a file, without -- a flag: name of the field
+DEFAULTS: dict[str, Any] = {name: one.default for name, one in FIELDS.items()}
+
+# By environment. Sources: RL Zoo's ppo.yml and ppo_lstm.yml, CleanRL's ppo.py.
+PRESETS: dict[str, dict[str, Any]] = {
+    "CartPole-v1": {},      # RL Zoo's are the defaults
+    "CartPoleNoVel-v1": {
+        "lstm": True, "lstm_size": 64, "critic_lstm": True, "hidden": (64,), "activation": "relu", "orthogonal": False,
+        "normalize_observation": True, "normalize_reward": True,
+    },
+    "Acrobot-v1": {
+        "envs": 16, "steps": 256, "total_steps": 1_000_000, "batch": 64, "epochs": 4, "gamma": 0.99, "gae_lambda": 0.94, "lr": 3e-4,
+        "lr_schedule": "constant", "clip_schedule": "constant", "normalize_observation": True, "normalize_reward": True,
+    },
+    "LunarLander-v3": {
+        "envs": 16, "steps": 1024, "total_steps": 1_000_000, "batch": 64, "epochs": 4, "gamma": 0.999, "gae_lambda": 0.98, "lr": 3e-4,
+        "lr_schedule": "constant", "clip_schedule": "constant", "entropy": 0.01,
+    },
+    "MountainCar-v0": {     # CleanRL's: a negative control, which never reaches the flag
+        "envs": 4, "steps": 128, "total_steps": 500_000, "batch": 128, "epochs": 4, "gamma": 0.99, "gae_lambda": 0.95, "lr": 2.5e-4,
+        "clip_schedule": "constant", "clip_value": 0.2, "entropy": 0.01,
+    },
+    "Pendulum-v1": {        # RL Zoo's also has state-dependent exploration, which is not here
+        "envs": 4, "steps": 1024, "total_steps": 100_000, "batch": 64, "epochs": 10, "gamma": 0.9, "gae_lambda": 0.95,
+        "lr_schedule": "constant", "clip_schedule": "constant",
+    },
+    "growth": {             # ours, the best of six settings tried on seed 0; a rollout is an episode of 40 steps
+        "envs": 16, "steps": 40, "total_steps": 96_000, "batch": 160, "epochs": 10, "gamma": 0.995, "gae_lambda": 0.95, "lr": 2e-3,
+        "clip_schedule": "constant", "entropy": 0.003, "normalize_observation": True, "normalize_reward": True,
+    },
+}
+
+
+def resolved(*layers: Mapping[str, Any]) -> TrainConfig:
+    """The defaults, on top the settings published for the environment, then the layers in order: a file, then flags."""
+    given = {name: value for layer in layers for name, value in layer.items()}
+    preset = PRESETS.get(str(given.get("env", DEFAULTS["env"])), {})
+    return TrainConfig(**{**preset, **given})
+
+
+def from_file(path: Path) -> dict[str, Any]:
+    """The settings in a TOML file, by the names of fields."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CommandError(f"cannot read the settings in {path}: {error}") from error
+    return checked(table, str(path))
+
+
+def checked(table: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Settings by the names of fields, each of the right type; an unknown key is refused with the nearest valid one."""
+    values = {}
+    for key, value in table.items():
+        if key not in FLAGS:
+            raise unknown_key(key, FLAGS, where)
+        values[FLAGS[key]] = parsed(FLAGS[key], value, f"{key} in {where}")
+    return values
+
+
+def parsed(name: str, value: Any, where: str) -> Any:
+    """A value of a file or a flag as the type of its field: 1e6 is a whole number, "64,64" and [64, 64] are the same."""
+    default = DEFAULTS[name]
+    try:
+        if isinstance(default, bool):
+            if isinstance(value, bool):
+                return value
+        elif isinstance(default, int):
+            number = float(value)
+            if number.is_integer() and not isinstance(value, bool):
+                return int(number)
+        elif isinstance(default, float):
+            if not isinstance(value, bool):
+                return float(value)
+        elif isinstance(default, tuple):
+            items = [part for part in value.split(",") if part.strip()] if isinstance(value, str) else list(value)
+            return tuple(int(item) for item in items)
+        elif isinstance(value, str):
+            return value.upper() if name == "telemetry_level" else value
+    except (TypeError, ValueError, OverflowError):
+        pass
+    kind = {bool: "true or false", int: "a whole number", float: "a number", tuple: "a list of whole numbers"}.get(type(default), "a text")
+    raise CommandError(f"{where} must be {kind}, got {value!r}")
+
+
+def _check_range(one: "dataclasses.Field[Any]", value: Any) -> None:
+    least, most, choices = (one.metadata[key] for key in ("least", "most", "choices"))
+    key = one.name.replace("_", "-")
+    if choices and value not in choices:
+        raise CommandError(f"{key} must be one of {', '.join(choices)}, got {value!r}")
+    for number in value if isinstance(value, tuple) else (value,):
+        low, high = least is not None and not number >= least, most is not None and not number <= most
+        if low or high or (isinstance(number, float) and not math.isfinite(number)):
+            reach = f"from {least:g} to {most:g}" if most is not None else f"at least {least:g}" if least is not None else "finite"
+            raise CommandError(f"{key} must be {reach}, got {number}")
+
+
+def differences(saved: Mapping[str, Any], now: TrainConfig) -> tuple[list[str], list[str]]:
+    """(fields that must be the same and are not, fields that may differ and do), each as `field: saved -> now`."""
+    fixed: list[str] = []
+    free: list[str] = []
+    for name, one in FIELDS.items():
+        was, is_now = saved.get(name, one.default), getattr(now, name)
+        was = tuple(was) if isinstance(was, list) else was
+        if was != is_now:
+            (free if one.metadata["free"] else fixed).append(f"{name.replace('_', '-')}: {was} -> {is_now}")
+    return fixed, free

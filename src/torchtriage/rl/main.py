@@ -1,0 +1,107 @@
+"""What `torchtriage train` starts: `python -m torchtriage.rl.main NAME CONFIG` trains one seed, or starts itself for each of several."""
+
+import argparse
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from types import FrameType
+
+from torchtriage.errors import CommandError, TriageError
+from torchtriage.rl.config import TrainConfig
+from torchtriage.rl.progress import Progress
+from torchtriage.rl.results import told
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+POLL_SECONDS = 0.1
+
+
+class Stop:
+    """The first Ctrl-C (or SIGTERM) asks to stop after the update, the second stops at once."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        for number in SIGNALS:
+            signal.signal(number, self._handle)
+
+    def __call__(self) -> bool:
+        return bool(self.number)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.number:
+            raise KeyboardInterrupt
+        self.number = number
+        # os.write: a handler may come in the midst of a print.
+        os.write(2, b"\ntorchtriage: stopping after this update, with a checkpoint; Ctrl-C again stops at once\n")
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The exit code: 130 after Ctrl-C, 2 if the training could not begin, 1 if it could not go on."""
+    parser = argparse.ArgumentParser(prog="python -m torchtriage.rl.main")
+    parser.add_argument("--quiet", action="store_true")
+    parser.add_argument("--no-bar", action="store_true")
+    parser.add_argument("name", help="what folders beside the recording are called after")
+    parser.add_argument("config", help="settings as JSON, by the names of flags")
+    args = parser.parse_args(words)
+    try:
+        config = TrainConfig.from_json(args.config)
+        return _seeds(config, args) if config.seeds > 1 else _one(config, args)
+    except TriageError as error:
+        print(f"torchtriage: {error}", file=sys.stderr)
+        return error.exit_code if isinstance(error, CommandError) else 2
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+def _one(config: TrainConfig, args: argparse.Namespace) -> int:
+    stop = Stop()
+    from torchtriage.rl.trainer import Trainer  # imports torch: only now, after the handlers are in place
+
+    label = f"seed {config.seed}" if args.no_bar else ""
+    with Progress(config.total_steps, label=label, quiet=args.quiet, bar=not args.no_bar) as progress:
+        trainer = Trainer(config, say=progress.say, progress=progress, should_stop=stop, beside=args.name)
+        try:
+            results = trainer.train()
+        except TriageError as error:
+            raise error if isinstance(error, CommandError) else CommandError(str(error), exit_code=1) from error
+    if not args.quiet:
+        print("\n".join(told(results)), file=sys.stderr, flush=True)
+    return 128 + stop.number if stop.number else 0
+
+
+def _seeds(config: TrainConfig, args: argparse.Namespace) -> int:
+    """One process a seed, `jobs` at a time; each joins the recording by itself. The first that fails decides the exit code."""
+    stop = Stop()
+    left = list(range(config.seed, config.seed + config.seeds))
+    running: list[subprocess.Popen[bytes]] = []
+    codes: list[int] = []
+    while left or running:
+        while left and not stop() and len(running) < config.jobs:
+            running.append(_start(config, left.pop(0), args))
+        if stop():
+            left.clear()
+        for child in [child for child in running if child.poll() is not None]:
+            running.remove(child)
+            codes.append(child.returncode if child.returncode >= 0 else 128 - child.returncode)
+        time.sleep(POLL_SECONDS)
+    failed = [code for code in codes if code]
+    return 128 + stop.number if stop.number else failed[0] if failed else 0
+
+
+def _start(config: TrainConfig, seed: int, args: argparse.Namespace) -> "subprocess.Popen[bytes]":
+    def own(folder: str) -> str:
+        return f"{folder}/seed-{seed}" if folder else ""
+
+    one = dataclasses.replace(
+        config, seed=seed, seeds=1, jobs=1, checkpoint=own(config.checkpoint), resume=own(config.resume),
+        jsonl=f"{config.jsonl}.seed-{seed}" if config.jsonl else "",
+    )
+    words = [*(["--quiet"] if args.quiet else []), "--no-bar", f"{args.name}-seed-{seed}", one.to_json()]
+    return subprocess.Popen([sys.executable, "-m", "torchtriage.rl.main", *words])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,146 @@
+"""What a training came to, its summary over seeds, its comparison with an earlier one, and whether compiling pays; all by hand."""
+
+import io
+import math
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchtriage.rl.progress import Progress
+from torchtriage.rl.results import MAX_SPEEDS, NUM_LAST, Results, Tally, bootstrap, comparison, summary, told
+from torchtriage.rl.schedules import COLD_COMPILE_SECONDS, compile_choice, scheduled
+
+
+def results(seed: int = 0, returns: tuple[float, ...] = (), evaluated: tuple[float, ...] = (), speeds: tuple[float, ...] = ()) -> Results:
+    return Results(
+        env="E", seed=seed, num_steps=1000, num_updates=4, num_episodes=len(returns), seconds=2.0, last_returns=returns,
+        eval_returns=evaluated, speeds=speeds, seconds_by={"environment": 0.5, "update": 1.0},
+    )
+
+
+def test_the_score_is_the_evaluation_where_there_was_one() -> None:
+    assert results(returns=(1.0, 3.0)).score == 2.0
+    assert results(returns=(1.0, 3.0), evaluated=(5.0,)).score == 5.0
+    assert math.isnan(results().score)
+
+
+def test_results_come_back_from_a_recording() -> None:
+    one = results(returns=(1.0, 2.0), speeds=(3.0,))
+    assert Results.from_dict({**one.to_dict(), "last_returns": [1.0, 2.0], "of a later version": 3}) == one
+
+
+def test_the_lines_say_return_speed_and_where_the_time_went() -> None:
+    lines = told(results(returns=(1.0, 3.0), evaluated=(4.0, 6.0)))
+    assert lines[0] == "E, seed 0: 1,000 steps, 4 updates, 2 episodes in 2.0 s, 500 steps/s"
+    assert lines[1] == "  return  2.0 +- 1.4 over the last 2 episodes"
+    assert lines[2] == "  evaluation  5.0 +- 1.4, 4.0 at least, over 2 episodes"
+    assert lines[3] == "  time  environment 25%, update 50%, rest 25%"
+    assert "no episode ended" in told(results())[1]
+
+
+def test_a_summary_has_a_row_a_seed_and_the_spread_over_them() -> None:
+    lines = summary([results(seed=1, evaluated=(480.0,)), results(seed=0, evaluated=(500.0,)), results(seed=2, evaluated=(490.0,))])
+    assert [line.split()[0] for line in lines[1:4]] == ["0", "1", "2"]
+    assert lines[4].startswith("evaluation over 3 seeds: mean 490.0, standard deviation 10.0, least 480.0, 95 % interval of the mean [48")
+
+
+def test_a_run_that_is_alike_shows_no_difference_and_one_that_is_better_does() -> None:
+    before = results(returns=tuple(map(float, range(90, 110))), speeds=(1000.0, 1010.0, 990.0))
+    alike = comparison([before], [before], "a.triage")
+    assert [line.rpartition(": ")[2] for line in alike[1:]] == ["no difference shown, the intervals overlap"] * 2
+    better = results(returns=tuple(map(float, range(190, 210))), speeds=(500.0, 510.0, 490.0))
+    lines = comparison([better], [before], "a.triage")
+    assert lines[0] == "compared with a.triage:"
+    assert lines[1].startswith("  return  199.5 [")
+    assert lines[1].endswith(": higher")
+    assert lines[2].endswith(" steps/s before: lower")
+
+
+def test_several_seeds_are_compared_by_seed_and_not_by_episode() -> None:
+    many = tuple([100.0] * 50)
+    lines = comparison([results(0, many), results(1, tuple([0.0] * 50))], [results(0, many), results(1, many)], "b")
+    assert lines[1].endswith("no difference shown, the intervals overlap")      # over 100 episodes it would look certain
+
+
+def test_one_value_has_no_interval() -> None:
+    assert bootstrap([1.0], statistics.fmean) is None
+    assert "not compared" in comparison([results(returns=(1.0,))], [results(returns=(2.0,))], "a")[1]
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=30))
+def test_an_interval_holds_the_mean_and_is_the_same_each_time(values: list[float]) -> None:
+    found = bootstrap(values, statistics.fmean)
+    assert found is not None
+    assert min(values) - 1e-6 <= found.low <= found.high <= max(values) + 1e-6
+    assert found == bootstrap(values, statistics.fmean)
+
+
+def test_a_tally_counts_and_goes_on_from_its_state() -> None:
+    tally = Tally("E", 3)
+    tally.episodes_ended([(0, float(i), i) for i in range(NUM_LAST + 5)])
+    tally.update_ended(256, 0.5, 0.0)
+    tally.update_ended(256, 0.5, 0.0)
+    tally.spent("update", 0.25)
+    again = Tally("E", 3)
+    again.load_state_dict(tally.state_dict())
+    for one in (tally, again):
+        one.update_ended(256, 9.0, compile_seconds=8.0)
+        assert (one.num_steps, one.num_updates, one.num_episodes) == (768, 3, 105)
+        assert (len(one.returns), one.returns[0], one.speeds) == (NUM_LAST, 5.0, [512.0, 512.0])   # a compile is no speed
+    assert again.results(True) == tally.results(True)
+
+
+def test_speeds_stay_bounded() -> None:
+    tally = Tally("E", 0)
+    for _ in range(5 * MAX_SPEEDS):
+        tally.update_ended(1, 1.0, 0.0)
+    assert len(tally.speeds) < 2 * MAX_SPEEDS
+    assert len(tally.results(True).speeds) <= MAX_SPEEDS
+
+
+def test_compile_time_is_taken_out_of_the_calls_that_it_happened_in() -> None:
+    tally = Tally("E", 0)
+    tally.seconds_by = {"update": 5.0, "policy": 2.0, "compile": 6.0}
+    assert tally.results(True).seconds_by == {"update": 0.0, "policy": 1.0, "compile": 6.0}
+
+
+def test_a_schedule_ends_at_zero_or_stays() -> None:
+    assert [scheduled(2.0, "linear", p) for p in (0.0, 0.25, 1.0, 1.5)] == [2.0, 1.5, 0.0, 0.0]
+    assert scheduled(2.0, "constant", 0.9) == 2.0
+
+
+@pytest.mark.parametrize(("seconds", "num_left", "known", "compiles"), [
+    (0.06, 390, None, False),           # 100,000 steps of CartPole: 23 s eager, less than a cold compile
+    (0.06, 390, 5.0, True),             # with the cache of an earlier run
+    (0.06, 3906, None, True),
+    (0.06, 0, None, False),
+])
+def test_auto_compiles_only_if_it_pays_back(seconds: float, num_left: int, known: float | None, compiles: bool) -> None:
+    choice = compile_choice("auto", seconds, num_left, lstm=False, known_seconds=known)
+    assert choice.compiles is compiles
+    assert f"{num_left} updates are left" in choice.reason
+    assert f"{COLD_COMPILE_SECONDS if known is None else known:.0f} s" in choice.reason
+
+
+def test_what_was_asked_for_is_not_worked_out() -> None:
+    assert [compile_choice(word, 1e9, 10**6, lstm=True, known_seconds=None).compiles for word in ("yes", "no")] == [True, False]
+
+
+def test_progress_is_a_line_every_tenth_where_there_is_no_terminal() -> None:
+    file = io.StringIO()
+    with Progress(1000, label="seed 3", file=file) as progress:
+        for steps in range(10, 1010, 10):
+            progress(steps, {"rollout/ep_rew_mean": 21.5, "time/fps": 4000.0, "train/approx_kl": math.nan})
+    lines = file.getvalue().splitlines()
+    assert len(lines) == 10
+    assert lines[0] == "torchtriage: seed 3:  10%  100 steps, return 21.5, steps/s 4,000"
+
+
+def test_quiet_progress_says_nothing() -> None:
+    file = io.StringIO()
+    with Progress(10, quiet=True, file=file) as progress:
+        progress(10, {})
+        progress.say("news")
+    assert file.getvalue() == ""

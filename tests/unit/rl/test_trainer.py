@@ -1,0 +1,135 @@
+"""A training stopped and resumed is the training that was not; what cannot go on says why, and leaves what it has."""
+
+import dataclasses
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from torchtriage.errors import CommandError, TriageError
+from torchtriage.rl.config import TrainConfig, resolved
+from torchtriage.rl.trainer import Trainer
+
+pytest.importorskip("gymnasium")
+
+SMALL: dict[str, Any] = {
+    "compile": "no", "envs": 4, "steps": 16, "batch": 32, "epochs": 2, "hidden": (16,), "total_steps": 4 * 16 * 5, "eval_episodes": 0,
+}
+MLP = resolved(SMALL)
+NORMALISED = resolved(SMALL, {"normalize_observation": True, "normalize_reward": True, "normalize_value": True})
+LSTM = resolved({"env": "CartPoleNoVel-v1"}, SMALL, {"lstm_size": 8})
+CONTINUOUS = resolved({"env": "Pendulum-v1"}, SMALL)
+
+
+def stopped_at(config: TrainConfig, update: int, folder: Path) -> Trainer:
+    """A trainer that stopped after so many updates and left a checkpoint."""
+    trainer = Trainer(config, beside=str(folder / "run"))
+    trainer.should_stop = lambda: trainer.tally.num_updates >= update
+    trainer.train()
+    return trainer
+
+
+def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return one.keys() == other.keys() and all(
+        torch.equal(a.nan_to_num(7.0), b.nan_to_num(7.0)) if isinstance(a, torch.Tensor) else a == b        # NaN: no momentum is set
+        for a, b in ((one[key], other[key]) for key in one)
+    )
+
+
+@pytest.mark.parametrize("config", [MLP, NORMALISED, LSTM, CONTINUOUS], ids=["mlp", "normalised", "lstm", "continuous"])
+def test_a_run_stopped_and_resumed_ends_with_the_weights_of_one_that_was_not(config: TrainConfig, tmp_path: Path) -> None:
+    whole = Trainer(config)
+    expected = whole.train()
+    stopped_at(config, 2, tmp_path)
+    resumed = Trainer(dataclasses.replace(config, resume=str(tmp_path / "run.checkpoint")))
+    found = resumed.train()
+    assert same(whole.policy.state_dict(), resumed.policy.state_dict())
+    assert same(whole.engine.update.state_dict(), resumed.engine.update.state_dict())
+    assert same(whole.scaling.state_dict(), resumed.scaling.state_dict())
+    assert (found.last_returns, found.num_steps, found.num_episodes) == (expected.last_returns, expected.num_steps, expected.num_episodes)
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_one_others() -> None:
+    first, second, other = (Trainer(dataclasses.replace(MLP, seed=seed)) for seed in (1, 1, 2))
+    for trainer in (first, second, other):
+        trainer.train()
+    assert same(first.policy.state_dict(), second.policy.state_dict())
+    assert not same(first.policy.state_dict(), other.policy.state_dict())
+
+
+def test_telemetry_changes_no_weight() -> None:
+    runs = [Trainer(dataclasses.replace(MLP, telemetry_level=level)) for level in ("OFF", "DEBUG")]
+    for trainer in runs:
+        trainer.train()
+    assert same(runs[0].policy.state_dict(), runs[1].policy.state_dict())
+
+
+def test_a_checkpoint_comes_every_so_many_updates_and_at_the_end(tmp_path: Path) -> None:
+    Trainer(dataclasses.replace(MLP, checkpoint=str(tmp_path), checkpoint_every=2)).train()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["update-00000004.pt", "update-00000005.pt"]
+
+
+def test_a_new_training_does_not_mix_its_checkpoints_with_those_of_another(tmp_path: Path) -> None:
+    config = dataclasses.replace(MLP, checkpoint=str(tmp_path))
+    Trainer(config).train()
+    with pytest.raises(CommandError, match="holds checkpoints of an earlier training; go on with it by --resume"):
+        Trainer(config).train()
+    longer = dataclasses.replace(config, resume=str(tmp_path), total_steps=MLP.total_steps + MLP.rollout_size)
+    Trainer(longer).train()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["update-00000005.pt", "update-00000006.pt"]
+
+
+def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Trainer(MLP).train()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_stops_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    said: list[str] = []
+    results = Trainer(dataclasses.replace(MLP, checkpoint=str(tmp_path), checkpoint_every=4), say=said.append).train()
+    assert results.is_complete
+    assert next(line for line in said if "No space left" in line).startswith("no checkpoint at update 4, the training goes on")
+
+
+def test_three_updates_without_a_finite_loss_end_the_run(tmp_path: Path) -> None:
+    trainer = Trainer(MLP)
+    facts: dict[str, Any] = {}
+    trainer.watch.facts.put = lambda **given: facts.update(given)  # type: ignore[method-assign]
+    with torch.no_grad():
+        trainer.policy.value_head.weight.fill_(float("nan"))
+    with pytest.raises(TriageError, match="was not finite in every minibatch of the last 3 updates"):
+        trainer.train()
+    assert facts["train"]["results"]["num_updates"] == 3
+    assert facts["train"]["results"]["is_complete"] is False
+
+
+def test_the_results_split_the_time_and_evaluate() -> None:
+    results = Trainer(dataclasses.replace(MLP, eval_episodes=6)).train()
+    assert len(results.eval_returns) == 6
+    assert {"environment", "policy", "update", "telemetry"} <= results.seconds_by.keys()
+    assert sum(results.seconds_by.values()) <= results.seconds
+    assert (results.num_steps, results.num_updates, results.is_complete, results.compiled) == (320, 5, True, False)
+
+
+def test_auto_decides_after_two_updates_and_says_why() -> None:
+    said: list[str] = []
+    results = Trainer(dataclasses.replace(MLP, compile="auto"), say=said.append).train()
+    assert said == [f"not compiling: {results.compile_reason}"]
+    assert "3 updates are left" in results.compile_reason
+
+
+def test_a_kl_target_ends_an_update_early() -> None:
+    trainer = Trainer(dataclasses.replace(MLP, target_kl=1e-9, epochs=5))
+    read = trainer.engine.update.read
+    seen: list[dict[str, float]] = []
+    trainer.engine.update.read = lambda: seen.append(read()) or seen[-1]  # type: ignore[method-assign, func-returns-value]
+    trainer.train()
+    assert all(metrics["ppo/early_stopped"] == 1.0 and metrics["ppo/minibatches"] < 5 * MLP.num_minibatches for metrics in seen)
