@@ -7,10 +7,11 @@ import resource
 import statistics
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -59,7 +60,7 @@ class Ended:
 
 def run(command: Sequence[str], env: Mapping[str, str] | None = None, cwd: Path | None = None, timeout: float = 1800,
         check: bool = True) -> Ended:
-    """Run a command by itself; its peak memory is its own, not that of an earlier child."""
+    """Run a command by itself; its peak memory is not that of an earlier child, but at least that of this process when it started it."""
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         began = time.perf_counter()
         child = subprocess.Popen(list(command), env=dict(env) if env is not None else None, cwd=cwd, stdout=out, stderr=err)
@@ -92,15 +93,32 @@ def clean_environment(**extra: str) -> dict[str, str]:
     return kept | {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"} | extra
 
 
-def interleaved(variants: Sequence[str], measure: Callable[[str], T], rounds: int) -> dict[str, list[T]]:
-    """Measure every variant once a round, each round beginning with another one."""
-    measured: dict[str, list[T]] = {name: [] for name in variants}
+def turns(variants: Sequence[str], rounds: int) -> Iterator[tuple[int, str]]:
+    """(round, variant), each round beginning with another one."""
     for number in range(rounds):
         shift = number % len(variants)
-        for name in (*variants[shift:], *variants[:shift]):
-            began = time.perf_counter()
-            measured[name].append(measure(name))
-            note(f"  round {number + 1} of {rounds}: {name}, {time.perf_counter() - began:.1f} s")
+        yield from ((number, name) for name in (*variants[shift:], *variants[:shift]))
+
+
+def interleaved(variants: Sequence[str], measure: Callable[[str], T], rounds: int) -> dict[str, list[T]]:
+    """Measure every variant once a round."""
+    measured: dict[str, list[T]] = {name: [] for name in variants}
+    for number, name in turns(variants, rounds):
+        began = time.perf_counter()
+        measured[name].append(measure(name))
+        note(f"  round {number + 1} of {rounds}: {name}, {time.perf_counter() - began:.1f} s")
+    return measured
+
+
+def in_turn(variants: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """Processor seconds of this thread that every call takes in every round, after one that is not measured."""
+    for call in variants.values():
+        call()
+    measured: dict[str, list[float]] = {name: [] for name in variants}
+    for _, name in turns(list(variants), rounds):
+        began = time.thread_time()
+        variants[name]()
+        measured[name].append(time.thread_time() - began)
     return measured
 
 
@@ -141,10 +159,12 @@ def _version(package: str) -> str | None:
 
 
 def save(name: str, before: Mapping[str, Any], results: Mapping[str, Any]) -> None:
-    """Leave benchmarks/results/NAME.json with the machine as it was before and after."""
+    """Leave benchmarks/results/NAME.json with the machine as it was before and after; parts that were not measured now stay in it."""
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
-    plain = json.dumps({"machine": before, "load_average_after": list(os.getloadavg()), **results}, indent=1, default=asdict)
+    earlier = json.loads(path.read_text()) if path.exists() else {}
+    found = {**earlier, "machine": before, "load_average_after": list(os.getloadavg()), **results}
+    plain = json.dumps(found, indent=1, default=asdict)
     path.write_text(plain + "\n")
     print(f"\nmachine: {before}\nload average after: {os.getloadavg()}\nwrote {path.relative_to(HERE.parent)}")
 
@@ -161,3 +181,18 @@ def tlparse() -> str:
         run([sys.executable, "-m", "venv", str(folder)])
         run([str(folder / "bin" / "pip"), "install", "--quiet", "tlparse==0.4.3"])
     return str(folder / "bin" / "tlparse")
+
+
+def peers_python(name: str, packages: Sequence[Sequence[str]]) -> str:
+    """An interpreter with other tools, made once: a venv that borrows torch and us from this one. Each item is words for `pip install`."""
+    folder = CACHE / name
+    python, is_made = folder / "bin" / "python", folder / "installed"
+    if not is_made.exists():
+        note(f"making {folder}")
+        run([sys.executable, "-m", "venv", str(folder)])
+        site = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
+        (site / "borrowed.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
+        for words in packages:      # each by itself, so that one that cannot be had does not keep the others away
+            run([str(python), "-m", "pip", "install", "--quiet", "-c", str(HERE.parent / "constraints.txt"), *words], check=False)
+        is_made.touch()
+    return str(python)

@@ -14,7 +14,7 @@ PLAIN, OURS = "plain", "torchtriage"
 VARIANTS = (PLAIN, OURS, "TORCH_TRACE", "TORCH_LOGS")
 MEASURING = "torchtriage --measure"     # opt-in: a clock read on both sides of every compiled piece; here one piece a call
 TARGETS = {"calls, inductor": 1.01, "start-up, inductor": 1.05}
-# The recorder is a thread, and a process that had none runs a little slower with any: malloc then takes its locks.
+# A control: the recorder is a thread, and this one does nothing. It shows how far apart two programs are that do the same, too.
 WITH_THREAD = "plain, with a thread that sleeps"
 LAUNCHED = "torchtriage run"
 PARTS: dict[str, tuple[tuple[str, ...], ...]] = {

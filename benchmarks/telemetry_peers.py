@@ -1,0 +1,149 @@
+"""Our statistics beside those of other tools, in calls of torch.nn.utils.get_total_norm.
+
+The other tools are in a venv of their own; this file is what its interpreter runs, in one process in which all ways take turns.
+"""
+
+import argparse
+import importlib
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import distribution
+from importlib.util import module_from_spec, spec_from_file_location
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
+
+import torch
+from common import Spread, clean_environment, in_turn, note, peers_python, ratios, run, table
+
+from torchtriage.telemetry.statistics import Plan
+
+BASE = "torch.nn.utils.get_total_norm"
+TINY = "1,000 tensors of 64"
+TINY_TARGETS = {"gradients": 0.5, "gradients and weights": 0.6}
+PEERS = (("wandb",), ("pytorch-lightning",), ("--no-deps", "mosaicml"))
+
+
+def model_of(shapes: list[tuple[int, ...]]) -> torch.nn.Module:
+    module = torch.nn.ParameterList([torch.nn.Parameter(torch.randn(shape) * 0.02) for shape in shapes])
+    for parameter in module:
+        parameter.grad = torch.randn_like(parameter) * 1e-4
+    return module
+
+
+def transformer_shapes(scale: float) -> Iterator[tuple[int, ...]]:
+    """148 tensors, 101 million elements: a 12-layer transformer of width 768, or a narrower one."""
+    width = max(8, int(768 * math.sqrt(scale)))
+    yield from ((20_000 * width // 768, width), (1024 * width // 768, width))
+    for _ in range(12):
+        yield from ((width,), (width,), (3 * width, width), (3 * width,), (width, width), (width,))
+        yield from ((width,), (width,), (4 * width, width), (4 * width,), (width, 4 * width), (width,))
+    yield from ((width,), (width,))
+
+
+def stacked(parameters: list[torch.nn.Parameter]) -> list[list[float]]:
+    """Five scalars of the gradient and five of the weight, stacked, one transfer in the end."""
+    found = []
+    for p in parameters:
+        g, w = p.grad, p.detach()
+        found.append(torch.stack([x for t in (g, w) for x in (t.norm(), t.mean(), t.std(correction=0), t.min(), t.max())]))
+    return torch.stack(found).tolist()
+
+
+def wandb_statistics(model: torch.nn.Module) -> Callable[[], object]:
+    wandb, history = importlib.import_module("wandb"), importlib.import_module("wandb.integration.torch.wandb_torch").TorchHistory()
+    wandb.init(mode="disabled")
+    return lambda: [history.log_tensor_stats(p.grad, "g") for p in model.parameters()]
+
+
+def lightning_norms(model: torch.nn.Module) -> Callable[[], object]:
+    grad_norm = importlib.import_module("pytorch_lightning.utilities").grad_norm
+    return lambda: grad_norm(model, norm_type=2)
+
+
+def composer_monitor(model: torch.nn.Module) -> Callable[[], object]:
+    """Its own file, by itself: the package asks for an older torch, but this file takes only a base class and names of types from it."""
+    for name in ("composer", "composer.core", "composer.loggers", "composer.utils"):
+        sys.modules[name] = MagicMock(Callback=object)
+    path = distribution("mosaicml").locate_file("composer/callbacks/optimizer_monitor.py")
+    spec = spec_from_file_location("optimizer_monitor", str(path))
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monitor = module.OptimizerMonitor(batch_log_interval=1)
+    timestamp = SimpleNamespace(batch=SimpleNamespace(value=0))
+    optimizer = torch.optim.AdamW(model.parameters())
+    state = SimpleNamespace(model=model, optimizers=[optimizer], timestamp=timestamp, fsdp_enabled=False)
+    return lambda: monitor.batch_end(state, SimpleNamespace(log_metrics=len))
+
+
+# The other tools' own code; nothing is written anywhere.
+TOOLS = {
+    "wandb.watch's statistics of gradients": wandb_statistics, "Lightning's grad_norm": lightning_norms,
+    "Composer's OptimizerMonitor": composer_monitor,
+}
+
+
+def tools(model: torch.nn.Module) -> tuple[dict[str, Callable[[], object]], dict[str, str]]:
+    """(those that there are, why others are not)"""
+    found, missing = {}, {}
+    for name, make in TOOLS.items():
+        try:
+            found[name] = make(model)
+        except Exception as error:      # a package that does not fit this torch fails in its own way
+            missing[name] = f"{type(error).__name__}: {error}"
+    return found, missing
+
+
+def compared(shapes: list[tuple[int, ...]], rounds: int) -> dict[str, Any]:
+    model = model_of(shapes)
+    parameters = list(model.parameters())
+    gradients = [p.grad for p in parameters]
+    others, missing = tools(model)
+    measured = in_turn({
+        BASE: lambda: torch.nn.utils.get_total_norm(gradients), "gradients": Plan(parameters).step,
+        "gradients and weights": Plan(parameters, weights=True).step,
+        "gradients and weights, ATen path": Plan(parameters, weights=True, path="aten").step,
+        "ten scalars stacked, one tolist": lambda: stacked(parameters), **others,
+    }, rounds)
+    return {"seconds": measured, "missing": missing, "num_elements": sum(p.numel() for p in parameters)}
+
+
+def against_peers(options: argparse.Namespace) -> dict[str, Any]:
+    """The part of `make bench NAME=telemetry` that prints the comparison."""
+    note("peers")
+    words = ["--rounds", str(options.peer_rounds), "--scale", str(options.peer_scale)]
+    ended = run([options.peers_python or peers_python("peers", PEERS), __file__, *words], clean_environment())
+    found = {}
+    for title, seen in json.loads(ended.stdout.splitlines()[-1]).items():
+        by_norm = ratios(seen["seconds"], BASE)
+        targets = TINY_TARGETS if title == TINY else {}
+        rows = [
+            [name, f"{1e3 * Spread.of(seconds).median:.2f} ms", by_norm[name].show(2) if name in by_norm else "", targets.get(name, "")]
+            for name, seconds in seen["seconds"].items()
+        ]
+        print(f"\n{title}, {seen['num_elements']:,} elements, one thread, in calls of {BASE} on the gradients\n")
+        print(table(["way", "time", "ratio", "target"], rows))
+        for name, why in seen["missing"].items():
+            print(f"left out: {name}: {why}")
+        milliseconds = {name: 1e3 * Spread.of(seconds).median for name, seconds in seen["seconds"].items()}
+        found[title] = {"ratios": by_norm, "milliseconds": milliseconds, "missing": seen["missing"]}
+    return found
+
+
+def main() -> None:
+    """What the interpreter of the venv does; it prints one line of JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--scale", type=float, default=0.05)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    cases = {TINY: [(64,)] * 1000, "148 tensors": list(transformer_shapes(options.scale))}
+    print(json.dumps({title: compared(shapes, options.rounds) for title, shapes in cases.items()}))
+
+
+if __name__ == "__main__":
+    main()
