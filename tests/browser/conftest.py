@@ -1,6 +1,7 @@
 """Opens reports in a real Chromium, from disk as a user would, and fails a test in whose page anything went wrong."""
 
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,18 @@ class Trouble:
     def _on_dialog(self, dialog: Any) -> None:
         self.seen.append(f"dialog: {dialog.message}")
         dialog.dismiss()
+
+
+def wait_until(page: Any, expression: str, arg: Any = None, seconds: float = 20.0) -> None:
+    """Waits until the expression holds in the page.
+
+    Playwright's own `wait_for_function` evaluates anew in a callback of the page, which the report's
+    content security policy forbids: it works only when the expression holds at once.
+    """
+    end = time.monotonic() + seconds
+    while not page.evaluate(expression, arg):
+        assert time.monotonic() < end, f"not within {seconds:g} s: {expression}"
+        page.wait_for_timeout(20)
 
 
 @pytest.fixture(scope="session")

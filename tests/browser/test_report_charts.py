@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.conftest import Open
+from tests.browser.conftest import Open, wait_until
 from tests.unit.reporters.report_samples import BREAK, STORM, a_history, a_report
 from tests.unit.reporters.test_html_history import many_moments
 from tests.unit.samples import a_finding
@@ -61,7 +61,7 @@ def test_each_filter_shows_what_it_says(open_report: Open) -> None:
     page.get_by_label("File").select_option("part3.py")
     assert shown(page) == titles(findings, code="TT202", owner="timm 1.0", file="part3.py")
     page.get_by_role("button", name="Reset").click()
-    page.wait_for_function("document.getElementById('shown').textContent === '150 of 150'")
+    wait_until(page, "document.getElementById('shown').textContent === '150 of 150'")
     page.get_by_label("Text").fill("FINDING [14] of")
     assert shown(page) == ["finding [14] of many"]
     assert page.locator("#shown").inner_text() == "1 of 150"
@@ -86,7 +86,7 @@ def test_the_filter_is_kept_in_the_address(open_report: Open) -> None:
     page = open_report(a_report())
     page.get_by_label("Code").select_option("TT101")
     page.locator("input[name=severity][value=P1]").uncheck()
-    page.wait_for_function("location.hash.includes('severity=P2')")
+    wait_until(page, "location.hash.includes('severity=P2')")
     page.reload()
     assert shown(page) == ["print() breaks Block.forward"]
     assert page.get_by_label("Code").input_value() == "TT101"
@@ -97,7 +97,7 @@ def test_a_link_to_a_finding_that_is_filtered_away_shows_it_again(open_report: O
     page = open_report(a_report())
     page.get_by_label("Code").select_option("TT101")
     page.locator("#verdict").get_by_role("link", name="See TT301").click()
-    page.wait_for_function("document.querySelectorAll('.finding:not([hidden])').length === 3")
+    wait_until(page, "document.querySelectorAll('.finding:not([hidden])').length === 3")
 
 
 def test_two_thousand_findings_and_twenty_thousand_events_are_filtered_right(open_report: Open) -> None:
@@ -136,7 +136,7 @@ def test_charts_are_sharp_on_a_dense_screen_and_follow_the_window(open_report: O
     assert canvas.evaluate("c => Math.abs(c.width - 2 * c.clientWidth) <= 2")
     before = canvas.evaluate("c => c.width")
     page.set_viewport_size({"width": 700, "height": 800})
-    page.wait_for_function("before => document.querySelector('#timeline-chart canvas').width < before", arg=before)
+    wait_until(page, "before => document.querySelector('#timeline-chart canvas').width < before", arg=before)
 
 
 def test_a_mark_says_what_it_is_and_leads_to_its_finding(open_report: Open) -> None:
@@ -193,9 +193,9 @@ def test_what_is_filtered_away_is_a_shadow_on_the_timeline(open_report: Open) ->
     before = canvas.evaluate("c => c.toDataURL()")
     drawn = "document.querySelector('#timeline-chart canvas').toDataURL()"
     page.get_by_label("Code").select_option("TT101")
-    page.wait_for_function(f"before => {drawn} !== before", arg=before)
+    wait_until(page, f"before => {drawn} !== before", arg=before)
     page.get_by_role("button", name="Reset").click()
-    page.wait_for_function(f"before => {drawn} === before", arg=before)
+    wait_until(page, f"before => {drawn} === before", arg=before)
 
 
 def test_the_health_charts_tell_their_values(open_report: Open) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.conftest import Open
+from tests.browser.conftest import Open, wait_until
 from tests.unit.reporters.report_samples import STORM, a_report
 from tests.unit.reporters.test_html import ATTACKS, a_report_of
 from tests.unit.samples import a_finding
@@ -79,7 +79,7 @@ def test_the_theme_follows_the_reader(open_report: Open) -> None:
     drawn = "document.querySelector('#timeline-chart canvas').toDataURL()"
     before, light = page.evaluate(drawn), page.evaluate("getComputedStyle(document.body).backgroundColor")
     page.emulate_media(color_scheme="dark")
-    page.wait_for_function(f"before => {drawn} !== before", arg=before)
+    wait_until(page, f"before => {drawn} !== before", arg=before)
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
 
 
@@ -157,7 +157,7 @@ def test_a_link_opens_the_finding_it_leads_to(open_report: Open) -> None:
     page.get_by_role("link", name="TT202 size-keeps-changing").first.click()
     finding = page.locator(f"#f-{STORM}")
     assert finding.evaluate("e => e.open")
-    page.wait_for_function("id => Math.abs(document.getElementById(id).getBoundingClientRect().top - 100) < 100", arg=f"f-{STORM}")
+    wait_until(page, "id => Math.abs(document.getElementById(id).getBoundingClientRect().top - 100) < 100", arg=f"f-{STORM}")
     assert open_report(a_report(), at=f"#f-{STORM}").locator(f"#f-{STORM}").evaluate("e => e.open")
 
 
@@ -171,7 +171,7 @@ def test_the_remedy_is_copied(open_report: Open) -> None:
     page = open_report(a_report(), permissions=["clipboard-read", "clipboard-write"])
     button = page.locator(".copy").first
     button.click()
-    page.wait_for_function("document.querySelector('.copy').textContent === 'Copied'")
+    wait_until(page, "document.querySelector('.copy').textContent === 'Copied'")
     copied = page.evaluate("navigator.clipboard.readText()")
     assert copied.startswith("--- a/train.py\n+++ b/train.py\n")
     assert copied.endswith("+step = torch.compile(step)")
