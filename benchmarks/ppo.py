@@ -49,18 +49,20 @@ RETURNS: dict[str, tuple[dict[str, Any], int, str]] = {
     "CartPole-v1": ({"env": "CartPole-v1"}, 10, "RL Zoo 500 +- 0; 475 on 9 of 10 seeds"),
     "CartPoleNoVel-v1, LSTM": ({"env": "CartPoleNoVel-v1"}, 10, "RL Zoo 500 +- 0; 475 on 8 of 10 seeds"),
     "CartPoleNoVel-v1, no memory": ({"env": "CartPoleNoVel-v1", "lstm": False, "hidden": [64, 64]}, 10, "clearly worse"),
-    "Acrobot-v1": ({"env": "Acrobot-v1"}, 3, "RL Zoo -73.5 +- 18.2"),
+    "Acrobot-v1": ({"env": "Acrobot-v1"}, 5, "RL Zoo -73.5 +- 18.2"),
     "LunarLander-v3": ({"env": "LunarLander-v3"}, 3, "RL Zoo (v2) 242.1 +- 31.8"),
     "MountainCar-v0": ({"env": "MountainCar-v0"}, 3, "CleanRL -200: the negative control"),
 }
 SOLVED = 475.0
+MAX_SECONDS = 4 * 3600      # of one training: a million steps on a busy machine take more than half an hour
 
 
 def train(settings: dict[str, Any], words: tuple[str, ...], cache: Path) -> dict[str, Any]:
     """Ours, observed as `torchtriage train` is."""
     with tempfile.TemporaryDirectory() as folder:
         env = clean_environment(TORCHTRIAGE=f"{folder}/out.triage", TORCHINDUCTOR_CACHE_DIR=str(cache))
-        ended = run([sys.executable, str(PROGRAMS / "ppo_ours.py"), json.dumps(settings), *words], env, cwd=Path(folder))
+        command = [sys.executable, str(PROGRAMS / "ppo_ours.py"), json.dumps(settings), *words]
+        ended = run(command, env, cwd=Path(folder), timeout=MAX_SECONDS)
     return json.loads(ended.stdout) | {"process_seconds": ended.seconds}
 
 

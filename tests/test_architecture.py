@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "src" / "torchtriage"
-OPEN = {"errors", "config", ""}
+OPEN = {"errors", "config", "lazily", ""}
 MAY_IMPORT = {
     "findings": set(), "recording": set(), "launch": set(),
     "diagnosis": {"findings", "recording"},
@@ -16,10 +16,11 @@ MAY_IMPORT = {
     "tickets": {"findings", "recording", "diagnosis"},
     "capture": {"recording", "launch", "telemetry"},    # telemetry lazily, when the taps first see a training
     "rl": {"telemetry"},
+    "shapes": {"findings", "recording", "diagnosis", "launch", "capture"},
     "telemetry": {"recording", "findings", "diagnosis"},
     "commands": None, "integrations": None,
 }
-TORCH_IN = {"capture", "commands", "integrations", "demo", "telemetry", "rl"}
+TORCH_IN = {"capture", "commands", "integrations", "demo", "telemetry", "rl", "shapes"}
 TORCH_AT_TOP = {"demo", "telemetry", "rl"}
 
 
@@ -68,8 +69,8 @@ def test_nobody_imports_the_commands() -> None:
 
 
 @pytest.mark.parametrize("words", [
-    ["--help"], ["run", "--help"], ["train", "--help"], ["explain", "TT203"], ["explain", "GB0059"], ["report", "-"], ["report", "{trace}"],
-    ["ticket", "list"],
+    ["--help"], ["run", "--help"], ["train", "--help"], ["shapes", "--help"], ["shapes", "nowhere.py"], ["explain", "TT203"],
+    ["explain", "GB0059"], ["report", "-"], ["report", "{trace}"], ["ticket", "list"],
 ])
 def test_the_command_starts_without_torch(words: list[str], tmp_path: Path) -> None:
     (tmp_path / "trace.log").write_text(

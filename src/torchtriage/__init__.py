@@ -10,12 +10,19 @@ if TYPE_CHECKING:
     from typing import Any
 
     from torchtriage.capture.steps import step as step
+    from torchtriage.integrations.compare import compare_policies as compare_policies
     from torchtriage.integrations.watch import Seen as Seen
     from torchtriage.integrations.watch import watch as watch
+    from torchtriage.shapes.benchmark import benchmark as benchmark
+    from torchtriage.shapes.bucketed import bucketed as bucketed
 
-__all__ = ["Seen", "__version__", "step", "watch"]
+__all__ = ["Seen", "__version__", "benchmark", "bucketed", "compare_policies", "step", "watch"]
 
-_HOMES = {"step": "torchtriage.capture.steps", "watch": "torchtriage.integrations.watch", "Seen": "torchtriage.integrations.watch"}
+_HOMES = {
+    "step": "torchtriage.capture.steps", "watch": "torchtriage.integrations.watch", "Seen": "torchtriage.integrations.watch",
+    "bucketed": "torchtriage.shapes.bucketed", "benchmark": "torchtriage.shapes.benchmark",
+    "compare_policies": "torchtriage.integrations.compare",
+}
 
 
 def __getattr__(name: str) -> "Any":

@@ -16,6 +16,10 @@ EXPECTED = {
     "tuple_keys": {"TT216"},
     "growing_cache": {"TT202", "TT301"},
     "print_and_branch": {"TT101", "TT103"},
+    "lr_schedule": {"TT205"},
+    "ragged_last_batch": {"TT203"},
+    "layer_index": {"TT207", "TT301"},
+    "flex_decode": {"TT301"},
 }
 
 

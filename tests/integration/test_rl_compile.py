@@ -54,7 +54,7 @@ def learn(update: Update, batches: list[Minibatch], epochs: int) -> dict[str, fl
     metrics = {}
     for epoch in range(epochs):
         generator = torch.Generator().manual_seed(epoch)
-        update.begin(*torch.randn(3, 4, 2, generator=generator), torch.ones(4, 2, dtype=torch.bool))
+        update.begin(*torch.randn(4, 4, 2, generator=generator), torch.ones(4, 2, dtype=torch.bool))
         for number, batch in enumerate(batches):
             update.run(batch, 3e-3 / (1 + epoch + number), torch.tensor(0.2 - 0.01 * epoch))
         metrics = update.read()
@@ -158,3 +158,10 @@ def test_shapes_that_never_end_are_an_error_that_says_so() -> None:
 def test_a_missing_compiler_is_named() -> None:
     error = RuntimeError("InvalidCxxCompiler: No working C++ compiler found in torch._inductor.config.cpp.cxx: (None, 'g++')")
     assert "install a C++ compiler" in compiling._advice(error)
+
+
+def test_only_the_first_of_equal_functions_says_how_long_compiling_takes() -> None:
+    first, second, other = (Compiled(break_of, flag, name="the function", backend="eager") for flag in (7, 7, 8))
+    for compiled in (first, second, other):
+        compiled(torch.ones(2))
+    assert (first.is_first, second.is_first, other.is_first) == (True, False, True)

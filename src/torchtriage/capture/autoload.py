@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from torchtriage.capture.policy_taps import PolicyTaps
     from torchtriage.recording.recorder import Recorder
 
 recorder: Recorder | None = None     # of this process, once it has imported torch
@@ -62,7 +63,8 @@ def _arm(folder: str) -> None:
     recorder = recorders.current = Recorder(Path(folder), lambda: process_facts(started), always=always)
     measure = os.environ.get(environment.MEASURE, "").lower() in ("1", "true")
     telemetry = os.environ.get(environment.TELEMETRY, "").lower() not in ("0", "false")
-    observer = Observer(recorder.add, measure=measure, on_first_step=recorder.start, telemetry=telemetry)
+    policy = _policy(folder, recorder)
+    observer = Observer(recorder.add, measure=measure, on_first_step=recorder.start, telemetry=telemetry, policy=policy)
     observer.arm_for_run()
     recorder.follow(observer)
     atexit.register(recorder.close)
@@ -70,6 +72,24 @@ def _arm(folder: str) -> None:
     _before("_exit", recorder.close)
     _before("execv", recorder.sync)
     _before("execve", recorder.sync)
+
+
+def _policy(folder: str, recorder: Recorder) -> PolicyTaps | None:
+    """The shape policy of this run; one that cannot be read is told, once a run, and forces nothing."""
+    text = os.environ.get(environment.POLICY)
+    if not text:
+        return None
+    from torchtriage.capture.policy import parse_policy
+    from torchtriage.capture.policy_taps import PolicyTaps
+    from torchtriage.recording.events import Tap
+
+    try:
+        return PolicyTaps(parse_policy(text))
+    except ValueError as error:
+        if _is_first(folder, "policy_refused"):
+            print(f"torchtriage: {environment.POLICY}: {error}; the program runs as written", file=sys.stderr)
+        recorder.add(Tap(name="policy", state="absent", detail=str(error), time=time.time(), pid=os.getpid()))
+        return None
 
 
 def _before(name: str, write: Callable[[], None]) -> None:

@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable
 from types import CodeType, FrameType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torchtriage.capture import steps, torch_private
 from torchtriage.capture.compile_calls import compile_call
@@ -18,6 +18,9 @@ from torchtriage.launch.imports import ImportWatcher
 from torchtriage.recording.events import CompileStart, Event, FrameSkipped, LimitHit, Recompile, Tap
 from torchtriage.recording.recording import Series
 
+if TYPE_CHECKING:
+    from torchtriage.capture.policy_taps import PolicyTaps  # loaded only where a policy is asked for
+
 _TRACING = ("TORCH_TRACE", "TORCH_DTRACE", "TORCH_COMPILE_DEBUG")
 _STDLIB = os.path.dirname(os.__file__) + os.sep
 
@@ -26,12 +29,13 @@ class Observer:
     """One observation of this process, from arming to the end of the process or to `disarm`."""
 
     def __init__(self, sink: Callable[[Event], None], measure: bool = False, on_first_step: Callable[[], None] = lambda: None,
-                 telemetry: bool = False) -> None:
+                 telemetry: bool = False, policy: "PolicyTaps | None" = None) -> None:
         self._sink = sink
         self.steps = steps.StepCounter(on_first_step)
         self.meter = EagerMeter()
         self.timer = PieceTimer() if measure else None
         self.learning = LearningTaps(lambda: new_telemetry(self._put, self.steps.current), self._tap, self._on_error) if telemetry else None
+        self.policy = policy
         self._undo: list[Callable[[], None]] = []
         self._skipped: set[tuple[str, int, str]] = set()
         self._errors = 0
@@ -54,6 +58,8 @@ class Observer:
         watcher.when_imported("torch._dynamo.convert_frame", self._arm_convert_frame)
         if self.timer is not None:
             watcher.when_imported("torch._dynamo.output_graph", self._arm_timer)
+        if self.policy is not None:
+            self.policy.arm(self._armed, self._on_error)
 
     def arm_for_block(self) -> None:
         """Arm what can be taken away again, for `watch()`."""
@@ -78,6 +84,8 @@ class Observer:
             self.timer.start_over()
         if self.learning is not None:
             self.learning.start_over()
+        if self.policy is not None:
+            self.policy.start_over()
 
     def disarm(self) -> None:
         """Leave logging and Dynamo as they were."""
@@ -96,11 +104,13 @@ class Observer:
             self._trace_armed = False
             self._tap("trace", "lost", "the logger torch.__trace was replaced or stripped of its class")
         return {**self.steps.facts(), "first_step_time": self.steps.first_time(), "eager_calls": self.meter.facts(),
-                **(self.learning.facts() if self.learning is not None else {})}
+                **(self.learning.facts() if self.learning is not None else {}),
+                **(self.policy.facts() if self.policy is not None else {})}
 
     def series(self) -> list[Series]:
         learned = self.learning.series() if self.learning is not None else ()
-        return [*([self.steps.series()] if self.steps.marks else []), *learned]
+        called = self.policy.series() if self.policy is not None else ()
+        return [*([self.steps.series()] if self.steps.marks else []), *learned, *called]
 
     def last_events(self) -> list[Event]:
         """What is only known at the end: recompiles under way, the sums of --measure, and what telemetry could not see."""
@@ -134,6 +144,8 @@ class Observer:
     def _arm_compile_calls(self, dynamo: ModuleType) -> None:
         undo = torch_private.wrap_optimize(dynamo, self._on_compile_call)
         self._armed("compile calls", undo, "torch._dynamo.optimize is gone")
+        if self.policy is not None:
+            self._tap("policy", "absent" if undo is None else "armed", "torch._dynamo.optimize is gone" if undo is None else "")
 
     def _arm_convert_frame(self, convert_frame: ModuleType) -> None:
         undo = torch_private.ask_for_whole_frame_breaks(convert_frame)
@@ -143,7 +155,8 @@ class Observer:
 
     def _arm_timer(self, output_graph: ModuleType) -> None:
         assert self.timer is not None
-        undo = torch_private.wrap_compiled_pieces(output_graph, self.timer.wrap)
+        wrap = self.timer.wrap
+        undo = torch_private.wrap_compiled_pieces(output_graph, lambda compile_id, piece, _: wrap(compile_id, piece))
         self._armed("piece timer", undo, "OutputGraph.install_global_unsafe is gone")
 
     def _armed(self, name: str, undo: Callable[[], None] | None, missing: str) -> None:
@@ -164,19 +177,25 @@ class Observer:
 
     def _take(self, event: Event) -> None:
         self._put(event)
-        if self.timer is not None and isinstance(event, CompileStart):
-            self.timer.num_compiles += 1
+        if isinstance(event, CompileStart):
+            if self.timer is not None:
+                self.timer.num_compiles += 1
+            if self.policy is not None:
+                self.policy.on_compile_start()
         if isinstance(event, Recompile):
             self.meter.count_recompile()
         elif isinstance(event, LimitHit) and not self.meter.asked:
             problem = self.meter.arm()
             self._tap("silent-eager meter", "absent" if problem else "armed", problem or f"since {event.function} hit its limit")
 
-    def _on_compile_call(self, arguments: dict[str, Any], frame: FrameType) -> None:
+    def _on_compile_call(self, arguments: dict[str, Any], frame: FrameType) -> Callable[[Any], None] | None:
         try:
-            self._put(compile_call(arguments, frame, time=time.time(), step=self.steps.current(), pid=os.getpid()))
+            call = compile_call(arguments, frame, time=time.time(), step=self.steps.current(), pid=os.getpid())
+            self._put(call)
+            return None if self.policy is None else self.policy.on_compile_call(call, arguments)
         except Exception as error:
             self._on_error(error)
+            return None
 
     def _on_skip(self, reason: str, code: CodeType) -> None:
         try:

@@ -6,18 +6,17 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from torchtriage.capture import torch_private
+from torchtriage.capture.merged_series import MergedSeries
 from torchtriage.recording.recording import Series
 
 OPTIMIZER_BLOCK = "Optimizer.step#"     # how torch names the record_function block around a step
-MAX_POINTS = 2048   # of the step-time series; when full, neighbours are merged and the stride doubles
+MAX_POINTS = 2048   # of the step-time series
 
 
 class StepCounter:
     """The step that an event belongs to, and how long steps take, in bounded memory."""
 
-    __slots__ = (
-        "_first_time", "_last", "_num_marks", "_stride", "_sums", "by_optimizer", "explicit", "first", "marks", "on_first_step",
-    )
+    __slots__ = ("_first_time", "_last", "_seconds", "by_optimizer", "explicit", "first", "marks", "on_first_step")
 
     def __init__(self, on_first_step: Callable[[], None] = lambda: None) -> None:
         self.on_first_step = on_first_step
@@ -28,9 +27,7 @@ class StepCounter:
         self.first: int | None = None
         self.by_optimizer: dict[int, int] = {}
         self.marks: list[float] = []
-        self._num_marks = 0
-        self._sums: list[float] = []    # seconds, each over `stride` steps
-        self._stride = 1
+        self._seconds = MergedSeries(MAX_POINTS)
         self._last: float | None = None
         self._first_time: float | None = None
 
@@ -52,25 +49,14 @@ class StepCounter:
         return self._first_time
 
     def series(self) -> Series:
-        """Seconds a step, each point the mean over `stride` steps; called on the recorder's thread."""
+        """Seconds a step, from the second on; called on the recorder's thread."""
         self.first_time()
         marks, self.marks = self.marks, []
         for mark in marks:
             if self._last is not None:
-                self._add(mark - self._last)
+                self._seconds.add(mark - self._last)
             self._last = mark
-        num_last = self._num_marks - (len(self._sums) - 1) * self._stride   # the last point may still lack some of its steps
-        means = [*(total / self._stride for total in self._sums[:-1]), *(total / num_last for total in self._sums[-1:])]
-        return Series(name="step_seconds", steps=[2 + i * self._stride for i in range(len(means))], values=means)
-
-    def _add(self, seconds: float) -> None:
-        if self._num_marks == MAX_POINTS * self._stride:
-            self._sums = [a + b for a, b in zip(self._sums[::2], self._sums[1::2], strict=True)]
-            self._stride *= 2
-        if self._num_marks % self._stride == 0:
-            self._sums.append(0.0)
-        self._sums[-1] += seconds
-        self._num_marks += 1
+        return self._seconds.series("step_seconds", first_step=2)
 
 
 def watch_optimizers(counter: StepCounter, profiler_module: ModuleType) -> Callable[[], None] | None:

@@ -1,4 +1,7 @@
-"""Every private name of torch that torchtriage touches: each behind a feature test, each saying what is lost without it."""
+"""Every private name of torch that torchtriage touches: each behind a feature test, each saying what is lost without it.
+
+Those that only a shape policy needs are in torch_private_shapes.py.
+"""
 
 import functools
 import logging
@@ -115,17 +118,27 @@ def wrap_add_skip_reason(convert_frame: ModuleType, note: Callable[[str, Any], N
     return replaced(convert_frame, "add_skip_reason", note, make)
 
 
-def wrap_optimize(dynamo: ModuleType, note: Callable[[dict[str, Any], FrameType], None]) -> Callable[[], None] | None:
-    """Every torch.compile call passes here; without it a finding cannot name the call that made the frame."""
+def wrap_optimize(dynamo: ModuleType, note: Callable[[dict[str, Any], FrameType], Callable[[Any], None] | None]) -> (
+    Callable[[], None] | None
+):
+    """Every torch.compile call passes here; without it a finding cannot name the call that made the frame, nor a policy be forced on it.
+
+    `note` may change the arguments, and may return what shall be called with the context that comes of them.
+    """
     def make(original: Any, notes: list[Any]) -> Any:
         def optimize(*args: Any, **kwargs: Any) -> Any:
-            for note in tuple(notes):
-                note(kwargs, sys._getframe(1))
+            if args and "backend" not in kwargs:
+                kwargs["backend"], *args = args     # type: ignore[assignment]  # what is noted has its name
+            caller = sys._getframe(1)
+            wanting = [note(kwargs, caller) for note in tuple(notes)]
             try:
-                return original(*args, **kwargs)
+                context = original(*args, **kwargs)
             except BaseException as error:
                 hide_frame(error)
                 raise
+            for made in filter(None, wanting):
+                made(context)
+            return context
 
         return optimize
 
@@ -141,8 +154,8 @@ def set_guard_hook(hook: Callable[[bool], bool] | None) -> tuple[bool, Any]:
     return True, set_guard_complete_hook(hook)
 
 
-def wrap_compiled_pieces(output_graph: ModuleType, wrap: Callable[[str, Any], Any]) -> Callable[[], None] | None:
-    """Hand every compiled piece, with its compile id, to `wrap`; without it --measure has nothing to time.
+def wrap_compiled_pieces(output_graph: ModuleType, wrap: Callable[[str, Any, Any], Any]) -> Callable[[], None] | None:
+    """Hand every compiled piece to `wrap`, with its compile id and OutputGraph; without it nothing is measured and no size seen.
 
     A piece is taken where the new bytecode will find it: what the backend returned is looked at by Dynamo before that.
     """
@@ -151,7 +164,7 @@ def wrap_compiled_pieces(output_graph: ModuleType, wrap: Callable[[str, Any], An
             if name.startswith("__compiled_fn"):
                 compile_id = module("torch._guards").CompileContext.current_compile_id()
                 for wrap in tuple(wraps):
-                    value = wrap(str(compile_id), value)
+                    value = wrap(str(compile_id), value, self)
             original(self, name, value)
 
         return install_global_unsafe
@@ -167,7 +180,7 @@ def wrap_record_function(profiler_module: ModuleType, prefix: str, note: Callabl
     Without it no event knows its step.
     """
     def make_exit(original: Any, notes: list[Any]) -> Any:
-        tell = _telling(notes)
+        tell = telling(notes)
 
         @functools.wraps(original)      # TorchScript compiles this class from its source, which it finds through __wrapped__
         def leave(self: Any, kind: Any, error: Any, trace: Any) -> Any:
@@ -179,7 +192,7 @@ def wrap_record_function(profiler_module: ModuleType, prefix: str, note: Callabl
         return never_compile(leave)
 
     def make_enter(original: Any, notes: list[Any]) -> Any:
-        tell = _telling(notes)
+        tell = telling(notes)
 
         @functools.wraps(original)
         def enter(self: Any) -> Any:
@@ -215,7 +228,7 @@ def wrap_no_grad(grad_mode: ModuleType, codes: tuple[CodeType | None, CodeType |
     first, second = codes
 
     def make(original: Any, notes: list[Any]) -> Any:
-        tell, getframe = _telling(notes), sys._getframe
+        tell, getframe = telling(notes), sys._getframe
 
         @functools.wraps(original)
         def enter(self: Any) -> None:
@@ -232,7 +245,7 @@ def wrap_no_grad(grad_mode: ModuleType, codes: tuple[CodeType | None, CodeType |
 def wrap_backward(autograd: ModuleType, note: Callable[[Any], None]) -> Callable[[], None] | None:
     """Call `note` with the tensors that backward() begins at; without it the loss of a script is not known."""
     def make(original: Any, notes: list[Any]) -> Any:
-        tell = _telling(notes)
+        tell = telling(notes)
 
         @functools.wraps(original)
         def run(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -249,7 +262,7 @@ def wrap_backward(autograd: ModuleType, note: Callable[[Any], None]) -> Callable
     return replaced(autograd, "_engine_run_backward", note, make)
 
 
-def _telling(notes: list[Any]) -> Callable[..., None]:
+def telling(notes: list[Any]) -> Callable[..., None]:
     """Tells all, while Dynamo is not offered what they run."""
     swap = frame_callback_swap()
 
@@ -277,10 +290,19 @@ def frame_callback_swap() -> Callable[[Any], Any]:
 
 
 def never_compile(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Tell Dynamo's frame evaluator to run this function's own frames as they are."""
+    """Tell Dynamo's frame evaluator to run this function's own frames as they are, and hide_frame's, which such functions call."""
     try:
         from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
     except ImportError:
         return function
-    set_code_exec_strategy(function.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.DEFAULT))
+    for code in (function.__code__, hide_frame.__code__):
+        set_code_exec_strategy(code, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.DEFAULT))
     return function
+
+
+def compiled_from(function: Any) -> Any:
+    """What torch.compile made this callable of, or None if it is not compiled (or torch does not tell)."""
+    if getattr(function, "_torchdynamo_disable", False):
+        return None     # torch.compiler.disable leaves the same name
+    whole_module = getattr(function, "_orig_mod", None)
+    return whole_module if whole_module is not None else getattr(function, "_torchdynamo_orig_callable", None)

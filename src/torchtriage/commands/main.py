@@ -12,11 +12,12 @@ from torchtriage.commands.demo import Demo
 from torchtriage.commands.explain import Explain
 from torchtriage.commands.report import Report
 from torchtriage.commands.run import Run
+from torchtriage.commands.shapes import Shapes
 from torchtriage.commands.ticket import Ticket
 from torchtriage.commands.train import Train
 from torchtriage.errors import CommandError, TriageError
 
-COMMANDS: tuple[Command, ...] = (Run(), Report(), Explain(), Ticket(), Train(), Demo())
+COMMANDS: tuple[Command, ...] = (Run(), Report(), Explain(), Shapes(), Ticket(), Train(), Demo())
 
 
 def build_parser() -> argparse.ArgumentParser:

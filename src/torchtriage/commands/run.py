@@ -24,9 +24,8 @@ from torchtriage.commands.base import (
 )
 from torchtriage.config import Config
 from torchtriage.errors import CommandError
-from torchtriage.launch import environment, supervise
+from torchtriage.launch import supervise
 from torchtriage.launch.folders import free_folder
-from torchtriage.launch.privacy import redacted
 
 if TYPE_CHECKING:
     from torchtriage.commands.status import StatusLine
@@ -125,9 +124,10 @@ def _run(command: list[str], env: Mapping[str, str], status: "StatusLine | None"
 
 
 def _note_end(launcher: "Writer", code: int) -> None:
+    from torchtriage.capture import launcher_file
+
     try:
-        launcher.put_facts({"end": time.time(), "exit_status": code})
-        launcher.close()
+        launcher_file.end(launcher, code)
     except sqlite3.Error as error:
         print(f"torchtriage: cannot write how the run ended: {error}", file=sys.stderr)
 
@@ -153,19 +153,13 @@ def page_of(folder: Path) -> Path:
 
 def _launcher_file(folder: Path, run_id: str, command: list[str]) -> "Writer | None":
     """The launcher's own file in a fresh folder; None, said on stderr, if the folder cannot be written."""
-    from torchtriage import __version__
-    from torchtriage.recording.reader import LAUNCHER_FILE
-    from torchtriage.recording.store import Writer
+    from torchtriage.capture import launcher_file
 
     try:
-        environment.claim(str(folder), run_id)
-        writer = Writer(folder / LAUNCHER_FILE)
+        return launcher_file.begin(folder, run_id, command)
     except (OSError, sqlite3.Error) as error:
         print(f"torchtriage: cannot write {folder}: {error}; the program runs unobserved", file=sys.stderr)
         return None
-    words = redacted(command)
-    writer.put_facts({"run_id": run_id, "argv": words, "cwd": os.getcwd(), "start": time.time(), "torchtriage": __version__})
-    return writer
 
 
 def _status_line(folder: Path, args: argparse.Namespace) -> "StatusLine | None":

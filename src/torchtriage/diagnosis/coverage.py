@@ -185,11 +185,12 @@ def slow_cold_start(process: Process) -> Iterator[Finding]:
     starts = started(process)
     place = locate(process, starts.get(slowest[0].compile_id, slowest[0]))
     listing = ", ".join(_timed(process, e, starts.get(e.compile_id, e)) for e in slowest)
+    has_cache = any(e.inductor_seconds for e in ends) and not _cache_was_emptied(process)
     yield finding(
         "TT306", title=f"{seconds:.0f} s of compiling before steady state",
         cause=f"slowest: {listing}",
         fix=Fix(text=(
-            f"{'keep TORCHINDUCTOR_CACHE_DIR between runs, ' if any(e.inductor_seconds for e in ends) else ''}"
+            f"{'keep TORCHINDUCTOR_CACHE_DIR between runs, ' if has_cache else ''}"
             "compile the repeated block instead of the whole model, "
             "and cure the graph breaks and recompiles listed here: each adds compiles"
         )),
@@ -207,11 +208,12 @@ def compile_cache_misses(process: Process) -> Iterator[Finding]:
     count = Counter((use.cache, use.outcome) for use in uses)
     bypasses = [use for use in uses if use.outcome == "bypass"]
     inductor = sum(e.inductor_seconds or 0.0 for e in process.of(CompileEnd))
-    misses = count["fx_graph", "miss"]
+    misses = 0 if _cache_was_emptied(process) else count["fx_graph", "miss"]
     if not bypasses and (not misses or inductor < COLD_START_SECONDS):
         return
     reason = _first_line(bypasses[0].reason) if bypasses else "first run with this code, version and cache folder"
-    title = f"{len(bypasses)} compile-cache bypasses" if bypasses else f"{misses} graphs were not in the compile cache"
+    missed = "1 graph was" if misses == 1 else f"{misses} graphs were"
+    title = f"{len(bypasses)} compile-cache bypasses" if bypasses else f"{missed} not in the compile cache"
     yield finding(
         "TT307", title=title, cause=f"{', '.join(f'{c} {o}: {n}' for (c, o), n in sorted(count.items()))}; {reason}",
         fix=Fix(text="keep TORCHINDUCTOR_CACHE_DIR between runs; a bypass names the construct that cannot be cached"),
@@ -219,6 +221,11 @@ def compile_cache_misses(process: Process) -> Iterator[Finding]:
         evidence=Evidence(num_events=len(uses), reasons=tuple(dict.fromkeys(_first_line(b.reason) for b in bypasses))[:10]),
         verification=("fewer cache misses in the next recording",), fingerprint=fingerprint_of("TT307", None, reason, process),
     )
+
+
+def _cache_was_emptied(process: Process) -> bool:
+    """Whether `torchtriage shapes` made this run, which gives every run an empty cache."""
+    return "policy" in process.facts
 
 
 def started(process: Process) -> dict[str | None, Placed]:

@@ -7,9 +7,10 @@ from torchtriage.diagnosis.learning_checks import Breach, short
 from torchtriage.diagnosis.learning_fixes import fix
 from torchtriage.diagnosis.learning_limits import limits_from
 from torchtriage.diagnosis.learning_series import breaches
-from torchtriage.diagnosis.learning_story import Story, cause, course, order_of_origin, title
+from torchtriage.diagnosis.learning_story import Story, cause, course, lasting, order_of_origin, title
 from torchtriage.diagnosis.once import once
 from torchtriage.diagnosis.rules import finding, fingerprint_of, rule
+from torchtriage.diagnosis.value_clipping import is_echo, is_held_back, is_last_minibatch_only
 from torchtriage.findings.catalogue import rule as catalogue_rule
 from torchtriage.findings.model import YOU, Evidence, Finding, Fix, Severity
 from torchtriage.findings.severity import P1_SHARE
@@ -19,10 +20,12 @@ from torchtriage.recording.recording import Process
 # share of them. What is not listed is a finding at once.
 WORTH_TELLING = {
     "TT410": (10, 0.1), "TT411": (10, 0.1), "TT418": (3, 0.01), "TT503": (3, 0.0), "TT504": (3, 0.0), "TT602": (3, 0.01),
-    "TT603": (3, 0.05), "TT605": (3, 0.01), "TT609": (3, 0.05),
+    "TT603": (3, 0.05), "TT609": (3, 0.05),
 }
+SETTLED_BY_RETURNS = frozenset({"TT605", "TT606", "TT607", "TT614"})     # they hurt the returns, or they hurt nothing
 # These divide each gradient by its own size, so that tensors of unequal gradients learn alike.
 ADAPTIVE = frozenset({"Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam", "RAdam", "RMSprop", "Rprop"})
+COLLAPSED_FOR = 3       # TT605: observations in a row; one bad rollout makes one
 NAMED_BY_TENSORS = frozenset({"TT406", "TT416", "TT417"})   # which tensors it is about is part of the problem's name
 MILDER = {"TT606": "TT607", "TT608": "TT609"}               # the same at a lower limit
 MAX_NAMED = 50
@@ -57,10 +60,14 @@ def told(process: Process) -> dict[str, Finding]:
     for breach in breaches(process):
         groups[breach.code].append(breach)
     stories: dict[str, Story] = {}
-    for code in sorted(groups):
+    groups["TT605"] = lasting(groups["TT605"], process, COLLAPSED_FOR)
+    for code in sorted(code for code, group in groups.items() if group):
         story = Story(code=code, breaches=groups[code], process=process, others=stories)
         if _is_known(code) and _is_worth_telling(story):
             stories[code] = story
+    if (zeros := stories.get("TT406")) is not None and is_last_minibatch_only(zeros):
+        for code in [code for code, story in stories.items() if story is zeros or is_echo(story, zeros)]:
+            del stories[code]
     under = _told_under(stories)
     found = {
         code: _finding(story, [stories[other] for other, main in under.items() if main == code])
@@ -72,6 +79,11 @@ def told(process: Process) -> dict[str, Finding]:
 def _told_under(stories: dict[str, Story]) -> dict[str, str]:
     """For the code of a story that follows from another one the code of that."""
     under = {milder: worse for worse, milder in MILDER.items() if worse in stories and milder in stories}
+    zeros, collapse = stories.get("TT406"), stories.get("TT605")
+    if zeros is not None and is_held_back(zeros):
+        main = "TT605" if collapse is not None and is_held_back(collapse) else "TT406"
+        under |= {code: main for code in ("TT404", "TT406") if code in stories and (code == "TT406" or is_echo(stories[code], zeros))}
+        under.pop(main, None)
     chain = order_of_origin(stories)
     for code in chain[1:]:
         if stories[code].steps[0] <= stories[chain[0]].steps[-1] + 1:   # NaN that came much later is another one
@@ -94,7 +106,7 @@ def _is_worth_telling(story: Story) -> bool:
         return series is None or len(series.steps) <= last_block or not story.steps or story.steps[-1] >= series.steps[-last_block]
     if story.code == "TT614" and (returns := story.series) is not None and story.steps[-1] < returns.steps[-1]:
         return False        # they moved in the end
-    if story.code in ("TT606", "TT607", "TT614") and _is_solved(story):
+    if story.code in SETTLED_BY_RETURNS and _is_solved(story.process):
         return False
     if story.code == "TT407" and (names := story.process.facts.get("optimizers")) and ADAPTIVE.issuperset(names):
         return False
@@ -103,13 +115,12 @@ def _is_worth_telling(story: Story) -> bool:
     return story.num_observations >= max(least, share * observed)
 
 
-def _is_solved(story: Story) -> bool:
-    """Whether returns were above what the environment calls solved wherever the rule spoke: a sure policy is the aim then."""
-    threshold = story.process.facts.get("return_threshold")
-    if not isinstance(threshold, int | float):
+def _is_solved(process: Process) -> bool:
+    """Whether the returns ended above what the environment calls solved: a sure policy is the aim then, whenever it became sure."""
+    threshold, returns = process.facts.get("return_threshold"), process.series.get("rollout/ep_rew_mean")
+    if not isinstance(threshold, int | float) or returns is None or not len(returns.values):
         return False
-    returns = [story.at("rollout/ep_rew_mean", breach.step) for breach in story.breaches]
-    return all(value is not None and value >= threshold for value in returns)
+    return returns.values[-1] >= threshold
 
 
 def _finding(story: Story, followers: list[Story]) -> Finding:

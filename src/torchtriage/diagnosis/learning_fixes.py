@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from torchtriage.diagnosis.learning_checks import median, short
 from torchtriage.diagnosis.learning_story import Story
+from torchtriage.diagnosis.value_clipping import clipped_share, is_held_back
 
 
 def fix(story: Story) -> str:
@@ -65,6 +66,17 @@ def _smaller_lr(story: Story) -> str:
     return f"lower the learning rate{_lr(story)} of {story.worst.subject} by about {short(factor)}x, for a ratio of 1e-3, or warm it up"
 
 
+def _no_value_clipping(otherwise: str) -> Callable[[Story], str]:
+    def words(story: Story) -> str:
+        return _UNCLIPPED.format(share=clipped_share(story)) if is_held_back(story) else otherwise
+
+    return words
+
+
+_UNCLIPPED = (
+    "value clipping leaves the critic no gradient in {share:.0%} of the samples: leave it out (--clip-value 0), give it the scale of the "
+    "returns, or normalise those"
+)
 _DEAD = (
     "see that the tensor takes part in the loss: no detach(), no torch.no_grad() on its way, no ReLU that is always off, no weight of 0 on "
     "its loss term; if it is meant to rest, requires_grad_(False) says so"
@@ -75,7 +87,7 @@ _FIXES: dict[str, str | Callable[[Story], str]] = {
              "type can hold (1e-8 is 0 in float16), and see that the learning rate is finite",
     "TT405": "shorten the path to these layers: residual connections, normalisation, an initialisation by fan-in (kaiming_, xavier_), or "
              "ReLU and its kin for sigmoid and tanh; in 16 bits scale the loss",
-    "TT406": _DEAD,
+    "TT406": _no_value_clipping(_DEAD),
     "TT407": "give the two layers learning rates of their own, or normalise between them; an adaptive optimizer (Adam) evens it out",
     "TT408": _smaller_lr,
     "TT409": "raise the learning rate, or see whether its schedule has run to the end; weights in bfloat16 lose such updates: keep "
@@ -105,8 +117,8 @@ _FIXES: dict[str, str | Callable[[Story], str]] = {
     "TT603": "lower the learning rate or the number of epochs an update; see that masks are the same as when the actions were sampled",
     "TT604": "compute the old log-probabilities as the new ones are: same masks, same dropout (eval or train), same normalisation "
              "statistics, same recurrent state, same action after squashing",
-    "TT605": "normalise returns, lower the value loss weight or the learning rate, clip gradients; give the critic a body of its own if "
-             "the policy's gradient disturbs it",
+    "TT605": _no_value_clipping("normalise returns, lower the value loss weight or the learning rate, clip gradients; give the critic a "
+                                "body of its own if the policy's gradient disturbs it"),
     "TT606": "raise the entropy coefficient (double it) and lower the learning rate; a collapsed policy seldom recovers, so go back to a "
              "checkpoint",
     "TT607": "raise the entropy coefficient if returns are not yet what they should be; at the end of training a low entropy is the aim",

@@ -5,6 +5,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 
 from torchtriage.diagnosis.learning_checks import Breach, median, short
 from torchtriage.recording.recording import Process, Series
@@ -75,6 +76,18 @@ class Story:
             return []
         end = bisect_left(series.steps, step)
         return [value for value in series.values[max(0, end - MAX_MEDIAN):end] if math.isfinite(value)]
+
+
+def lasting(breaches: Sequence[Breach], process: Process, least: int) -> list[Breach]:
+    """Those that come `least` observations in a row or more, without a beginning that was got over: nothing is learned there yet."""
+    points = (process.series[name].steps for name in {b.quantity for b in breaches} if name in process.series)
+    breached = {b.step for b in breaches}
+    observed = sorted({int(step) for steps in points for step in steps if math.isfinite(step)} | {s for s in breached if s is not None})
+    runs = [list(run) for is_beyond, run in groupby(observed, breached.__contains__) if is_beyond]
+    if runs and runs[0][0] == observed[0] and runs[0][-1] != observed[-1]:
+        runs = runs[1:]
+    kept = {step for run in runs if len(run) >= least for step in run}
+    return [b for b in breaches if b.step in kept or (b.step is None and len(breaches) >= least)]
 
 
 def title(story: Story) -> str:

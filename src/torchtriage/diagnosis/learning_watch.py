@@ -33,7 +33,7 @@ class LearningWatch:
         self.limits = limits
         self.is_half = is_half          # the model computes in 16 bits
         self.has_float16 = has_float16  # gradients themselves are float16, whose range is small
-        self.is_policy = is_policy      # the loss of a policy is not meant to come down
+        self.is_policy = is_policy      # its data and its targets change with it, and so may loss and gradients
         self.memory = Memory()
 
     def observe(self, row: Mapping[str, float], step: int | None = None) -> list[Breach]:
@@ -41,7 +41,7 @@ class LearningWatch:
         memory, limits = self.memory, self.limits
         self.is_policy = self.is_policy or any(name.startswith("ppo/") for name in row)
         found = [
-            *_loss(row, memory, limits, self.is_policy), *_gradient(row, memory, limits), *_drift(row, memory, limits),
+            *_loss(row, memory, limits, self.is_policy), *_gradient(row, memory, limits), *_drift(row, memory, limits, self.is_policy),
             *_clipping(row, memory, limits), *_updates(row, memory, limits), *_scaler(row, step, memory, limits),
             *policy_breaches(row, self.is_half, memory, limits),
         ]
@@ -79,15 +79,14 @@ def _loss(row: Mapping[str, float], memory: Memory, limits: LearningLimits, is_p
     if loss is None:
         return
     yield from checks.loss_value(loss)
-    if not math.isfinite(loss):
+    if not math.isfinite(loss) or is_policy:    # each loss of a policy is over other samples and other returns than the one before
         return
     before, start = memory.window("loss", limits.window), memory.window("loss_start", limits.loss_start)
     if len(start) < limits.loss_start:
         start.append(loss)
     yield from checks.loss_spike(loss, before, checks.median(start), limits)
     before.append(loss)
-    if not is_policy:
-        yield from _loss_blocks(loss, checks.median(start), memory, limits)
+    yield from _loss_blocks(loss, checks.median(start), memory, limits)
 
 
 def _loss_blocks(loss: float, start: float, memory: Memory, limits: LearningLimits) -> Iterator[Breach]:
@@ -117,13 +116,16 @@ def _gradient(row: Mapping[str, float], memory: Memory, limits: LearningLimits) 
     before.append(math.log(max(norm, checks.TINY)))
 
 
-def _drift(row: Mapping[str, float], memory: Memory, limits: LearningLimits) -> Iterator[Breach]:
-    """As given, or else that of a short moving average from a long one: a single value is too noisy to call it a drift."""
-    def of(name: str) -> float | None:
-        given = row.get(f"{name}_drift")
-        return _own_drift(name, row.get(name), memory, limits) if given is None else given
+def _drift(row: Mapping[str, float], memory: Memory, limits: LearningLimits, is_policy: bool) -> Iterator[Breach]:
+    """As given, or else that of a short moving average from a long one: a single value is too noisy to call it a drift.
 
-    yield from checks.gradient_drift(of("grad_norm"), of("grad_health"), limits)
+    The gradient norm of a policy is expected to move, as its data do, and is judged only if somebody gave its drift.
+    """
+    def of(name: str, is_judged: bool) -> float | None:
+        given = row.get(f"{name}_drift")
+        return _own_drift(name, row.get(name), memory, limits) if given is None and is_judged else given
+
+    yield from checks.gradient_drift(of("grad_norm", not is_policy), of("grad_health", True), limits)
 
 
 def _own_drift(name: str, value: float | None, memory: Memory, limits: LearningLimits) -> float | None:

@@ -12,7 +12,7 @@ RETURN = "rollout/ep_rew_mean"
 POLICY_QUANTITIES = frozenset({
     "lstm/h_rms", "lstm/c_rms", "lstm/h_rms_max", "lstm/c_rms_max", "lstm/has_nan", "lstm/has_inf", "ppo/ratio_max", "ppo/ratio_min",
     "ppo/first_ratio_deviation", "ppo/kl", ENTROPY, "ppo/value_loss", "ppo/bellman_error", "ppo/explained_variance", "ppo/returns_std",
-    "ppo/clip_fraction", "ppo/advantage_std", "ppo/early_stopped", "ppo/updates_skipped_total", RETURN,
+    "ppo/clip_fraction", "ppo/value_clip_fraction", "ppo/advantage_std", "ppo/early_stopped", "ppo/updates_skipped_total", RETURN,
 })
 
 

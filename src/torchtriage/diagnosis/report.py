@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torchtriage.diagnosis.diagnose import diagnose
+from torchtriage.diagnosis.shape_links import linked_to_study, study_of
 from torchtriage.diagnosis.suppress import comments_in, suppressed
 from torchtriage.diagnosis.totals import totals
 from torchtriage.findings.history import History
@@ -21,10 +22,11 @@ _NOT_IN = {
 
 def build_report(recording: Recording, with_events: bool = False, with_history: bool = False) -> Report:
     """Diagnose a recording and put the facts of the run beside the findings."""
-    findings, num_suppressed, unused = suppressed(diagnose(recording), comments_in(recording))
+    shapes, unread = study_of(recording)
+    findings, num_suppressed, unused = suppressed(linked_to_study(diagnose(recording), shapes), comments_in(recording))
     return Report(
-        findings=findings, num_suppressed=num_suppressed, unused_suppressions=unused,
-        run=run_facts(recording), watched=watched(recording), not_seen=not_seen(recording),
+        findings=findings, shapes=shapes, num_suppressed=num_suppressed, unused_suppressions=unused,
+        run=run_facts(recording), watched=watched(recording), not_seen=[*not_seen(recording), *unread],
         totals=totals(recording), events=listed_events(recording) if with_events else {},
         history=_history(recording, findings) if with_history else History(),
     )
@@ -68,7 +70,16 @@ def not_seen(recording: Recording) -> list[str]:
         missing.append("run-time cost of graph breaks (torchtriage run --measure)")
     if recording.origin == "trace" and (number := sum(map(_num_untold, recording.processes))):
         missing.append(f"why {number} compile{'s' * (number > 1)} gave up (add TORCH_LOGS=graph_breaks to TORCH_TRACE, or torchtriage run)")
-    return list(dict.fromkeys(missing))
+    return [*dict.fromkeys(missing), *_unkept(recording)]
+
+
+def _unkept(recording: Recording) -> list[str]:
+    """What telemetry had no room for."""
+    facts = [telemetry for process in recording.processes if isinstance(telemetry := process.facts.get("telemetry"), dict)]
+    num_dropped, num_left_out = (sum(of.get(name, 0) for of in facts) for name in ("num_dropped", "num_left_out"))
+    looks = [f"learning: {num_dropped} looks came faster than they could be read"] if num_dropped else []
+    names = "only the first names of a process have curves; name metrics by what they are, not by the step"
+    return looks + ([f"learning: {num_left_out} values of further metrics ({names})"] if num_left_out else [])
 
 
 def _num_untold(process: Process) -> int:

@@ -12,7 +12,8 @@ from typing import Any
 from torchtriage.findings import catalogue
 from torchtriage.findings.history import Compile, Curve, FrameHistory, History, Link, Moment, ProcessHistory
 from torchtriage.findings.model import UNKNOWN_PLACE, Category, Cost, Evidence, Finding, Fix, Location, Owner, OwnerKind, Severity
-from torchtriage.findings.report import TOTALS, Report
+from torchtriage.findings.report import SHAPES, TOTALS, Report
+from torchtriage.findings.shape_redaction import redacted_study
 
 _INSTALLED = re.compile(r"(?:^|/)((?:site|dist)-packages/([^/]+).*)\Z")
 _STDLIB = re.compile(r"(?:^|/)(lib/python3\.\d+/([A-Za-z_]\w*).*)\Z")
@@ -28,7 +29,7 @@ _CURVES = ("step_seconds",)     # other curves are values of the training, and t
 
 TAPS = frozenset({
     "trace", "steps", "compile calls", "whole-frame breaks", "skipped frames", "piece timer", "silent-eager meter", "recorder",
-    "gradients", "loss", "clipping and GradScaler",
+    "gradients", "loss", "clipping and GradScaler", "shape study",
 })
 # What a report says of itself; a sentence that is not listed may hold a name, and goes.
 SENTENCES = TAPS | {
@@ -54,6 +55,7 @@ def redacted(report: Report) -> Report:
         totals={name: _number(report.totals.get(name)) for name in TOTALS},
         events={kind: [_event(row, names) for row in events[kind]] for kind in ("graph_breaks", "recompiles") if kind in events},
         history=_history(report.history, names),
+        shapes=None if report.shapes is None else redacted_study(report.shapes, names, _version(report.shapes.torch) or ""),
         num_known=report.num_known, num_hidden=report.num_hidden, num_suppressed=report.num_suppressed,
         unused_suppressions=[_suppression(text, names) for text in report.unused_suppressions],
     )
@@ -86,7 +88,7 @@ class Pseudonyms:
 
     def mark(self, fingerprint: str) -> str:
         """A fingerprint is a hash of a path and a line of source: somebody who guesses them could confirm the guess."""
-        return self.of("finding", fingerprint) if fingerprint else ""
+        return self.of("finding", fingerprint) if fingerprint and fingerprint != SHAPES else fingerprint
 
 
 def _finding(f: Finding, names: Pseudonyms) -> Finding:

@@ -6,16 +6,19 @@ from typing import Any
 
 from torchtriage.findings.history import History
 from torchtriage.findings.model import Finding
+from torchtriage.findings.shape_study import ShapeStudy
 
 TOTALS = (
     "compiles", "graph_breaks", "distinct_graph_breaks", "recompiles", "frames_at_limit", "eager_calls", "compile_seconds", "steps",
 )
+SHAPES = "shapes"       # among the related of a finding: the study of the same report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """`findings` are ranked and selected; more were accepted by a baseline (`num_known`), by
-    --select or --ignore (`num_hidden`), or by a comment in the source (`num_suppressed`)."""
+    --select or --ignore (`num_hidden`), or by a comment in the source (`num_suppressed`).
+    `shapes` is what measuring the program under several shape policies showed, where that was done."""
 
     findings: Sequence[Finding]
     run: Mapping[str, Any] = field(default_factory=dict)
@@ -24,6 +27,7 @@ class Report:
     totals: Mapping[str, float | int | None] = field(default_factory=dict)
     events: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     history: History = field(default_factory=History)
+    shapes: ShapeStudy | None = None
     num_known: int = 0
     num_hidden: int = 0
     num_suppressed: int = 0

@@ -6,6 +6,9 @@ from typing import Any
 
 STUDY_FILE = "shapes.json"      # in the recording of the run as written
 SCHEMA = 1
+AS_WRITTEN = "as written"       # the policy that changes nothing
+# Findings whose remedy is a choice between shape policies; the limit, as raising it is one of them.
+DECIDED_BY_SHAPES = frozenset({"TT201", "TT202", "TT203", "TT204", "TT221", "TT225", "TT301"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +110,9 @@ class ShapeStudy:
     def from_dict(cls, data: Mapping[str, Any]) -> "ShapeStudy":
         """The study that `to_dict` gave, after a trip through JSON; a newer schema is refused."""
         if data.get("schema") != SCHEMA:
-            raise ValueError(f"a shape study of schema {data.get('schema')}, this torchtriage reads {SCHEMA}; read it with the version that wrote it")
+            raise ValueError(
+                f"a shape study of schema {data.get('schema')}, this torchtriage reads {SCHEMA}; read it with the version that wrote it"
+            )
         known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
         return cls(**{
             **known,

@@ -1,6 +1,8 @@
 """Reads a `.triage` folder: every process that left a file, and what the launcher says of the run."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 from torchtriage.errors import TriageError
 from torchtriage.recording.recording import Recording
@@ -8,6 +10,7 @@ from torchtriage.recording.shards import with_whole
 from torchtriage.recording.store import read_process
 
 LAUNCHER_FILE = "launcher.sqlite"
+STUDY_FILE = "shapes.json"      # what `torchtriage shapes` measured, beside the recording of the program as it is written
 
 
 def is_recording(folder: Path) -> bool:
@@ -34,5 +37,16 @@ def read_recording(folder: Path) -> Recording:
     if not processes and not (folder / "run_id").exists():
         raise TriageError(f"{folder} holds no recording; make one with: torchtriage run SCRIPT.py")
     facts["unreadable_files"] = [str(problem) for problem in problems]
+    facts.update(_shapes(folder / STUDY_FILE))
     processes.sort(key=lambda p: (p.rank if p.rank is not None else -1, p.facts.get("start") or 0.0))
     return Recording(processes=tuple(with_whole(processes)), facts=facts, path=str(folder))
+
+
+def _shapes(path: Path) -> dict[str, Any]:
+    """The study as plain data under `shapes`, or under `shapes_problem` why it cannot be read; nothing if there is none."""
+    try:
+        return {"shapes": json.loads(path.read_text(encoding="utf-8"))}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        return {"shapes_problem": f"cannot read {path.name}: {error}"}

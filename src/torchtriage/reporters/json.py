@@ -18,6 +18,8 @@ def render(report: Report) -> str:
         "num_suppressed": report.num_suppressed, "unused_suppressions": list(report.unused_suppressions),
         "findings": [finding_as_dict(f) for f in report.findings],
     }
+    if report.shapes is not None:
+        data["shapes"] = report.shapes.to_dict()
     if report.events:
         data["events"] = report.events
     return json.dumps(plain(data), indent=1, default=str) + "\n"

@@ -5,10 +5,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from torchtriage.findings.model import UNKNOWN_PLACE, CostKind, Finding, Location, OwnerKind
 from torchtriage.findings.report import Report
+from torchtriage.findings.shape_study import ShapeStudy
+from torchtriage.reporters import shape_words
 from torchtriage.reporters.phrases import by_severity, cost_text, counted, literal, not_shown, short_path, totals_line, watched_line
 
 MAX_BYTES = 65_000      # GitHub takes comments of up to 65,536 characters
 TABLE_BYTES = 25_000    # so that a long table leaves room for the worst findings in full
+STUDY_BYTES = 15_000
 FOOT_BYTES = 10_000
 MAX_TEXT = 1_500        # of one field, so that one long text does not fill the comment
 MAX_ITEMS = 10
@@ -23,7 +26,7 @@ _ACTIVE = re.compile(r"@(?=\w)|#(?=\d)|\bGH-(?=\d)|:(?=//)|:(?=[\w+-]+:)|www(?=\
 def render(report: Report) -> str:
     """The verdict, the totals, a table of the findings, then each in full as far as a comment has room."""
     findings = report.findings
-    head = f"{_verdict(report)}\n\n{prose(totals_line(report))}\n"
+    head = f"{_verdict(report)}\n\n{prose(totals_line(report))}\n" + ("" if report.shapes is None else _study(report.shapes))
     foot = _foot(report)
     rows = _fitting((_row(f, report) for f in findings), TABLE_BYTES)
     if rows:
@@ -125,12 +128,35 @@ def _block(lines: Sequence[str]) -> str:
     return f"{_fence(text, 3)}text\n{text}\n{_fence(text, 3)}\n"
 
 
+def _study(study: ShapeStudy) -> str:
+    """What to do, the table of the policies, and what it rests on."""
+    rows = shape_words.rows(study)
+    said = [
+        *(f"{row.policy}: {remark}" for row in rows for remark in row.remarks), shape_words.how_measured(study),
+        *(shape_words.crossover(study, c) for c in study.crossovers), *(f"best for {f}: {p}" for f, p in study.by_function.items()),
+        *map(shape_words.branch, study.branches), *(f"{s.function}: {shape_words.size(s)}" for s in study.sizes),
+        *(f"{policy} overrode {'; '.join(calls)}" for policy, calls in shape_words.overrides(study)), *study.notes,
+        shape_words.spent(study),
+    ]
+    why = "; it needs ".join(filter(None, (shape_words.reason(study), study.advice.needs)))
+    cells = [(r.policy, r.compiles, r.compiling, r.first_call, r.steady, r.memory, r.total) for r in rows if not r.is_bare]
+    table = [shape_words.headings(study), ("---",) + ("---:",) * 6, *(tuple(map(prose, row)) for row in cells)]
+    parts = [
+        f"\n### Shapes: {prose(shape_words.verdict(study))}\n", f"\n{prose(why)}\n" if why else "",
+        f"\n{_block(study.advice.setting)}" if study.advice.setting else "",
+        "\n" + "".join(f"| {' | '.join(line)} |\n" for line in table) + "\n" if cells else "\n",
+        *(f"- {prose(line)}\n" for line in said if line),
+    ]
+    return "".join(_fitting(parts, STUDY_BYTES))
+
+
 def _foot(report: Report) -> str:
     """What was taken out, what was watched and what was not seen, and with which versions."""
     lines = not_shown(report)
     if not report.findings:
         lines.append(watched_line(report))
     lines += [f"not seen: {text}" for text in report.not_seen]
+    lines.append(shape_words.measure_hint(report))
     versions = [f"{name} {report.run[name]}" for name in ("torchtriage", "torch", "python") if report.run.get(name)]
     items = [f"- {prose(line)}\n" for line in [*lines, ", ".join(versions)] if line]
     shown = _fitting(items, FOOT_BYTES)

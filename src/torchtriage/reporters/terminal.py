@@ -1,26 +1,26 @@
 """Findings for people at a terminal: at most three screens, worst first, then the exact next command."""
 
-import io
-import textwrap
 from collections.abc import Mapping
 from typing import Any
 
 from torchtriage.findings.model import UNKNOWN_PLACE, Finding, Location, OwnerKind
 from torchtriage.findings.report import Report
-from torchtriage.reporters.phrases import SHORT_NOTE, by_severity, cost_text, literal, not_shown, short_path, totals_line, watched_line
+from torchtriage.reporters.lines import Line, field, printed
+from torchtriage.reporters.phrases import SHORT_NOTE, by_severity, cost_text, not_shown, short_path, totals_line, watched_line
+from torchtriage.reporters.shape_words import measure_hint
+from torchtriage.reporters.shapes import study_lines
 
 SCREENS = 3
 LINES_OF_A_SCREEN = 40
 _COLOURS = {"P0": "bold white on red", "P1": "bold red", "P2": "yellow", "P3": "cyan", "P4": "dim"}
-_INDENT = " " * 8
-
-Line = tuple[str, str | None]   # text, style
 
 
 def render(report: Report, *, width: int = 100, colour: bool = False, verbose: bool = False, next_command: str = "") -> str:
     """The whole report as text, with ANSI colours if asked for."""
     lines: list[Line] = []
-    budget = SCREENS * LINES_OF_A_SCREEN
+    if report.shapes is not None:
+        lines = [*study_lines(report.shapes, width=max(60, width), verbose=verbose), ("", None)]
+    budget = SCREENS * LINES_OF_A_SCREEN - len(lines)
     shown = 0
     explained: set[str] = set()     # recompiles that a limit shown above already tells
     for finding in report.findings:
@@ -36,22 +36,7 @@ def render(report: Report, *, width: int = 100, colour: bool = False, verbose: b
         lines += [*block, ("", None)]
         shown += 1
     lines += [(line, None) for line in _closing(report, shown, next_command)]
-    lines = [(literal(text), style) for text, style in lines]
-    return _coloured(lines, max(60, width)) if colour else "".join(f"{text}\n" for text, _ in lines)
-
-
-def _coloured(lines: list[Line], width: int) -> str:
-    from rich.console import Console
-    from rich.text import Text
-
-    out = io.StringIO()
-    # Every choice is made here: rich would look at the environment, and in a notebook display the text instead of writing it.
-    console = Console(
-        file=out, width=width, force_terminal=True, color_system="standard", no_color=False, force_jupyter=False, soft_wrap=True,
-    )
-    for text, style in lines:
-        console.print(Text(text, style=style or ""))
-    return out.getvalue()
+    return printed(lines, width=max(60, width), colour=colour)
 
 
 def _finding(f: Finding, run: Mapping[str, Any], width: int, verbose: bool) -> list[Line]:
@@ -61,31 +46,25 @@ def _finding(f: Finding, run: Mapping[str, Any], width: int, verbose: bool) -> l
     code = _source_line(f)
     if code:
         lines.append((f"      {code}", "dim"))
-    lines += _field("why", f.cause + (f" [{f.upstream}]" if f.upstream else ""), width)
-    lines += _field("fix", f.fix.text, width)
+    lines += field("why", f.cause + (f" [{f.upstream}]" if f.upstream else ""), width)
+    lines += field("fix", f.fix.text, width)
     if len(f.cost.note) > SHORT_NOTE:
-        lines += _field("cost", f.cost.note, width)
+        lines += field("cost", f.cost.note, width)
     for folded in f.evidence.folded[: None if verbose else 3]:
-        lines += _field("with", folded, width)
+        lines += field("with", folded, width)
     if len(f.evidence.folded) > 3 and not verbose:
-        lines += _field("with", f"{len(f.evidence.folded) - 3} more (-v)", width)
+        lines += field("with", f"{len(f.evidence.folded) - 3} more (-v)", width)
     if verbose:
         for note in f.evidence.notes:
-            lines += _field("note", note, width)
-        lines += _field("id", f.fingerprint, width)
-    lines += _field("more", f"torchtriage explain {f.code}", width)
+            lines += field("note", note, width)
+        lines += field("id", f.fingerprint, width)
+    lines += field("more", f"torchtriage explain {f.code}", width)
     return lines
 
 
 def _head(f: Finding) -> str:
     cost = cost_text(f.cost)
     return f"{f.code} {f.severity.name}  {f.title}" + (f"   {cost}" if cost else "")
-
-
-def _field(name: str, text: str, width: int) -> list[Line]:
-    wrapped = textwrap.wrap(" ".join(text.split()), width - len(_INDENT), break_long_words=False, break_on_hyphens=False) or [""]
-    lines: list[Line] = [(f"  {name:<6}{wrapped[0]}", None)]
-    return lines + [(f"{_INDENT}{line}", None) for line in wrapped[1:]]
 
 
 def _where(place: Location, run: Mapping[str, Any]) -> str:
@@ -124,6 +103,8 @@ def _closing(report: Report, shown: int, next_command: str) -> list[str]:
     if report.not_seen and not report.findings:
         lines.append(f"not seen: {'; '.join(report.not_seen)}")
     lines += not_shown(report)
+    if hint := measure_hint(report):
+        lines.append(hint)
     if next_command:
         lines.append(f"next: {next_command}")
     return lines

@@ -1,26 +1,36 @@
 """Generalised advantage estimates over a rollout whose episodes end, are cut short, or skip a step."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 # T steps, N environments.
 
 
+class Estimates(NamedTuple):
+    """Of every transition; `error_TN` is its own Bellman error, what the reward and the next value say more than the value did."""
+
+    advantage_TN: Tensor
+    return_TN: Tensor
+    error_TN: Tensor
+
+
 def gae(reward_TN: Tensor, value_TN: Tensor, final_value_TN: Tensor, terminated_TN: Tensor, truncated_TN: Tensor, live_TN: Tensor,
-        last_value_N: Tensor, gamma: float, lam: float) -> tuple[Tensor, Tensor]:
-    """Advantages and returns [T, N].
+        last_value_N: Tensor, gamma: float, lam: float) -> Estimates:
+    """Advantages, returns and Bellman errors.
 
     A terminated transition has no successor value, a truncated one that of its final observation (`final_value_TN`, read only there), the
-    last row `last_value_N`. A transition that is not live gives and takes nothing: its advantage is 0, its return its own value.
+    last row `last_value_N`. A transition that is not live gives and takes nothing: its advantage and error are 0, its return its own value.
     """
     ended_TN = terminated_TN | truncated_TN
     next_value_TN = torch.cat([value_TN[1:], last_value_N[None]])
     # where, not a product: a masked value may be NaN, and NaN times 0 is NaN.
     next_value_TN = torch.where(truncated_TN, final_value_TN, next_value_TN).masked_fill(terminated_TN, 0)
-    delta_TN = (reward_TN + gamma * next_value_TN - value_TN).masked_fill(~live_TN, 0)
-    carry_TN = torch.full_like(delta_TN, gamma * lam).masked_fill(ended_TN | ~live_TN, 0)
-    advantage_TN = _discounted_sums(delta_TN, carry_TN)
-    return advantage_TN, advantage_TN + value_TN
+    error_TN = (reward_TN + gamma * next_value_TN - value_TN).masked_fill(~live_TN, 0)
+    carry_TN = torch.full_like(error_TN, gamma * lam).masked_fill(ended_TN | ~live_TN, 0)
+    advantage_TN = _discounted_sums(error_TN, carry_TN)
+    return Estimates(advantage_TN, advantage_TN + value_TN, error_TN)
 
 
 def _discounted_sums(x_TN: Tensor, carry_TN: Tensor) -> Tensor:

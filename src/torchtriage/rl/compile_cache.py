@@ -5,25 +5,37 @@ import hashlib
 import json
 import os
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from torchtriage.rl.schedules import WARM_COMPILE_SECONDS
+import torchtriage
 
 
-def known_seconds(key: str) -> float | None:
-    """How long a compile will take now; None if nothing like it was compiled with this cache."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """Of what this cache holds: `warm_seconds` is the least that compiling it again took, None if nobody did so far."""
+
+    warm_seconds: float | None
+
+
+def remembered(key: str) -> Remembered | None:
+    """None if nothing of this key was compiled with this cache."""
     try:
         seconds = json.loads(_path(key).read_text(encoding="utf-8"))["warm_seconds"]
-        return WARM_COMPILE_SECONDS if seconds is None else float(seconds)
+        return Remembered(warm_seconds=None if seconds is None else float(seconds))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def remember(key: str, seconds: float) -> None:
-    """The first compile was cold, and only says that the next will be warm; a cache that cannot be written is no trouble of a training."""
-    warm = None if known_seconds(key) is None else seconds
+    """The first compile was cold, and only says that the next will be warm; a cache that cannot be written is no trouble of a training.
+
+    The least is kept: a compile on a busy machine that was taken for the rule would keep `auto` from ever compiling, and so from learning.
+    """
+    before = remembered(key)
+    warm = None if before is None else seconds if before.warm_seconds is None else min(seconds, before.warm_seconds)
     try:
         path = _path(key)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -35,8 +47,8 @@ def remember(key: str, seconds: float) -> None:
 
 
 def key_of(*parts: object) -> str:
-    """Of all that shapes the code: another shape or another torch compiles anew."""
-    return hashlib.sha256(repr((torch.__version__, *parts)).encode()).hexdigest()[:24]
+    """Of all that shapes the code: another shape, another torch or another release of ours compiles anew."""
+    return hashlib.sha256(repr((torch.__version__, torchtriage.__version__, *parts)).encode()).hexdigest()[:24]
 
 
 def _path(key: str) -> Path:

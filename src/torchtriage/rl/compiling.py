@@ -3,6 +3,7 @@
 import functools
 import time
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import torch
@@ -18,17 +19,14 @@ R = TypeVar("R")
 _FAILURES = (torch._dynamo.exc.TorchDynamoException, torch._dynamo.exc.FailOnRecompileLimitHit)    # others are the function's own
 
 
-class Compiled(Generic[P, R]):
-    """`make(*constants)` as one full graph of fixed shapes. A failure is raised and not remembered: the next call tries again.
+class Timed(Generic[P, R]):
+    """A function, and how long its first call took that came through: whatever it compiles is in that."""
 
-    The function may depend on nothing but its tensors and the constants, which are hashable: that lets equal ones share what was compiled
-    (ten trainings in a process compile once), and it is checked at every call that the tensors are as before, and no more.
-    """
+    is_first = True     # of the process with this function; else its first call may find all compiled
 
-    def __init__(self, make: Callable[..., Callable[P, R]], *constants: Hashable, name: str, backend: str = "inductor") -> None:
-        self.name = name
-        self.first_seconds: float | None = None     # what the first call took that came through; None before it
-        self._compiled: Callable[P, R] = _compiled(make, constants, backend)
+    def __init__(self, function: Callable[P, R]) -> None:
+        self.first_seconds: float | None = None
+        self._function = function
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if self.first_seconds is None:
@@ -39,20 +37,43 @@ class Compiled(Generic[P, R]):
         return self._call(*args, **kwargs)
 
     def _call(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._function(*args, **kwargs)
+
+
+class Compiled(Timed[P, R]):
+    """`make(*constants)` as one full graph of fixed shapes. A failure is raised and not remembered: the next call tries again.
+
+    The function may depend on nothing but its tensors and the constants, which are hashable: that lets equal ones share what was compiled
+    (ten trainings in a process compile once), and it is checked at every call that the tensors are as before, and no more.
+    """
+
+    def __init__(self, make: Callable[..., Callable[P, R]], *constants: Hashable, name: str, backend: str = "inductor") -> None:
+        shared = _compiled(make, constants, backend)
+        super().__init__(shared.function)
+        self.name, self.is_first = name, not shared.num_users
+        shared.num_users += 1
+
+    def _call(self, *args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            return self._compiled(*args, **kwargs)
+            return self._function(*args, **kwargs)
         except _FAILURES as error:
             raise TriageError(f"{self.name} does not compile as one graph: {_reason(error)}; {_advice(error)}") from error
 
 
+@dataclass(slots=True)
+class _Shared:
+    function: Any
+    num_users: int = 0
+
+
 @functools.cache
-def _compiled(make: Callable[..., Any], constants: tuple[Hashable, ...], backend: str) -> Any:
+def _compiled(make: Callable[..., Any], constants: tuple[Hashable, ...], backend: str) -> _Shared:
     function = make(*constants)
     # Dynamo keeps graphs with the code object, which all functions of one def share: without a copy those of other constants would be
     # taken for this one's, as nothing but tensors is checked, and would count towards its limit of recompiles.
     function.__code__ = function.__code__.replace()
     options = {"guard_filter_fn": _needed} | (FASTER if backend == "inductor" else {})
-    return torch.compile(function, fullgraph=True, dynamic=False, backend=backend, options=options)
+    return _Shared(torch.compile(function, fullgraph=True, dynamic=False, backend=backend, options=options))
 
 
 def _needed(guards: Sequence[Any]) -> list[bool]:

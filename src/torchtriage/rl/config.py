@@ -151,8 +151,10 @@ def from_file(path: Path) -> dict[str, Any]:
     """The settings in a TOML file, by the names of fields."""
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CommandError(f"cannot read the settings in {path}: {error}") from error
+    except OSError as error:
+        raise CommandError(f"cannot read the settings in {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise CommandError(f"cannot read the settings in {path}, which should be TOML: {error}") from error
     return checked(table, str(path))
 
 

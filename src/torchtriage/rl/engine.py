@@ -6,11 +6,12 @@ from typing import Any
 import torch
 
 from torchtriage.rl import compile_cache
+from torchtriage.rl.compile_choice import CompileChoice, asked, compile_choice
+from torchtriage.rl.compiling import Timed
 from torchtriage.rl.config import TrainConfig
 from torchtriage.rl.environments import Environments, make_environments
 from torchtriage.rl.losses import LossSettings
 from torchtriage.rl.policy import CompiledAct, Policy
-from torchtriage.rl.schedules import CompileChoice, compile_choice
 from torchtriage.rl.update import Update, UpdateSettings
 
 GROWTH = "growth"
@@ -32,15 +33,18 @@ class Engine:
         self.act: Callable[..., Any] = self.policy.act
         self.update = self._new_update(compiles=False)
         if config.compile != "auto":
-            self.choose(compile_choice(config.compile, 0.0, 0, lstm=config.lstm, known_seconds=None))
+            self.choose(asked(config.compile))
 
     def decide(self, update: int, seconds: float) -> CompileChoice | None:
         """After an update that took so long: the choice, if it is made now."""
         if self.choice is not None or update < MEASURED_UPDATE:
             return None
         num_left = self.config.num_updates - update
-        known = compile_cache.known_seconds(self._key)
-        return self.choose(compile_choice("auto", seconds, num_left, lstm=self.config.lstm, known_seconds=known))
+        kind = GROWTH if self.config.env == GROWTH else "lstm" if self.config.lstm else "mlp"
+        cached = compile_cache.remembered(self._key)
+        return self.choose(compile_choice(
+            kind, seconds, num_left, is_cached=cached is not None, warm_seconds=cached.warm_seconds if cached is not None else None,
+        ))
 
     def choose(self, choice: CompileChoice) -> CompileChoice:
         """Go on so; what is compiled is compiled by its next call."""
@@ -58,14 +62,21 @@ class Engine:
         return choice
 
     @property
-    def compile_seconds(self) -> float:
-        """Spent in calls that compiled, so far."""
-        parts = (getattr(part, "compiled", None) for part in (self.act, self.update))
-        return sum(part.first_seconds or 0.0 for part in parts if part is not None)
+    def compile_seconds(self) -> dict[str, float]:
+        """Spent in calls that compiled, so far, by the part of the training that they are in."""
+        return {part: one.first_seconds for part, one in self._compiled.items() if one.first_seconds}
 
     def remember_compile(self) -> None:
-        if self.compile_seconds:
-            compile_cache.remember(self._key, self.compile_seconds)
+        """For `auto` of the next run; another training of this process may have left nothing to compile, which says nothing of that."""
+        parts = self._compiled.values()
+        if parts and all(one.is_first and one.first_seconds for one in parts):
+            compile_cache.remember(self._key, sum(self.compile_seconds.values()))
+
+    @property
+    def _compiled(self) -> dict[str, Timed[..., Any]]:
+        parts: dict[str, Any] = {"policy": self.act, "update": self.update, "environment": self.environments}
+        found = {name: getattr(part, "compiled", None) for name, part in parts.items()}
+        return {name: compiled for name, compiled in found.items() if compiled is not None}
 
     @property
     def _key(self) -> str:

@@ -43,13 +43,15 @@ def ppo_loss(now: Evaluation, minibatch: Minibatch, clip: Tensor, settings: Loss
     # min(ratio * A, clamp(ratio, 1 - clip, 1 + clip) * A), of which only the bound on the side of A's sign can be the smaller one.
     gain_R = torch.minimum(log_ratio_R.exp() * advantage_R, advantage_R + clip * advantage_R.abs())
     policy_loss = -(share_R @ gain_R)
-    value_loss = share_R @ _squared_error(now.value_TB.flatten(), minibatch, dead_R, settings.clip_value)
+    error_R, held_R = _squared_error(now.value_TB.flatten(), minibatch, dead_R, settings.clip_value)
+    value_loss = share_R @ error_R
     entropy = share_R @ now.entropy_TB.flatten()
     loss = policy_loss + settings.value_coef * value_loss
     if settings.entropy_coef:
         loss = loss - settings.entropy_coef * entropy
     values = {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss, "entropy_nats": entropy, "rows": num_rows}
     with torch.no_grad():
+        values["value_clip_fraction"] = num_rows.new_zeros(()) if held_R is None else share_R @ held_R.to(share_R.dtype)
         return loss, values | _ratio_metrics(log_ratio_R, share_R, dead_R, clip)
 
 
@@ -64,15 +66,20 @@ def _ratio_metrics(log_ratio_R: Tensor, share_R: Tensor, dead_R: Tensor, clip: T
     }
 
 
-def _squared_error(value_R: Tensor, minibatch: Minibatch, dead_R: Tensor, clip_value: float) -> Tensor:
-    """Of the critic; with a clip the larger one of that and of the value that stays near its old one, as in the first PPO."""
+def _squared_error(value_R: Tensor, minibatch: Minibatch, dead_R: Tensor, clip_value: float) -> tuple[Tensor, Tensor | None]:
+    """Of the critic; with a clip the larger one of that and of the value that stays near its old one, as in the first PPO, and where the
+    latter is larger: it does not depend on the value, so the critic learns nothing there."""
     return_R = minibatch.return_TB.flatten().masked_fill(dead_R, 0.0)
     error_R = functional.mse_loss(value_R, return_R, reduction="none")
     if not clip_value:
-        return error_R
+        return error_R, None
     old_R = minibatch.value_TB.flatten().masked_fill(dead_R, 0.0)
-    near_R = old_R + functional.hardtanh(value_R - old_R, -clip_value, clip_value)
-    return torch.maximum(error_R, functional.mse_loss(near_R, return_R, reduction="none"))
+    change_R = value_R - old_R
+    near_R = old_R + functional.hardtanh(change_R, -clip_value, clip_value)
+    near_error_R = functional.mse_loss(near_R, return_R, reduction="none")
+    with torch.no_grad():       # within the clip both errors are the same but for rounding, and both have a gradient
+        held_R = (change_R.abs() > clip_value) & (near_error_R > error_R)
+    return torch.maximum(error_R, near_error_R), held_R
 
 
 def normalized(advantage_R: Tensor, share_R: Tensor, num_rows: Tensor) -> Tensor:
@@ -82,8 +89,9 @@ def normalized(advantage_R: Tensor, share_R: Tensor, num_rows: Tensor) -> Tensor
     return centred_R / (share_R @ centred_R.square() * sample).sqrt().clamp(min=STD_FLOOR)
 
 
-def rollout_metrics(value_TN: Tensor, return_TN: Tensor, advantage_TN: Tensor, live_TN: Tensor) -> dict[str, Tensor]:
-    """How well the values before an update explain the returns, and how far returns and advantages spread, over live transitions.
+def rollout_metrics(value_TN: Tensor, return_TN: Tensor, advantage_TN: Tensor, error_TN: Tensor, live_TN: Tensor) -> dict[str, Tensor]:
+    """How well the values before an update explain the returns, how far returns and advantages spread, and the mean size of the Bellman
+    error, over live transitions.
 
     Explained variance is NaN where the returns do not vary: there is nothing to explain.
     """
@@ -94,4 +102,7 @@ def rollout_metrics(value_TN: Tensor, return_TN: Tensor, advantage_TN: Tensor, l
     mean_31 = rows_3R.masked_fill(dead_R, 0.0).sum(1, keepdim=True) / count
     residual, returns, advantages = ((rows_3R - mean_31).masked_fill(dead_R, 0.0).square().sum(1) / count).unbind()
     explained = torch.where(returns > 0, 1 - residual / returns, torch.nan)
-    return {"explained_variance": explained, "returns_std": returns.sqrt(), "advantage_std": advantages.sqrt()}
+    return {
+        "explained_variance": explained, "returns_std": returns.sqrt(), "advantage_std": advantages.sqrt(),
+        "bellman_error": error_TN.masked_fill(~live_TN, 0.0).abs().sum().to(dtype) / count,
+    }

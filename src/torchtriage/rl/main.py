@@ -58,6 +58,8 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _one(config: TrainConfig, args: argparse.Namespace) -> int:
     stop = Stop()
+    if config.profile:
+        os.environ.setdefault("KINETO_LOG_LEVEL", "6")      # above its last: else lines of its own come into the progress
     from torchtriage.rl.trainer import Trainer  # imports torch: only now, after the handlers are in place
 
     label = f"seed {config.seed}" if args.no_bar else ""

@@ -28,10 +28,11 @@ class Reduce(enum.Enum):
 METRICS: dict[str, Reduce] = {
     "loss": Reduce.MEAN, "policy_loss": Reduce.MEAN, "value_loss": Reduce.MEAN, "entropy_nats": Reduce.MEAN, "kl": Reduce.MEAN,
     "clip_fraction": Reduce.MEAN, "ratio_max": Reduce.MAX, "ratio_min": Reduce.MIN, "first_ratio_deviation": Reduce.FIRST,
-    "grad_norm": Reduce.MEAN, "early_stopped": Reduce.MAX, "minibatches_skipped": Reduce.SUM, "rows": Reduce.SUM,
+    "value_clip_fraction": Reduce.MEAN, "grad_norm": Reduce.MEAN, "early_stopped": Reduce.MAX, "minibatches_skipped": Reduce.SUM,
+    "rows": Reduce.SUM,
     "minibatches": Reduce.SUM,      # 0 without a live row, or once the update was stopped: such a minibatch counts nowhere
 }
-OF_ROLLOUT = ("explained_variance", "returns_std", "advantage_std")
+OF_ROLLOUT = ("explained_variance", "returns_std", "advantage_std", "bellman_error")
 _ROWS, _MINIBATCHES = (list(METRICS).index(name) for name in ("rows", "minibatches"))
 
 

@@ -13,7 +13,7 @@ NUM_LAST = 100          # episodes in the mean return, as SB3 and RL Zoo take it
 MAX_SPEEDS = 512        # updates whose speed is kept
 NUM_DRAWS = 2000        # of the bootstrap
 SHARE = 0.95            # of an interval
-PARTS = ("environment", "policy", "update", "telemetry", "compile", "checkpoint")
+PARTS = ("environment", "policy", "update", "telemetry", "compile", "profile", "checkpoint")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +81,7 @@ class Tally:
         self.eval_returns: tuple[float, ...] = ()
         self.compiled, self.compile_reason = False, ""
         self.is_running = True
+        self._compile_seconds: Mapping[str, float] = {}     # as last told
 
     def episodes_ended(self, episodes: Iterable[tuple[int, float, int]]) -> None:
         for _, episode_return, length in episodes:
@@ -88,17 +89,26 @@ class Tally:
             self.returns.append(episode_return)
             self.lengths.append(length)
 
-    def update_ended(self, num_steps: int, seconds: float, compile_seconds: float) -> None:
-        """The speed of an update that compiled says nothing of those to come."""
+    def update_ended(self, num_steps: int, seconds: float, compile_seconds: Mapping[str, float]) -> None:
+        """`compile_seconds`: in this process so far, by the part it happened in. The speed of an update that compiled is no other's."""
         self.num_steps += num_steps
         self.num_updates += 1
-        if not compile_seconds and seconds > 0:
+        is_compiled = self._take_out(compile_seconds)
+        if not is_compiled and seconds > 0:
             self.speeds.append(num_steps / seconds)
             if len(self.speeds) >= 2 * MAX_SPEEDS:
                 self.speeds = self.speeds[::2]
 
     def spent(self, part: str, seconds: float) -> None:
         self.seconds_by[part] = self.seconds_by.get(part, 0.0) + seconds
+
+    def _take_out(self, compile_seconds: Mapping[str, float]) -> bool:
+        new = {part: seconds - self._compile_seconds.get(part, 0.0) for part, seconds in compile_seconds.items()}
+        self._compile_seconds = dict(compile_seconds)
+        for part, seconds in new.items():
+            self.spent(part, -seconds)
+            self.spent("compile", seconds)
+        return any(new.values())
 
     def rollout_metrics(self) -> dict[str, float]:
         """By the names of Stable-Baselines3; nothing before an episode has ended."""
@@ -107,16 +117,10 @@ class Tally:
         return {"rollout/ep_rew_mean": _mean(self.returns), "rollout/ep_len_mean": _mean(self.lengths)}
 
     def results(self, is_complete: bool) -> Results:
-        compiling = self.seconds_by.get("compile", 0.0)
-        parts = dict(self.seconds_by)
-        # Compiling happens inside the first calls of the update and of the policy.
-        for part in ("update", "policy"):
-            taken = min(compiling, parts.get(part, 0.0))
-            parts[part], compiling = parts.get(part, 0.0) - taken, compiling - taken
         return Results(
             env=self.env, seed=self.seed, num_steps=self.num_steps, num_updates=self.num_updates, num_episodes=self.num_episodes,
             seconds=self.seconds, last_returns=tuple(self.returns), eval_returns=self.eval_returns, speeds=tuple(self.speeds[:MAX_SPEEDS]),
-            seconds_by=parts, is_complete=is_complete, compiled=self.compiled, compile_reason=self.compile_reason,
+            seconds_by=dict(self.seconds_by), is_complete=is_complete, compiled=self.compiled, compile_reason=self.compile_reason,
         )
 
     def state_dict(self) -> dict[str, Any]:

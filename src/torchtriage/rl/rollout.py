@@ -49,7 +49,7 @@ class Rollout:
         self._state_MS = torch.zeros(num_envs + 1, state_size)
         self.state_NS = self._state_MS[:num_envs]       # before step 0
 
-        self.reward_TN, self.final_value_TN = torch.zeros(2, num_steps, num_envs)
+        self.reward_TN, self.final_value_TN, self.error_TN = torch.zeros(3, num_steps, num_envs)
         self.terminated_TN, self.truncated_TN, self.live_TN = torch.zeros(3, num_steps, num_envs, dtype=torch.bool)
         action_TN = self.action_TNW if spaces.num_actions is None else self.action_TNW.squeeze(-1)
         # Indexing a tensor costs as much as the copy into it, so each row's views are made once.
@@ -79,11 +79,11 @@ class Rollout:
             raise ValueError(f"row {step} holds a truncated episode, found no final_value_N; give the value of outcome.final_NO")
 
     def finish(self, last_value_N: Tensor, gamma: float, lam: float) -> None:
-        """Fill in advantages and returns; `last_value_N` is the value of the observation after the last row."""
-        advantage_TN, return_TN = gae(self.reward_TN, self.value_TN, self.final_value_TN, self.terminated_TN, self.truncated_TN,
-                                      self.live_TN, last_value_N, gamma, lam)
-        self.advantage_TN.copy_(advantage_TN)
-        self.return_TN.copy_(return_TN)
+        """Fill in advantages, returns and errors; `last_value_N` is the value of the observation after the last row."""
+        found = gae(self.reward_TN, self.value_TN, self.final_value_TN, self.terminated_TN, self.truncated_TN, self.live_TN, last_value_N,
+                    gamma, lam)
+        for target_TN, source_TN in zip((self.advantage_TN, self.return_TN, self.error_TN), found, strict=True):
+            target_TN.copy_(source_TN)
 
     def minibatches(self, generator: Generator, size: int) -> Iterator[Minibatch]:
         """All transitions once, in an order drawn from `generator`, `size` at a time, all minibatches of one shape.

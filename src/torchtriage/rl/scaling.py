@@ -53,7 +53,7 @@ class Scaling(nn.Module):  # type: ignore[misc]  # torch is untyped for mypy her
         rollout.finish(last_value_N, self.gamma, gae_lambda)
         if self.values is not None and scale is not None:
             self.values.update(rollout.return_TN, rollout.live_TN)
-            for learned_TN in (rollout.value_TN, rollout.return_TN, rollout.advantage_TN):
+            for learned_TN in (rollout.value_TN, rollout.return_TN, rollout.advantage_TN, rollout.error_TN):
                 learned_TN.div_(scale)
         if self.observations is not None:
             self.observations.update(self._raw_TNO, rollout.live_TN)

@@ -16,6 +16,7 @@ from torch import Tensor
 import torchtriage
 from torchtriage.errors import TriageError
 from torchtriage.rl import checkpoint
+from torchtriage.rl.compile_choice import CompileChoice
 from torchtriage.rl.config import TrainConfig
 from torchtriage.rl.engine import Engine, new_environments
 from torchtriage.rl.environments import Outcome
@@ -23,9 +24,9 @@ from torchtriage.rl.evaluation import evaluate
 from torchtriage.rl.results import Results, Tally
 from torchtriage.rl.rollout import Minibatch, Rollout
 from torchtriage.rl.scaling import Scaling
-from torchtriage.rl.schedules import CompileChoice, scheduled
+from torchtriage.rl.schedules import scheduled
 from torchtriage.rl.watching import UpdateSeen, Watch
-from torchtriage.telemetry.profiler import training_profiler
+from torchtriage.telemetry.profiler import TrainingProfiler, training_profiler
 
 MAX_SKIPPED = 3             # updates in a row whose every minibatch was skipped; then nothing will be learned any more
 EVAL_SEED = 1_000_003       # added to the seed: episodes that the training has not seen
@@ -67,20 +68,22 @@ class Trainer:
             self._begin()
             with training_profiler(self.profiles, enabled=config.profile) as profiler:
                 while tally.num_steps < config.total_steps and tally.is_running:
-                    began, compiled = time.perf_counter(), self.engine.compile_seconds
+                    began = time.perf_counter()
                     self._collect()
                     last = self._learn()
                     metrics = self.engine.update.read()
                     seconds = time.perf_counter() - began
-                    tally.update_ended(config.rollout_size, seconds, self.engine.compile_seconds - compiled)
+                    tally.update_ended(config.rollout_size, seconds, self.engine.compile_seconds)
                     self._watch(metrics, last, seconds)
                     self._decide(seconds)
-                    profiler.step()
+                    self._profile(profiler)
                     torchtriage.step()
                     self._check_skipped()
                     tally.is_running = not self.should_stop()
                     self._checkpoint_if_due()
                     tally.seconds += time.perf_counter() - began
+            for path in profiler.traces:
+                self.say(f"wrote the profile {path}; look at it in ui.perfetto.dev")
             tally.eval_returns = self._evaluate()
             self.engine.remember_compile()
             return self._results()
@@ -99,7 +102,10 @@ class Trainer:
         else:
             if self.config.checkpoint:
                 checkpoint.check_free(self.checkpoints)
+            began = time.perf_counter()
             self.observation_NO = self.engine.environments.reset(self.config.seed)
+            self.tally.spent("environment", seconds := time.perf_counter() - began)
+            self.tally.seconds += seconds
         if self.engine.choice is not None:
             self._say_choice(self.engine.choice)
 
@@ -142,7 +148,7 @@ class Trainer:
         progress = self.tally.num_steps / config.total_steps
         self.lr.fill_(scheduled(config.lr, config.lr_schedule, progress))
         self.clip.fill_(scheduled(config.clip, config.clip_schedule, progress))
-        update.begin(rollout.value_TN, rollout.return_TN, rollout.advantage_TN, rollout.live_TN)
+        update.begin(rollout.value_TN, rollout.return_TN, rollout.advantage_TN, rollout.error_TN, rollout.live_TN)
         num_left = config.epochs * config.num_minibatches
         for _ in range(config.epochs):
             for minibatch in rollout.minibatches(self.generator, config.batch):
@@ -168,6 +174,11 @@ class Trainer:
         ), self.engine.environments)
         tally.seconds_by["telemetry"] = self.watch.seconds
         self.progress(tally.num_steps, {**numbers, "train/approx_kl": metrics.get("ppo/kl", float("nan"))})
+
+    def _profile(self, profiler: TrainingProfiler) -> None:
+        began = time.perf_counter()
+        profiler.step()     # in the last of its updates it writes the profile, which takes seconds
+        self.tally.spent("profile", time.perf_counter() - began)
 
     def _decide(self, seconds: float) -> None:
         choice = self.engine.decide(self.tally.num_updates, seconds)
@@ -244,7 +255,6 @@ class Trainer:
             environments.close()
 
     def _results(self) -> Results:
-        self.tally.seconds_by["compile"] = self.engine.compile_seconds
         return self.tally.results(is_complete=self.tally.num_steps >= self.config.total_steps)
 
     def _close(self) -> None:

@@ -1,6 +1,6 @@
 """The PPO update: loss, backward, clipping by the global norm and Adam of a minibatch in one full graph, over one flat vector of weights.
 
-    update.begin(rollout.value_TN, rollout.return_TN, rollout.advantage_TN, rollout.live_TN)
+    update.begin(rollout.value_TN, rollout.return_TN, rollout.advantage_TN, rollout.error_TN, rollout.live_TN)
     for epoch in range(epochs):
         for minibatch in rollout.minibatches(generator, size):
             update.run(minibatch, lr, clip)
@@ -84,12 +84,12 @@ class Update:
         self.num_skipped = self.num_skipped_in_a_row = 0
         self._told_of_returns = False
 
-    def begin(self, value_TN: Tensor, return_TN: Tensor, advantage_TN: Tensor, live_TN: Tensor) -> None:
-        """Start an update; `value_TN` are of the policy that acted."""
+    def begin(self, value_TN: Tensor, return_TN: Tensor, advantage_TN: Tensor, error_TN: Tensor, live_TN: Tensor) -> None:
+        """Start an update; `value_TN` are of the policy that acted, `error_TN` their Bellman errors."""
         if self.state.flat_P.data_ptr() != self.policy.flat_P.data_ptr():
             raise TriageError("the policy has other memory than when its Update was made; move it to its device before making the Update")
         self.state.stopped_1.zero_()
-        self._table.begin(rollout_metrics(value_TN, return_TN, advantage_TN, live_TN))
+        self._table.begin(rollout_metrics(value_TN, return_TN, advantage_TN, error_TN, live_TN))
         for parameter, grad in self.policy.flat_views(self.state.grad_P):
             parameter.grad = grad       # each time, as zero_grad() takes it away
 
@@ -115,6 +115,8 @@ class Update:
             self.num_skipped_in_a_row = self.num_skipped_in_a_row + 1 if is_skipped else 0
             if self.policy.is_discrete and self.policy.num_outputs > 1:
                 values["entropy"] = values["entropy_nats"] / math.log(self.policy.num_outputs)
+        if not self.settings.loss.clip_value:
+            values.pop("value_clip_fraction", None)
         values["updates_skipped_total"] = float(self.num_skipped)
         if math.isnan(values["explained_variance"]) and values["returns_std"] == 0 and not self._told_of_returns:
             self._told_of_returns = True

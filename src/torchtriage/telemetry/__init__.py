@@ -3,9 +3,10 @@
 Public names load on first use: some of them import torch.compile's machinery, which takes seconds.
 """
 
-import importlib
 import importlib.util
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from torchtriage.lazily import lazy_names
 
 if TYPE_CHECKING:
     from torchtriage.telemetry.anomaly import AnomalyDetector as AnomalyDetector
@@ -78,13 +79,4 @@ _HOMES = {
         "PPOUpdateCompleted", "PerformanceDegraded", "TelemetryEvent", "TrendDetected",
     ),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-__all__ = sorted(_HOME_OF)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has: {', '.join(__all__)}")
-    value = getattr(importlib.import_module(f"{__name__}.{_HOME_OF[name]}"), name)
-    globals()[name] = value
-    return value
+__all__, __getattr__ = lazy_names(__name__, _HOMES)

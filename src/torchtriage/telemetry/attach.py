@@ -13,12 +13,13 @@ from torchtriage.recording.events import Event, StepSkipped, Tap
 from torchtriage.recording.recording import Series
 from torchtriage.telemetry.claims import is_claimed
 from torchtriage.telemetry.levels import TelemetryConfig
+from torchtriage.telemetry.looks import AFTER, GRADS, SCALE, SKIPPED
 from torchtriage.telemetry.names import Namer
 from torchtriage.telemetry.pace import Pace
 from torchtriage.telemetry.program import HalfWatch, is_busy, learning_rates, listed_parameters, parameter_groups
 from torchtriage.telemetry.scaling import Scaling
 from torchtriage.telemetry.sinks.curves import Curves
-from torchtriage.telemetry.taken import AFTER, GRADS, SCALE, SKIPPED, Track
+from torchtriage.telemetry.taken import Track
 from torchtriage.telemetry.writer import Writer
 
 MAX_OPTIMIZERS = 16     # a program that makes a new one for each task is followed this far
@@ -129,9 +130,8 @@ class Attached:
             if isinstance(getattr(optimizer, "grad_scale", None), torch.Tensor):
                 self._take_gradients(entry, entry.track)    # a fused step takes the scale out of them, unless it skips
                 entry.track.label.scaled |= {GRADS, AFTER}
-            with torch.no_grad():       # the weights that the gradients were, or in a closure will be, computed with
-                entry.track.take_weights()
-                entry.track.begin_update()
+            entry.track.take_weights()      # those that the gradients were, or in a closure will be, computed with
+            entry.track.begin_update()
         entry.pace.spent(entry.pace.clock() - began)
 
     def step_ended(self, optimizer: torch.optim.Optimizer) -> None:
@@ -157,12 +157,11 @@ class Attached:
         track = entry.track
         assert track is not None
         label = track.label
-        with torch.no_grad():
-            self._take_gradients(entry, track)
-            track.end_update()
-            for loss in self._losses:
-                track.add_loss(loss)
-            self._put_scale(entry, track, held)
+        self._take_gradients(entry, track)
+        track.end_update()
+        for loss in self._losses:
+            track.add_loss(loss)
+        self._put_scale(entry, track, held)
         label.step = self._step() or entry.pace.num_updates + 1
         label.time = time.time()
         if not track.main:
@@ -173,7 +172,7 @@ class Attached:
         entry.is_clipped_unseen = False
         if track.refused:
             self._say_refused(track)
-        self.writer.start()
+        self.writer.start(track.ring.is_filling)
 
     def _take_gradients(self, entry: Entry, track: Track) -> None:
         """What is not known yet of them; after clipping, all of them once more."""
@@ -192,7 +191,7 @@ class Attached:
             track.put_extra(SCALE, scale)
         track.put_extra(SKIPPED, scaling.skipped_total())
         if label.is_clipped and scaling.was_clipped_scaled:
-            label.scaled.add(GRADS)
+            label.scaled |= {GRADS}
 
     # Optimizers as they come and go
 
@@ -229,7 +228,7 @@ class Attached:
         """Make a track for the parameters as they are now, if need be: groups may be added, a model may move to another device."""
         members = {id(p): p for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
         if entry.track is not None:
-            if entry.track.is_still(members.values()):
+            if entry.track.is_of(members.values()) and entry.track.is_still():
                 return False
             self._retire(entry.track)
             entry.track = None
@@ -312,7 +311,7 @@ class Attached:
                 **self.writer.facts(), "level": self.config.level.name, "num_tensors": len(self._names),
                 "gradients": "before clipping" if self._clip_seen else "as the optimizer used them",
                 "interval": max(pace.interval for pace in paces),
-                "num_dropped": self._num_dropped + sum(ring.num_dropped for ring in rings),
+                "num_dropped": self._num_dropped + sum(ring.num_dropped for ring in rings), "num_left_out": self.curves.num_left_out,
                 "num_escalations": self.config.num_escalations, "own_seconds": round(sum(pace.own_seconds for pace in paces), 6),
                 "background_seconds": round(sum(pace.behind_seconds for pace in paces), 6),
                 "setup_seconds": round(sum(pace.setup_seconds for pace in paces), 6),

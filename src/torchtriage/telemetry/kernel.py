@@ -4,6 +4,7 @@ import ctypes
 import functools
 import importlib.resources
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,18 +16,17 @@ class Kernel:
     """The functions of the shared library, and the instruction sets that this machine can choose from."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        self._run, self._read, self._isa = library.tensor_stats_run, library.tensor_stats_read, library.tensor_stats_isa
+        self._read, self._isa = library.tensor_stats_read, library.tensor_stats_isa
         addresses = [ctypes.c_void_p] * 3
-        self._run.argtypes = [ctypes.c_int, ctypes.c_int64, *addresses, ctypes.c_double, ctypes.c_double, ctypes.c_void_p]
-        self._run.restype = ctypes.c_int64
+        # run(isa, num, pointers, nums, dtypes, small, large, table) fills a table of `num` rows; all but the first two and the limits are
+        # addresses. 0, or 1 + the index of a tensor that it does not understand. Without a method around it: it is called at every look.
+        self.run: Callable[[int, int, int, int, int, float, float, int], int] = library.tensor_stats_run
+        library.tensor_stats_run.argtypes = [ctypes.c_int, ctypes.c_int64, *addresses, ctypes.c_double, ctypes.c_double, ctypes.c_void_p]
+        library.tensor_stats_run.restype = ctypes.c_int64
         self._read.argtypes = [ctypes.c_int, ctypes.c_int64, *addresses[:2]]
         self._read.restype = ctypes.c_uint64
         self._isa.restype = ctypes.c_char_p
         self.isas = [self._isa(i).decode() for i in range(library.tensor_stats_widest() + 1)]      # the widest last
-
-    def run(self, isa: int, num: int, pointers: int, nums: int, dtypes: int, small: float, large: float, table: int) -> int:
-        """Fills a table of `num` rows; all but the limits are addresses. 0, or 1 + the index of a tensor that it does not understand."""
-        return int(self._run(isa, num, pointers, nums, dtypes, small, large, table))
 
     def read(self, isa: int, num: int, pointers: int, num_bytes: int) -> int:
         """Reads the same bytes and adds them up: what the benchmark compares with."""

@@ -32,6 +32,9 @@ CATEGORIES = {
 }
 
 
+RARE = "clipped_gradients"      # what every level takes, and only at looks that take what is slow to change
+
+
 @dataclass(slots=True, kw_only=True)
 class TelemetryConfig:
     """What to collect at which update; an update is what `advance` is called after: an optimizer step, or a PPO update."""
@@ -90,9 +93,13 @@ class TelemetryConfig:
 
         `since_weights`: updates since weights were last taken, for who does not look at fixed updates.
         """
-        rest = self.update_count % self.weight_track_interval
-        is_rare_due = self.is_escalated or (rest == 0 if since_weights is None else since_weights >= self.weight_track_interval)
-        return _categories(self.effective_level, is_rare_due, self.weight_tracking, self.per_layer_gradients, self.activation_monitoring)
+        if since_weights is None:
+            since_weights = 0 if self.update_count % self.weight_track_interval else math.inf
+        is_escalated = self.is_escalated
+        return _categories(
+            TelemetryLevel.DEBUG if is_escalated else self.level, is_escalated or since_weights >= self.weight_track_interval,
+            self.weight_tracking, self.per_layer_gradients, self.activation_monitoring,
+        )
 
     def should_collect(self, category: str) -> bool:
         """Whether this update collects a category of CATEGORIES."""
@@ -128,9 +135,13 @@ class TelemetryConfig:
         if not (0 <= own_seconds < math.inf and 0 <= run_seconds < math.inf):
             name, value = ("run_seconds", run_seconds) if 0 <= own_seconds < math.inf else ("own_seconds", own_seconds)
             raise ValueError(f"{name} must be a finite number of seconds, got {value}; measure with time.perf_counter()")
+        self.update_count += 1
+        self.spent(own_seconds, run_seconds)
+
+    def spent(self, own_seconds: float, run_seconds: float) -> None:
+        """As `advance`, of updates that are counted already."""
         self.own_seconds += own_seconds
         self.run_seconds += run_seconds
-        self.update_count += 1
         if self.is_escalated and self.overhead > self.overhead_budget:
             self.escalated_until = self.update_count
 
@@ -152,7 +163,7 @@ _STATE: Mapping[str, type | tuple[type, ...]] = {
 @functools.cache
 def _categories(level: TelemetryLevel, is_rare_due: bool, weights: bool, layers: bool, activations: bool) -> frozenset[str]:
     wanted = {
-        "clipped_gradients": is_rare_due, "weights": weights and is_rare_due, "updates": weights and is_rare_due,
+        RARE: is_rare_due, "weights": weights and is_rare_due, "updates": weights and is_rare_due,
         "per_layer_gradients": layers, "activations": activations,
     }
     return frozenset(name for name, least in CATEGORIES.items() if level >= least and wanted.get(name, True))

@@ -17,7 +17,8 @@ from torchtriage.telemetry.activations import ActivationMeter, why_not
 from torchtriage.telemetry.anomaly import AnomalyDetector
 from torchtriage.telemetry.claims import claims
 from torchtriage.telemetry.histogram import exponent_histograms
-from torchtriage.telemetry.levels import TelemetryConfig, TelemetryLevel
+from torchtriage.telemetry.levels import RARE, TelemetryConfig, TelemetryLevel
+from torchtriage.telemetry.looks import AFTER, GRADS, SCALE, SKIPPED
 from torchtriage.telemetry.pace import Pace
 from torchtriage.telemetry.program import HalfWatch, is_busy, learning_rates
 from torchtriage.telemetry.scaler import ScalerWatch
@@ -26,9 +27,8 @@ from torchtriage.telemetry.sharding import local
 from torchtriage.telemetry.sinks import Sink
 from torchtriage.telemetry.sinks.recording import RecordingSink
 from torchtriage.telemetry.states import check_state
-from torchtriage.telemetry.taken import AFTER, GRADS, SCALE, SKIPPED, Track
+from torchtriage.telemetry.taken import Track
 from torchtriage.telemetry.telemetry_events import TelemetryEvent
-from torchtriage.telemetry.tensors import why_no_number
 from torchtriage.telemetry.trained import Group, Trained
 from torchtriage.telemetry.writer import Writer, checked_sinks
 
@@ -41,7 +41,7 @@ def _never_fails(method: Callable[P, None]) -> Callable[P, None]:
 
     @functools.wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> None:
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_dynamo_compiling():
             return
         self: Any = args[0]
         if self.is_off:
@@ -102,6 +102,7 @@ class Monitor:
         self._pid = os.getpid()
         made = [RecordingSink() if sink == "recording" else sink for sink in sinks] if not self.is_off else []
         recordings = [sink for sink in made if isinstance(sink, RecordingSink)]
+        self._curves = [recording.curves for recording in recordings]
         for recording in recordings:
             recording.tell_facts, recording.curves.on_work = self.facts, self._pace.spent_behind
             recording.before_close(lambda: self.writer.flush())
@@ -141,9 +142,8 @@ class Monitor:
             return
         began = self._pace.clock()
         if track.open(self._pace.wanted):
-            with torch.no_grad():
-                track.take_weights()
-                track.begin_update()
+            track.take_weights()
+            track.begin_update()
         self._pace.spent(self._pace.clock() - began)
 
     @_never_fails
@@ -159,22 +159,25 @@ class Monitor:
         assert track is not None
         began = pace.clock()
         if track.open(pace.wanted):
-            with torch.no_grad():
+            if track.label.present:
                 track.forget_gradients()
-                track.take_gradients(GRADS)
+            track.take_gradients(GRADS)
+            if RARE in track.label.wanted:
                 track.take_weights()
                 if not has_stepped:
                     track.begin_update()
-                if loss is not None and (reason := why_no_number(loss)):
-                    self.warn_once("loss", f"the loss is left out: it {reason}")
-                elif loss is not None:
-                    track.add_loss(loss)
-                    if self._halves.look(loss):
-                        self.writer.detector.note_types(is_half=True)
+            if loss is not None:
+                self._add_loss(track, loss)
             if self._scaler is not None and self._scaler.is_scaled():
-                track.label.scaled.add(GRADS)
+                track.label.scaled |= {GRADS}
             track.label.is_clipped = not has_stepped        # what the optimizer used is looked at as well, in `step`
         pace.spent(pace.clock() - began)
+
+    def _add_loss(self, track: Track, loss: torch.Tensor | float) -> None:
+        if reason := track.add_loss(loss):
+            self.warn_once("loss", f"the loss is left out: it {reason}")
+        elif self._halves.num_left and self._halves.look(loss):
+            self.writer.detector.note_types(is_half=True)
 
     @_never_fails
     def step(self, metrics: Mapping[str, torch.Tensor | float] | None = None) -> None:
@@ -198,14 +201,16 @@ class Monitor:
         """The end of a step that is due; whether anything was there to look at."""
         pace = self._pace
         began = pace.clock()
-        if not (self._track and self._track.is_open) and self._is_ready():
-            self._gradients = "as the optimizer used them"
-            assert self._track is not None
-            if self._track.open(pace.wanted):
-                self._track.take_gradients(GRADS)
-                self._track.take_weights()
         track = self._track
         looked = track is not None and track.is_open
+        if not looked and self._is_ready():
+            self._gradients = "as the optimizer used them"
+            track = self._track
+            assert track is not None
+            looked = track.open(pace.wanted)
+            if looked:
+                track.take_gradients(GRADS)
+                track.take_weights()
         if track is not None and looked:
             self._finish(track, metrics)
         pace.spent(pace.clock() - began)
@@ -221,25 +226,27 @@ class Monitor:
         self._activations.begin()
 
     def _finish(self, track: Track, metrics: Mapping[str, torch.Tensor | float]) -> None:
-        label = track.label
-        with torch.no_grad():
+        label, pace = track.label, self._pace
+        if RARE in label.wanted:
             if label.is_clipped:
                 track.take_gradients(AFTER)
             track.end_update()
-            if self._scaler is not None:
-                track.put_extra(SCALE, self._scaler.scale())
-                track.put_extra(SKIPPED, self._scaler.skipped_total())
+        if self._scaler is not None:
+            track.put_extra(SCALE, self._scaler.scale())
+            track.put_extra(SKIPPED, self._scaler.skipped_total())
+        if metrics:
             for name, reason in track.put_metrics(metrics).items():
                 self.warn_once(f"metric {name}", f"the metric {name!r} is left out: it {reason}")
-            if self._histograms:
-                label.histograms = self._exponents(track)
-        label.step, label.update, label.time = self._step, self._pace.num_updates, time.time()
+        if self._histograms:
+            label.histograms = self._exponents(track)
         if self._activations is not None and self._activations.is_on:
             label.metrics |= self._activations.end()
-        label.metrics |= {"telemetry/share": self._pace.share, "telemetry/interval": float(self._pace.interval)}
+        label.metrics["telemetry/share"], label.metrics["telemetry/interval"] = pace.share, float(pace.interval)
+        label.step, label.update, label.time = self._step, pace.num_updates, time.time()
         track.commit()
-        self._say_refused(track)
-        self.writer.start()
+        if track.refused:
+            self._say_refused(track)
+        self.writer.start(track.ring.is_filling)
 
     def _tell_skipped(self, scaler: ScalerWatch) -> None:
         name = type(self._optimizer).__name__ if self._optimizer is not None else ""
@@ -252,7 +259,8 @@ class Monitor:
             self.warn_once("histograms", "no histograms of parameters that are spread over ranks")
         here = [(name, p) for name, p, is_shard in zip(track.names, track.parameters, track.shard_P.tolist(), strict=True) if not is_shard]
         with_grad = [(name, local(p.grad)) for name, p in here if p.grad is not None]
-        counts = exponent_histograms([grad for _, grad in with_grad])
+        with torch.no_grad():
+            counts = exponent_histograms([grad for _, grad in with_grad])
         return {f"grad_exponents/{name}": row for (name, _), row in zip(with_grad, counts, strict=True)}
 
     @property
@@ -275,19 +283,21 @@ class Monitor:
     def _is_ready(self) -> bool:
         """Whether there is something to look at; says once what is missing."""
         # What modules a model has changes as slowly as its weights; where its parameters are is looked at each time.
-        is_sure = self._track is not None and self._pace.since_rare < self.config.weight_track_interval
-        if self._track is None or not ((is_sure or self._trained.is_still()) and self._track.is_still(self._trained.by_name.values())):
-            began = self._pace.clock()
+        pace, track = self._pace, self._track
+        is_sure = track is not None and pace.since_rare < self.config.weight_track_interval
+        if track is None or not ((is_sure or self._trained.is_still()) and track.is_still()):
+            began = pace.clock()
             self._prepare()
-            self._pace.set_up(self._pace.clock() - began)
-        if self._track is None:
+            pace.set_up(pace.clock() - began)
+            track = self._track
+        if track is None:
             return False
-        if not self._track.parameters:
-            return False        # that they have no statistics has been said
-        if all(p.grad is None for p in self._track.parameters):
+        for parameter in track.parameters:      # mostly the first has one
+            if parameter.grad is not None:
+                return True
+        if track.parameters:        # else it has been said that they have no statistics
             self.warn_once("gradients", "no parameter has a gradient; call after_backward() after loss.backward() and before zero_grad()")
-            return False
-        return True
+        return False
 
     def _prepare(self) -> None:
         self._trained = Trained(self._model, self._optimizer)
@@ -358,6 +368,7 @@ class Monitor:
                 "gradients": self._gradients, "interval": self._pace.interval, "num_escalations": self.config.num_escalations,
                 **({"num_skipped_steps": self._scaler.num_skipped} if self._scaler is not None else {}),
                 "num_dropped": self._num_dropped + (track.ring.num_dropped if track is not None else 0),
+                "num_left_out": sum(curves.num_left_out for curves in self._curves),
                 "own_seconds": round(self._pace.own_seconds, 6), "background_seconds": round(self._pace.behind_seconds, 6),
                 "setup_seconds": round(self._pace.setup_seconds, 6),
                 "share": round(self._pace.share, 6), "pid": os.getpid(),

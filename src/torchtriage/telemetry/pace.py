@@ -5,7 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from torchtriage.telemetry.levels import TelemetryConfig, TelemetryLevel
+from torchtriage.telemetry.levels import RARE, TelemetryConfig, TelemetryLevel
 
 DENSE_UPDATES = 20      # at the start every update is looked at if the budget allows: much of what goes wrong does so there
 WINDOW = 15             # updates whose median is the time of an update: a compile or a checkpoint does not move it
@@ -23,7 +23,9 @@ class Pace:
         self._leads = leads
         self._durations: deque[float] = deque(maxlen=WINDOW)
         self._last_end: float | None = None
-        self._own = 0.0                 # seconds of ours since the last end
+        self._own = 0.0                 # seconds of ours since the last end that was timed
+        self._num_untimed = 0           # updates since that end
+        self._num_left = 0              # of them to come before the next is timed
         self._since = 0                 # updates since the last look
         self._rare_at = -math.inf       # the last update whose weights, updates and clipped gradients were taken
         self._num_looks = 0
@@ -38,12 +40,13 @@ class Pace:
         self.stretch = 1
         self.is_shared = False          # other ranks hold parts of the parameters: only what all of them look at is known of the whole
         self.agreed = 1                 # the stretch of the slowest of them
+        self.interval = config.interval         # updates from one look to the next, as things stand
         self.is_due = config.level is not TelemetryLevel.OFF
 
     def wanted(self) -> frozenset[str]:
         """The categories that the look at this update takes; asked once a look."""
         found = self.config.collected(self.since_rare)
-        if "clipped_gradients" in found:
+        if RARE in found:
             self._rare_at = self.num_updates
         return found
 
@@ -68,17 +71,30 @@ class Pace:
             self._cost_behind += WEIGHT * (seconds / num_looks - self._cost_behind)
 
     def update_ended(self, looked: bool) -> None:
-        """An update is over; decides whether the next one is looked at. Most are not, so this is short for them."""
-        now, last, own = self.clock(), self._last_end, self._own
-        self._last_end = now
+        """An update is over; decides whether the next one is looked at. Most are not, and are not even timed one by one."""
         self.num_updates += 1
         self._since = 0 if looked else self._since + 1
+        self._num_untimed += 1
+        config = self.config
+        if self._leads:
+            config.update_count += 1
+        if self._num_left > 0 and not looked and config.update_count >= config.escalated_until:
+            self._num_left -= 1
+            return
+        self._catch_up(looked)
+        self.is_due = self._decide()
+
+    def _catch_up(self, looked: bool) -> None:
+        """Count in the time of the updates since the last that was timed."""
+        now, last, own = self.clock(), self._last_end, self._own
+        self._last_end = now
         if last is None:        # how long the first update took is not known, so what it cost us is set-up
             self.setup_seconds += own
             own = run_seconds = 0.0
         else:
             run_seconds = now - last
-            self._durations.append(run_seconds - own)
+            self._durations.append((run_seconds - own) / self._num_untimed)
+        self._num_untimed = 0
         if looked:
             self._learn()
         self._own = 0.0
@@ -87,8 +103,7 @@ class Pace:
         self._behind_known = behind
         self.run_seconds += run_seconds
         if self._leads:
-            self.config.advance(max(0.0, self.own_seconds - max(before, GRACE_SECONDS)), run_seconds)
-        self.is_due = self._decide()
+            self.config.spent(max(0.0, self.own_seconds - max(before, GRACE_SECONDS)), run_seconds)
 
     def _learn(self) -> None:
         self._num_looks += 1
@@ -103,14 +118,20 @@ class Pace:
 
     def _decide(self) -> bool:
         config = self.config
+        self._num_left = 0
         if config.level is TelemetryLevel.OFF:
             return False
         if config.is_escalated:
             return True     # the config ends it when the budget is spent
-        interval = 1 if self.num_updates < DENSE_UPDATES else config.interval
+        interval, needed = config.interval, self.needed
+        self.interval = self._shared(interval) if self.is_shared else max(interval, needed)
+        if self.num_updates < DENSE_UPDATES:
+            interval = 1
         if self.is_shared:
             return (self.num_updates + 1) % self._shared(interval) == 0
-        return self._since + 1 >= max(interval, self.needed)
+        num_before = max(interval, needed) - self._since - 1        # updates before the next look
+        self._num_left = num_before - 1         # the last of them decides anew
+        return num_before <= 0
 
     def _shared(self, interval: int) -> int:
         """The interval doubled until it is long enough: ranks of different speed then still meet at every look of the slowest."""
@@ -122,11 +143,6 @@ class Pace:
     def needed(self) -> int:
         """The stretch that the budget asks for."""
         return self.stretch if self.own_seconds >= GRACE_SECONDS else 1
-
-    @property
-    def interval(self) -> int:
-        """Updates from one look to the next, as things stand."""
-        return self._shared(self.config.interval) if self.is_shared else max(self.config.interval, self.needed)
 
     @property
     def share(self) -> float:

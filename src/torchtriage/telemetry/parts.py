@@ -1,6 +1,7 @@
 """The parameters of one device, and how their statistics get into a row of host memory.   P tensors, S statistics."""
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any, Protocol
 
 import torch
@@ -10,6 +11,7 @@ from torchtriage.telemetry.plan import TensorPlan
 from torchtriage.telemetry.sharding import local, local_gradient
 from torchtriage.telemetry.tensors import is_dtensor, why_refused
 
+_gradient = attrgetter("grad")
 MAX_PLANS = 8       # for parts of the parameters that are clipped by themselves; beyond, the oldest is made anew
 
 
@@ -35,7 +37,7 @@ class _Parameters:
 
     def __init__(self, names: Sequence[str], parameters: Sequence[torch.Tensor]) -> None:
         self.refused: dict[str, str] = {}
-        self._names, self._parameters = names, parameters
+        self._names, self._parameters = names, list(parameters)
         self._has_shards = any(map(is_dtensor, parameters))
 
     def _tensors(self, weights: bool, indices: Iterable[int]) -> list[Any]:
@@ -57,6 +59,13 @@ class HostPart(_Parameters):
         super().__init__(names, parameters)
         self._all = range(len(parameters))
         self._plans: dict[tuple[bool, Sequence[int]], TensorPlan] = {}
+
+    def take_all(self, table_at: int, weights: bool) -> Sequence[int] | None:
+        """As `take` of all tensors into the array at that address, where all are as they were the last time; else None."""
+        plan = self._plans.get((weights, self._all))
+        if plan is None or self._has_shards:
+            return None
+        return self._all if plan.fill(self._parameters if weights else list(map(_gradient, self._parameters)), table_at) else None
 
     def take(self, host_PS: Any, before: Sequence[int], only: Sequence[int] | None, weights: bool) -> Sequence[int]:
         if not before and only is None:

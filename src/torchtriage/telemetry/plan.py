@@ -17,7 +17,7 @@ from torchtriage.telemetry.tensors import is_dense, why_refused
 
 ATEN = "aten"
 _gradient, _dtype, _is_cpu = attrgetter("grad"), attrgetter("dtype"), attrgetter("is_cpu")
-_numel, _is_contiguous, _data_ptr = torch.Tensor.numel, torch.Tensor.is_contiguous, torch.Tensor.data_ptr
+_numel, _is_contiguous, _is_neg, _data_ptr = torch.Tensor.numel, torch.Tensor.is_contiguous, torch.Tensor.is_neg, torch.Tensor.data_ptr
 
 
 class TensorPlan:
@@ -39,6 +39,7 @@ class TensorPlan:
         self._small, self._large, self._strict = float(small), float(large), strict
         self._kernel, self._isa = choose(path)
         self._types: list[type] | None = None
+        self._is_simple = False         # the kernel reads every tensor
         self._by_device: list[tuple[list[int], AtenPlan]] = []
 
     def run(self, tensors: list[Any], out_PS: Any = None) -> Any:
@@ -54,6 +55,13 @@ class TensorPlan:
         if self._empty:
             table_PS[self._empty] = 0
         return table_PS
+
+    def fill(self, tensors: list[Any], table_at: int) -> bool:
+        """As `run` into the array at that address, where the kernel reads all of them as the last time; False if there is more to do."""
+        if not self._is_simple or self._as_before(tensors) is None:
+            return False
+        self._read_all(tensors, table_at)
+        return True
 
     @property
     def holds_buffers(self) -> bool:
@@ -71,13 +79,17 @@ class TensorPlan:
         # A sparse tensor is never contiguous, so that a dense one that becomes sparse is seen here.
         if list(map(_numel, read)) != self._numels or list(map(_is_contiguous, read)) != self._contiguous:
             return None
-        return read if [_layout(tensors[i]) for i in self._watched] == self._layouts else None
+        if True in map(_is_neg, read):      # its memory holds the values with the other sign
+            return None
+        if self._watched and [_layout(tensors[i]) for i in self._watched] != self._layouts:
+            return None
+        return read
 
     def _route(self, tensors: list[Any]) -> list[torch.Tensor]:
         """Share the tensors out: to the kernel, to the ATen path of each device, to nobody."""
         if len(tensors) != len(self.names):
             raise TriageError(f"{len(self.names)} tensors are expected, one a name, found {len(tensors)}; make a new plan")
-        self._types = None      # nothing holds if this raises
+        self._types, self._is_simple = None, False      # nothing holds if this raises
         self.refused = {self.names[i]: reason for i, tensor in enumerate(tensors) if tensor is not None and (reason := why_refused(tensor))}
         if self.refused and self._strict:
             name, reason = next(iter(self.refused.items()))
@@ -102,6 +114,7 @@ class TensorPlan:
         self._layouts = [_layout(tensors[i]) for i in self._watched]
         self._prepare(read)
         self._types = list(map(type, tensors))
+        self._is_simple = bool(read) and len(read) == len(tensors)
         return read
 
     def _prepare(self, read: list[torch.Tensor]) -> None:
@@ -117,16 +130,18 @@ class TensorPlan:
         self._table_at = int(filled_PS.ctypes.data)
 
     def _run_kernel(self, read: list[torch.Tensor], table_PS: Any) -> None:
+        self._read_all(read, self._table_at if self._part_PS is not None or table_PS is self.table_PS else table_PS.ctypes.data)
+        if self._part_PS is not None:
+            table_PS[self._read] = self._part_PS
+
+    def _read_all(self, read: list[torch.Tensor], table_at: int) -> None:
         self._pack(self._pointers, 0, *map(_data_ptr, read))        # three times as fast as assigning a list
-        table_at = self._table_at if self._part_PS is not None or table_PS is self.table_PS else table_PS.ctypes.data
         assert self._kernel is not None
         bad = self._kernel.run(
             self._isa, len(read), self._pointers_at, self._nums_at, self._codes_at, self._small, self._large, table_at,
         )
         if bad:
             raise TriageError(f"no statistics of {self.names[self._read[bad - 1]]}: its memory was freed (its address is 0); give it data")
-        if self._part_PS is not None:
-            table_PS[self._read] = self._part_PS
 
     def _checked(self, out_PS: Any) -> Any:
         if out_PS.shape != self.table_PS.shape or out_PS.dtype != np.float64 or not out_PS.flags.c_contiguous:

@@ -9,6 +9,8 @@ import torch
 MAX_ASKED = 3       # losses that are asked for the type they were computed in
 MAX_NODES = 512     # operations behind a loss that are looked at; with autocast the first of 16 bits is among the last ones before it
 _HALVES = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
+_HAS_CUDA = torch.backends.cuda.is_built()
+_num_modes = torch._C._len_torch_dispatch_stack
 
 
 class HalfWatch:
@@ -16,15 +18,15 @@ class HalfWatch:
 
     def __init__(self) -> None:
         self.dtype = ""
-        self._num_left = MAX_ASKED
+        self.num_left = MAX_ASKED
 
     def look(self, loss: Any) -> bool:
         """Whether it is known now, and was not before."""
-        if not self._num_left or not isinstance(loss, torch.Tensor):
+        if not self.num_left or not isinstance(loss, torch.Tensor):
             return False
-        self._num_left -= 1
+        self.num_left -= 1
         self.dtype = _half_type(loss)
-        self._num_left = 0 if self.dtype else self._num_left
+        self.num_left = 0 if self.dtype else self.num_left
         return bool(self.dtype)
 
     def facts(self) -> dict[str, str]:
@@ -49,9 +51,9 @@ def _half_type(loss: torch.Tensor) -> str:
 
 def is_busy() -> bool:
     """Whether operations of ours would be taken for the program's: a mode of its own looks at every one, or a CUDA graph is being made."""
-    if torch._C._len_torch_dispatch_stack():
+    if _num_modes():
         return True
-    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+    return bool(_HAS_CUDA and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 
 def listed_parameters(parameters: Any) -> list[torch.Tensor] | None:

@@ -38,6 +38,8 @@ class Ring:
         is_pinned = any(device.type == "cuda" for device in devices) if pin is None else pin
         self.host_KW = torch.zeros(self.num_slots, width, dtype=torch.float64, device="cpu", pin_memory=is_pinned)
         self._array_KW = self.host_KW.numpy()
+        self._address: int = self.host_KW.data_ptr()
+        self._row_bytes = 8 * width
         self._labels: list[Any] = [None] * self.num_slots
         self._events = [[new_event(device) for device in self.devices] for _ in range(self.num_slots)]
         self._num_written = 0
@@ -51,9 +53,18 @@ class Ring:
             return None
         return self._num_written % self.num_slots
 
+    @property
+    def is_filling(self) -> bool:
+        """Whether the reader had better come."""
+        return 2 * (self._num_written - self._num_read) > self.num_slots
+
     def array(self, slot: int) -> Any:
         """The slot as a numpy row."""
         return self._array_KW[slot]
+
+    def address(self, slot: int, column: int) -> int:
+        """Of a number in host memory."""
+        return self._address + slot * self._row_bytes + 8 * column
 
     def commit(self, slot: int, label: Any) -> None:
         """The row is complete, or on its way from the devices; `label` comes out with it."""

@@ -15,12 +15,13 @@ import numpy as np
 import torch.distributed as dist
 
 from torchtriage.errors import TriageError
+from torchtriage.telemetry.looks import AFTER, GRADS, WEIGHTS, Look
 from torchtriage.telemetry.meeting import Meeting
 from torchtriage.telemetry.observation import Observation
 from torchtriage.telemetry.pace import Pace
 from torchtriage.telemetry.shard_table import NUM_SUMS, NUM_TOPS, merged, sums, tops
 from torchtriage.telemetry.table import NUM_STATS, Stat
-from torchtriage.telemetry.taken import AFTER, GRADS, WEIGHTS, Look, Track
+from torchtriage.telemetry.taken import Track
 
 BLOCKS = (GRADS, AFTER, WEIGHTS)
 WAIT_SECONDS = 5.0          # at the end, for looks that other ranks are still to make

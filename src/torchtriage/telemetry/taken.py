@@ -5,7 +5,6 @@ P tensors, S statistics, G groups, W numbers a row.
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
@@ -14,49 +13,17 @@ import torch
 
 from torchtriage.recording.shards import SHARD
 from torchtriage.telemetry.aten_statistics import accumulator
-from torchtriage.telemetry.levels import CATEGORIES
+from torchtriage.telemetry.levels import RARE
+from torchtriage.telemetry.looks import AFTER, ALL, GRADS, LOSS, NUM_BLOCKS, NUM_EXTRAS, NUM_LATE, SCALE, SKIPPED, WEIGHTS, Label, Look
 from torchtriage.telemetry.observation import Observation, unscaled, whole_norm
-from torchtriage.telemetry.parts import new_part
+from torchtriage.telemetry.parts import HostPart, new_part
 from torchtriage.telemetry.ring import Ring
 from torchtriage.telemetry.sharding import is_here, local, pieces
 from torchtriage.telemetry.table import NUM_STATS
 from torchtriage.telemetry.tensors import is_dtensor, why_no_number, why_refused
 from torchtriage.telemetry.updates import UpdateMeter
 
-LOSS, SCALE, SKIPPED, NUM_EXTRAS = range(4)
-NUM_LATE = 32       # metrics of a step that may come from a device; more are read at once
-GRADS, WEIGHTS, AFTER, NUM_BLOCKS = range(4)     # of a row; AFTER: the gradients after clipping
-ALL = frozenset(CATEGORIES)
-_device = attrgetter("device")
-
-
-@dataclass(slots=True, kw_only=True)
-class Label:
-    """What a row is, beside its numbers."""
-
-    step: int = 0
-    time: float = 0.0
-    wanted: frozenset[str] = ALL
-    update: int = 0     # since the parameters are watched, as all ranks count it
-    present: dict[tuple[int, int], Sequence[int]] = field(default_factory=dict)     # by block and part the tensors of its rows
-    is_clipped: bool = False
-    has: set[int] = field(default_factory=set)                      # which extras are known
-    scaled: set[int] = field(default_factory=set)                   # blocks of gradients that still hold the scale of GradScaler
-    has_updates: bool = False
-    metrics: dict[str, float] = field(default_factory=dict)
-    late: list[str] = field(default_factory=list)                   # metrics that come from a device, by the order of their slots
-    histograms: dict[str, list[int]] = field(default_factory=dict)
-
-
-@dataclass(slots=True, kw_only=True)
-class Look:
-    """A row as it is read: by block a table with a row for each tensor, without elements where there was none."""
-
-    label: Label
-    tables: dict[int, Any]      # blocks that nothing was taken of are left out
-    extras: dict[int, float]
-    late: dict[str, float]
-    norms_2G: Any = None        # of the change and of the weights of each group
+_device, _is_cpu = attrgetter("device"), attrgetter("is_cpu")
 
 
 class Track:
@@ -94,6 +61,8 @@ class Track:
         self.device = self._devices[0] if self._devices else torch.device("cpu")
         self._parts = [new_part(d, *zip(*[pair for pair in kept if pair[1].device == d], strict=True)) for d in self._starts]
         self._is_in_place = [part.is_in_place for part in self._parts]
+        first = self._parts[0] if len(self._parts) == 1 else None
+        self._host = first if isinstance(first, HostPart) else None     # where all tensors are on the CPU
         self._sizes = [self._devices.count(device) for device in self._starts]
         self._updates = self._new_updates()
         self._size = len(self.names) * NUM_STATS
@@ -109,14 +78,20 @@ class Track:
         left_out = {id(p) for p, counts in zip(self.parameters, self.counts_P.tolist(), strict=True) if not counts}
         return UpdateMeter(members, left_out) if len(self._starts) == 1 and any(members) else None
 
-    def is_still(self, parameters: Iterable[torch.Tensor]) -> bool:
-        """Whether these are the parameters it was made for, where they were."""
-        return list(map(id, parameters)) == self._ids and list(map(_device, self.parameters)) == self._devices
+    def is_of(self, parameters: Iterable[torch.Tensor]) -> bool:
+        """Whether these are the parameters it was made for."""
+        return list(map(id, parameters)) == self._ids
+
+    def is_still(self) -> bool:
+        """Whether its parameters are where they were."""
+        if self._host is not None:
+            return False not in map(_is_cpu, self.parameters)
+        return list(map(_device, self.parameters)) == self._devices
 
     def release(self) -> None:
         """Let go of the parameters; what the ring holds can still be read."""
         self.drop()
-        self.parameters, self._parts, self._updates = [], [], None
+        self.parameters, self._parts, self._host, self._updates = [], [], None, None
 
     @property
     def is_open(self) -> bool:
@@ -127,38 +102,38 @@ class Track:
         if self._slot is None:
             self._slot = self.ring.claim()
             self.label = Label(wanted=wanted() if self._slot is not None else ALL)
-            if self._extras is not None:
-                self._extras.zero_()
         return self._slot is not None
 
     def drop(self) -> None:
         """Forget the row that was begun."""
         self._slot = None
 
-    def add_loss(self, loss: torch.Tensor | float) -> None:
-        self._add(LOSS, loss)
+    def add_loss(self, loss: torch.Tensor | float) -> str:
+        """"" if it is a number; else why it is none."""
+        reason = why_no_number(loss)
+        if not reason:
+            self._add(LOSS, loss)
+        return reason
 
     def put_extra(self, extra: int, value: torch.Tensor | float) -> None:
-        self.label.has.discard(extra)
+        self.label.extras.pop(extra, None)
+        self.label.awaited -= {extra}
         self._add(extra, value)
 
     def _add(self, extra: int, value: torch.Tensor | float) -> None:
         """To what the row holds so far of it; a value on a device stays there."""
-        assert self._slot is not None
-        if is_dtensor(value):
+        label = self.label
+        if type(value) is not torch.Tensor and is_dtensor(value):
             if not is_here(value):
                 return
             value = local(value)
-        is_new = extra not in self.label.has
-        self.label.has.add(extra)
         if self._extras is None or not isinstance(value, torch.Tensor):
-            row, at = self.ring.array(self._slot), NUM_BLOCKS * self._size + extra
-            row[at] = float(value) if is_new else row[at] + float(value)
-            return
-        if is_new:
-            self._extras[extra].copy_(value.detach(), non_blocking=True)
-        else:
+            label.extras[extra] = label.extras.get(extra, 0.0) + _number(value)
+        elif extra in label.awaited:
             self._extras[extra].add_(value.detach().to(self._extras.device, non_blocking=True))
+        else:
+            self._extras[extra].copy_(value.detach(), non_blocking=True)
+            label.awaited |= {extra}
 
     def put_metrics(self, metrics: Mapping[str, torch.Tensor | float]) -> dict[str, str]:
         """Numbers of the program's own; one on a device that rows are filled from arrives with the row. Returns what is none, and why."""
@@ -175,9 +150,9 @@ class Track:
             if is_late and isinstance(value, torch.Tensor):
                 at = self._late + len(self.label.late)
                 self.ring.host_KW[self._slot, at].copy_(value.detach().reshape(()), non_blocking=True)
-                self.label.late.append(name)
+                self.label.late += (name,)
             else:
-                self.label.metrics[name] = float(value)
+                self.label.metrics[name] = _number(value)
         return refused
 
     def forget_gradients(self) -> None:
@@ -186,7 +161,7 @@ class Track:
 
     def take_gradients(self, block: int = GRADS, only: Sequence[int] | None = None) -> None:
         """Of all parameters that have one, or of `only` those by index; what the row holds already is left as it is."""
-        if block == GRADS or "clipped_gradients" in self.label.wanted:
+        if block == GRADS or RARE in self.label.wanted:
             self._take(block, only)
 
     def take_weights(self) -> None:
@@ -196,6 +171,11 @@ class Track:
     def _take(self, block: int, only: Sequence[int] | None) -> None:
         assert self._slot is not None
         present = self.label.present
+        if self._host is not None and only is None and (block, 0) not in present:
+            rows = self._host.take_all(self.ring.address(self._slot, block * self._size), block == WEIGHTS)
+            if rows is not None:
+                present[block, 0] = rows
+                return
         for number, (part, start, size) in enumerate(zip(self._parts, self._starts.values(), self._sizes, strict=True)):
             mine = None if only is None else [i - start for i in only if start <= i < start + size]
             if mine is None or mine:
@@ -224,7 +204,7 @@ class Track:
             return
         if self._extras is not None:
             at = NUM_BLOCKS * self._size
-            for extra in self.label.has:
+            for extra in self.label.awaited:
                 self.ring.host_KW[self._slot, at + extra].copy_(self._extras[extra], non_blocking=True)
         self.ring.commit(self._slot, self.label)
         self._slot = None
@@ -240,7 +220,9 @@ class Track:
 
     def looks(self, wait: bool = False) -> Iterable[Look]:
         for row_W, label in self.ring.drain(wait):
-            extras = {e: float(row_W[NUM_BLOCKS * self._size + e]) for e in label.has}
+            extras = dict(label.extras)
+            for e in label.awaited:
+                extras[e] = extras.get(e, 0.0) + float(row_W[NUM_BLOCKS * self._size + e])
             tables = {block: self._table(row_W, label, block, extras.get(SCALE)) for block in (GRADS, AFTER, WEIGHTS)}
             norms_2G = row_W[NUM_BLOCKS * self._size + NUM_EXTRAS :][: 2 * len(self.groups)].reshape(2, -1).copy()
             yield Look(
@@ -262,7 +244,7 @@ class Track:
         return Observation(
             step=label.step, time=label.time, values=known | label.metrics | look.late, names=self.names,
             grad_PS=look.tables.get(GRADS), weight_PS=look.tables.get(WEIGHTS), has_tensors="group_gradients" in label.wanted,
-            is_detailed="per_layer_gradients" in label.wanted, histograms=label.histograms,
+            is_detailed="per_layer_gradients" in label.wanted, histograms=label.histograms or {},
             shard_P=self.shard_P if is_shard else None,
         )
 
@@ -307,3 +289,7 @@ class Track:
             for_rows = [start + i for i in rows]
             table_PS[for_rows] = part_PS[for_rows] if self._is_in_place[number] else part_PS[start : start + len(rows)]
         return unscaled(table_PS, scale) if scale and block in label.scaled else table_PS
+
+
+def _number(value: torch.Tensor | float) -> float:
+    return float(value.item() if isinstance(value, torch.Tensor) else value)        # float() of a tensor warns if it has a graph

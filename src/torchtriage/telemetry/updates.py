@@ -69,4 +69,5 @@ class UpdateMeter:
     def _copy(self, into: list[torch.Tensor]) -> None:
         # The views are made anew each time: one that is kept would keep memory alive that the program may want back.
         if into:
-            torch._foreach_copy_(into, [local(p).as_strided((count,), (stride,)) for p, count, stride in self._picks])
+            with torch.no_grad():
+                torch._foreach_copy_(into, [local(p).as_strided((count,), (stride,)) for p, count, stride in self._picks])

@@ -13,7 +13,7 @@ from torchtriage.telemetry.anomaly import AnomalyDetector
 from torchtriage.telemetry.observation import Observation
 from torchtriage.telemetry.sinks import Sink
 
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.5          # an escalation is at most so late; each time costs the program some 30 us, its caches being cold for us
 CLOSE_SECONDS = 5.0
 MAX_QUEUE = 1024            # observations and events that wait for a sink
 MAX_FAILURES = 3            # in a row; then the sink is left alone
@@ -125,8 +125,10 @@ class Writer:
         """After what it holds has been read."""
         self._leaving.append(source)
 
-    def start(self) -> None:
-        """Called with every observation; the first one starts the thread."""
+    def start(self, is_filling: bool = False) -> None:
+        """Called with every observation; the first one starts the thread, one that finds its ring `is_filling` wakes it."""
+        if is_filling:
+            self._wake.set()
         if self._thread is None and not self._is_closing:
             thread = threading.Thread(target=self._loop, name="torchtriage telemetry", daemon=True)
             thread.start()
@@ -174,7 +176,8 @@ class Writer:
         while not self._is_closing:
             with self._lock:
                 self._drain(wait=False)
-            self._wake.wait(POLL_SECONDS)
+            if self._wake.wait(POLL_SECONDS) and not self._is_closing:
+                self._wake.clear()
 
     def _drain(self, wait: bool) -> None:
         leaving, self._leaving = self._leaving, []

@@ -189,9 +189,9 @@ def total_seconds(counter: StepCounter, num_steps: int) -> float:
 
 @given(st.lists(st.floats(0.001, 10.0), min_size=1, max_size=150), st.integers(1, 40))
 def test_a_long_run_keeps_a_bounded_series_with_the_same_total(seconds: list[float], chunk: int) -> None:
-    counter = marked([0.0])
     now = 0.0
     with patch.object(steps, "MAX_POINTS", 16):
+        counter = marked([0.0])
         for number, took in enumerate(seconds):
             now += took
             counter.marks.append(now)

@@ -19,6 +19,10 @@ SURFACE = {
     "report": sorted([*SHARED, "--baseline", "--events", "--redact", "--update-baseline"]),
     "explain": sorted(SHARED),
     "demo": sorted([*SHARED, "--measure"]),
+    "shapes": sorted([
+        *SHARED, "--backend", "--baseline", "--budget", "--inputs", "--redact", "--repeat", "--rounds", "--sizes", "--steps",
+        "--update-baseline", "-m",
+    ]),
     "train": sorted([
         *SHARED, "--baseline", "--compare-with", "--config", "--html", "--no-compile", "--redact", "--update-baseline",
         "--activation", "--batch", "--checkpoint", "--checkpoint-every", "--clip", "--clip-schedule", "--clip-value", "--compile",
@@ -105,7 +109,7 @@ def test_wrong_usage_is_exit_2(words: list[str], capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize("words", [
-    ["--help"], ["run", "--help"], ["report", "-h"], ["explain", "-h"], ["demo", "-h"], ["train", "-h"], ["--version"],
+    ["--help"], ["run", "--help"], ["report", "-h"], ["explain", "-h"], ["demo", "-h"], ["train", "-h"], ["shapes", "-h"], ["--version"],
     ["ticket", "-h"], ["ticket", "set", "-h"],
 ])
 def test_help_and_version_are_exit_0_on_stdout(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:

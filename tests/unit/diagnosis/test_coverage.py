@@ -266,6 +266,15 @@ def test_a_cache_that_works_is_not_told(events: list[Event]) -> None:
     assert found(coverage.compile_cache_misses, *events) == []
 
 
+def test_the_cache_that_a_shape_study_empties_is_no_finding() -> None:
+    events = (CacheUse(cache="fx_graph", outcome="miss"), compiled(60.0, 80.0, inductor_seconds=60.0))
+    for facts, codes in (({}, ["TT306", "TT307"]), ({"policy": {"name": "as written"}}, ["TT306"])):
+        process = Process(events=events, facts=facts)
+        findings = [*coverage.slow_cold_start(process), *coverage.compile_cache_misses(process)]
+        assert [f.code for f in findings] == codes
+        assert ("TORCHINDUCTOR_CACHE_DIR" in findings[0].fix.text) == (not facts)
+
+
 # all of them
 
 RULES = [

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from tests.unit.diagnosis.learning_samples import a_training, found
+from tests.unit.diagnosis.learning_samples import a_training, found, noise
 from torchtriage.findings.model import Severity
 
 NAN, INF = math.nan, math.inf
@@ -76,13 +76,63 @@ def test_a_value_loss_out_of_range_is_told_with_the_explained_variance() -> None
 
 
 def test_the_first_updates_of_a_critic_that_has_learned_nothing_yet_are_no_finding() -> None:
-    assert found(a_training(ppo__value_loss=[13.0, 10.0] + [1.0] * 20)) == {}
+    assert found(a_training(ppo__value_loss=[13.0] * 8 + [1.0] * 20)) == {}
+    assert list(found(a_training(ppo__value_loss=[13.0] * 28))) == ["TT605"]        # it never learns
+
+
+def test_a_critic_that_is_off_now_and_then_has_not_collapsed() -> None:
+    assert found(a_training(ppo__value_loss=[13.0] * 8 + [1.0] * 5 + ([9.0, 9.0] + [1.0] * 5) * 4)) == {}
+    finding = found(a_training(ppo__value_loss=[13.0] * 8 + [1.0] * 5 + [9.0] * 3 + [1.0] * 5 + [9.0] * 2))["TT605"]
+    assert finding.steps == (14, 15, 16)
 
 
 def test_a_critic_that_explains_the_returns_has_not_collapsed_whatever_their_scale() -> None:
     assert found(a_training(ppo__value_loss=[900.0] * 5, ppo__explained_variance=[0.9] * 5)) == {}
     assert found(a_training(ppo__value_loss=[900.0] * 5, ppo__returns_std=[20.0] * 5)) == {}
     assert list(found(a_training(ppo__value_loss=[9000.0] * 5, ppo__returns_std=[20.0] * 5))) == ["TT605"]
+
+
+def test_a_critic_that_is_off_where_the_environment_was_solved_harmed_nothing() -> None:
+    losses, facts = [1.0] + [9.0] * 8, {"return_threshold": 475.0}
+    assert found(a_training(ppo__value_loss=losses, rollout__ep_rew_mean=[20.0] * 8 + [480.0], facts=facts)) == {}
+    assert list(found(a_training(ppo__value_loss=losses, rollout__ep_rew_mean=[20.0] * 7 + [480.0, 9.0], facts=facts))) == ["TT605"]
+
+
+def test_loss_and_gradient_norm_of_a_policy_may_move_as_its_data_do() -> None:
+    moved, kl = [1.0] * 100 + [4.0] * 60, [0.01] * 160
+    assert list(found(a_training(grad_norm=moved))) == ["TT410"]
+    assert found(a_training(grad_norm=moved, ppo__kl=kl)) == {}
+    assert list(found(a_training(grad_norm=moved, grad_norm_drift=[0.9] * 160, ppo__kl=kl))) == ["TT410"]       # somebody asked for it
+    jumped = [*noise(159), 60.0]
+    assert "TT414" in found(a_training(loss=jumped))
+    assert found(a_training(loss=jumped, ppo__kl=kl)) == {}
+
+
+CLIPPED = {"grad_norm__critic": [0.0] * 29 + [40.0], "grad_norm": [0.01] * 29 + [40.0]}
+
+
+def test_a_critic_that_value_clipping_holds_back_is_one_finding_with_that_fix() -> None:
+    held = {"ppo__value_clip_fraction": [0.9] * 30, **CLIPPED}
+    finding, *others = found(a_training(ppo__value_loss=[90.0] * 30, **held)).values()
+    assert (finding.code, others) == ("TT605", [])
+    assert finding.fix.text.startswith("value clipping leaves the critic no gradient in 90% of the samples")
+    assert sorted(folded[-5:] for folded in finding.evidence.folded) == ["TT404", "TT406"]
+    finding, *others = found(a_training(**held)).values()
+    assert (finding.code, others) == ("TT406", [])
+    assert finding.fix.text.startswith("value clipping leaves the critic no gradient")
+
+
+def test_a_critic_whose_last_minibatch_was_clipped_away_has_learned_from_those_before() -> None:
+    assert found(a_training(ppo__value_clip_fraction=[0.3] * 30, **CLIPPED)) == {}
+    assert found(a_training(ppo__value_clip_fraction=[0.0] * 30, **CLIPPED)).keys() == {"TT404", "TT406"}
+    assert found(a_training(**CLIPPED)).keys() == {"TT404", "TT406"}
+
+
+def test_value_clipping_takes_nothing_from_an_actor_and_is_behind_no_other_explosion() -> None:
+    zeros = {"grad_norm__actor": [0.0] * 30, "ppo__value_clip_fraction": [0.3] * 30}
+    assert found(a_training(**zeros)).keys() == {"TT406"}
+    late = {"grad_norm__critic": [0.0] * 8 + [1.0] * 60, "grad_norm": [0.01] * 8 + [1.0] * 59 + [90.0]}
+    assert found(a_training(ppo__value_clip_fraction=[0.3] * 68, **late)).keys() == {"TT404"}
 
 
 def test_explained_variance_alone_and_its_nan_are_no_finding() -> None:
@@ -112,10 +162,10 @@ def test_low_entropy_is_milder_and_told_with_the_collapse_if_there_is_one() -> N
     assert findings["TT606"].evidence.folded[0].endswith("TT607")
 
 
-def test_a_sure_policy_is_the_aim_once_the_environment_is_solved() -> None:
+def test_a_sure_policy_is_the_aim_once_the_environment_is_solved_whenever_it_became_sure() -> None:
     low, facts = [0.5, 0.25, 0.25, 0.25, 0.25], {"return_threshold": 475.0}
-    assert found(a_training(ppo__entropy=low, rollout__ep_rew_mean=[20.0, 480.0, 490.0, 500.0, 500.0], facts=facts)) == {}
-    assert list(found(a_training(ppo__entropy=low, rollout__ep_rew_mean=[20.0, 480.0, 490.0, 300.0, 500.0], facts=facts))) == ["TT607"]
+    assert found(a_training(ppo__entropy=low, rollout__ep_rew_mean=[20.0, 180.0, 290.0, 300.0, 500.0], facts=facts)) == {}
+    assert list(found(a_training(ppo__entropy=low, rollout__ep_rew_mean=[20.0, 480.0, 490.0, 500.0, 300.0], facts=facts))) == ["TT607"]
     assert list(found(a_training(ppo__entropy=low, rollout__ep_rew_mean=[500.0] * 5))) == ["TT607"]
 
 

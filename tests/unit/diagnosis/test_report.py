@@ -93,6 +93,14 @@ def test_taps_that_were_absent_or_lost_were_not_seen_and_are_named_once() -> Non
     assert missing == ["steps: gone", "trace: cleared", "run-time cost of graph breaks (torchtriage run --measure)"]
 
 
+def test_what_telemetry_had_no_room_for_is_said_of_all_processes_together() -> None:
+    full, rich = a_process(telemetry={"num_dropped": 3, "num_left_out": 5}), a_process(telemetry={"num_left_out": 2})
+    missing = not_seen(a_recording(full, rich))
+    assert [line.partition(" (")[0] for line in missing if line.startswith("learning: ")] == [
+        "learning: 3 looks came faster than they could be read", "learning: 7 values of further metrics"]
+    assert not any(line.startswith("learning: ") for line in not_seen(a_recording(a_process(telemetry={"num_dropped": 0}))))
+
+
 def test_what_was_measured_was_seen() -> None:
     assert not_seen(a_recording(a_process(GapTime(calls=1)))) == []
 

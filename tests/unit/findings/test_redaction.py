@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
+from tests.unit.reporters.study_samples import clear_win
 from tests.unit.samples import a_finding, a_recording
 from torchtriage.config import FORMATS
 from torchtriage.diagnosis.report import not_seen, watched
 from torchtriage.findings.history import Curve, FrameHistory, History, Moment, MomentKind, ProcessHistory
 from torchtriage.findings.model import Cost, CostKind, Evidence, Finding, Location, Owner, OwnerKind, Severity
 from torchtriage.findings.redaction import NOT_NAMED, redacted
-from torchtriage.findings.report import Report
+from torchtriage.findings.report import SHAPES, Report
+from torchtriage.findings.shape_study import Advice
 
 SECRET = "5ecret"
 
@@ -267,3 +269,22 @@ def test_redacting_does_not_touch_the_report_it_is_given() -> None:
     report = Report(findings=[a_finding()], run={"cwd": "/app"})
     redacted(report)
     assert (report.findings, report.run) == ([a_finding()], {"cwd": "/app"})
+
+
+def test_of_a_shape_study_policies_counts_and_times_stay() -> None:
+    study = clear_win()
+    after = redacted(Report(findings=[a_finding("TT202", related=(SHAPES,))], shapes=study, run={"cwd": "/app"}))
+    assert after.shapes is not None
+    assert [p.name for p in after.shapes.policies] == [p.name for p in study.policies]
+    assert [p.total_seconds for p in after.shapes.policies] == [p.total_seconds for p in study.policies]
+    assert (after.shapes.advice.policy, after.shapes.advice.setting, after.shapes.command) == ("dynamic=True", (), ())
+    sizes = [(s.source, s.dim, s.num_values, s.values) for s in after.shapes.sizes]
+    assert sizes == [("source-1", 2, 512, {}), ("source-2", None, 512, {})]
+    assert after.findings[0].related == (SHAPES,)
+
+
+def test_a_policy_of_an_unknown_name_goes_by_a_pseudonym() -> None:
+    study = dataclasses.replace(clear_win(), advice=Advice(policy="bucketed to 5ecret"))
+    after = redacted(Report(findings=[], shapes=study)).shapes
+    assert after is not None
+    assert after.advice.policy == "policy-1"

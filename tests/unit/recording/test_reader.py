@@ -7,7 +7,7 @@ import pytest
 
 from torchtriage.errors import TriageError
 from torchtriage.recording.events import Event, Recompile, Tap
-from torchtriage.recording.reader import LAUNCHER_FILE, is_recording, read_recording
+from torchtriage.recording.reader import LAUNCHER_FILE, STUDY_FILE, is_recording, read_recording
 from torchtriage.recording.store import Writer
 
 
@@ -103,3 +103,26 @@ def test_a_recording_of_a_newer_version_is_refused(folder: Path) -> None:
     write(folder, "box-1.sqlite", schema=2)
     with pytest.raises(TriageError, match="upgrade torchtriage"):
         read_recording(folder)
+
+
+def test_a_shape_study_is_handed_on_as_plain_data(folder: Path) -> None:
+    write(folder, "box-1.sqlite", Recompile())
+    assert "shapes" not in read_recording(folder).facts
+    (folder / STUDY_FILE).write_text('{"schema": 1, "unit": "step"}')
+    assert read_recording(folder).facts["shapes"] == {"schema": 1, "unit": "step"}
+
+
+@pytest.mark.parametrize("content", [b"", b'{"schema": 1', b"\xff\xfe", b"[" * 100_000])
+def test_a_damaged_shape_study_does_not_take_the_recording_with_it(folder: Path, content: bytes) -> None:
+    write(folder, "box-1.sqlite", Recompile())
+    (folder / STUDY_FILE).write_bytes(content)
+    recording = read_recording(folder)
+    assert len(recording.processes) == 1
+    assert "shapes" not in recording.facts
+    assert recording.facts["shapes_problem"].startswith("cannot read shapes.json: ")
+
+
+def test_a_folder_in_place_of_a_shape_study_is_told(folder: Path) -> None:
+    write(folder, "box-1.sqlite", Recompile())
+    (folder / STUDY_FILE).mkdir()
+    assert "cannot read shapes.json" in read_recording(folder).facts["shapes_problem"]

@@ -51,22 +51,24 @@ def rollouts(draw):
 @settings(max_examples=60, deadline=None)
 @given(rollouts())
 def test_advantages_are_the_sums_written_out(rollout):
-    advantage, returns = gae(*rollout, GAMMA, LAM)
+    advantage, returns, error = gae(*rollout, GAMMA, LAM)
     torch.testing.assert_close(advantage, slow_advantages(*rollout), atol=1e-12, rtol=1e-10)
     torch.testing.assert_close(returns, advantage + rollout[1])
+    assert torch.equal(error, gae(*rollout, GAMMA, 0.0).advantage_TN)       # of its own transition, nothing of those that follow
 
 
 @settings(max_examples=40, deadline=None)
 @given(rollouts(), st.floats(-1e6, 1e6))
 def test_what_a_dead_transition_holds_changes_no_other(rollout, rubbish):
     reward, value, final_value, terminated, truncated, live, last_value = rollout
-    before, _ = gae(*rollout, GAMMA, LAM)
+    before = gae(*rollout, GAMMA, LAM).advantage_TN
     ended_before = torch.cat([torch.ones_like(live[:1]), (terminated | truncated)[:-1]])
     dead = ~live & ended_before
     reward, value, final_value = (torch.where(dead, rubbish, x) for x in (reward, value, final_value))
-    after, returns = gae(reward, value, final_value, terminated, truncated, live, last_value, GAMMA, LAM)
+    after, returns, error = gae(reward, value, final_value, terminated, truncated, live, last_value, GAMMA, LAM)
     assert torch.equal(after, before)
     assert (after[dead] == 0).all()
+    assert (error[dead] == 0).all()
     assert torch.equal(returns[dead], value[dead])
 
 
@@ -74,8 +76,8 @@ def test_a_value_that_is_masked_may_be_nan():
     nan, off = torch.full((3, 1), float("nan")), torch.zeros(3, 1, dtype=torch.bool)
     terminated, truncated = off.clone(), off.clone()
     terminated[2] = True
-    advantage, _ = gae(torch.ones(3, 1), torch.zeros(3, 1), nan, terminated, truncated, ~off, torch.full((1,), float("nan")), GAMMA, LAM)
-    assert advantage.isfinite().all()
+    found = gae(torch.ones(3, 1), torch.zeros(3, 1), nan, terminated, truncated, ~off, torch.full((1,), float("nan")), GAMMA, LAM)
+    assert all(x.isfinite().all() for x in found)
 
 
 def test_long_rollouts_agree_in_float32():

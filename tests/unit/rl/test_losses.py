@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from torchtriage.errors import TriageError
 from torchtriage.rl.losses import MAX_LOG_RATIO, LossSettings, ppo_loss, rollout_metrics
-from torchtriage.rl.metrics import METRICS, MetricTable, packed, reduced
+from torchtriage.rl.metrics import METRICS, OF_ROLLOUT, MetricTable, packed, reduced
 from torchtriage.rl.network import Evaluation
 from torchtriage.rl.rollout import Minibatch
 
@@ -101,21 +101,32 @@ def test_equal_advantages_are_not_blown_up() -> None:
     assert ppo_loss(now, batch, CLIP, LossSettings())[1]["policy_loss"].abs() < 0.1
 
 
+def test_the_share_of_clipped_values_is_that_of_the_rows_without_a_gradient() -> None:
+    now, batch = rows()
+    _, values = ppo_loss(now, batch, CLIP, LossSettings(clip_value=0.3))
+    (grad,) = torch.autograd.grad(values["value_loss"], now.value_TB)
+    share = (grad == 0).float().mean().item()
+    assert 0.1 < share < 0.9
+    assert values["value_clip_fraction"].item() == pytest.approx(share)
+    assert ppo_loss(now, batch, CLIP, LossSettings())[1]["value_clip_fraction"] == 0
+
+
 def test_rollout_metrics_are_over_live_transitions() -> None:
-    value, returns, advantage = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(0))
+    value, returns, advantage, error = torch.randn(4, 5, 4, generator=torch.Generator().manual_seed(0))
     live = torch.ones(5, 4, dtype=torch.bool)
     live[2, 1] = live[4, 3] = False
-    value[~live] = math.nan
-    found = rollout_metrics(value, returns, advantage, live)
+    value[~live] = error[~live] = math.nan
+    found = rollout_metrics(value, returns, advantage, error, live)
     r, v = returns[live].double(), value[live].double()
     assert found["explained_variance"].item() == pytest.approx(1 - ((r - v).var() / r.var()).item())
     assert found["returns_std"].item() == pytest.approx(r.std(correction=0).item())
     assert found["advantage_std"].item() == pytest.approx(advantage[live].double().std(correction=0).item())
+    assert found["bellman_error"].item() == pytest.approx(error[live].abs().mean().item())
 
 
 def test_explained_variance_is_nan_where_returns_do_not_vary() -> None:
     same = torch.full((7, 3), 0.1)
-    found = rollout_metrics(torch.randn(7, 3), same, same, torch.ones(7, 3, dtype=torch.bool))
+    found = rollout_metrics(torch.randn(7, 3), same, same, same, torch.ones(7, 3, dtype=torch.bool))
     assert math.isnan(found["explained_variance"])
     assert found["returns_std"] == 0
 
@@ -126,7 +137,7 @@ def of_minibatch(**given: float) -> dict[str, torch.Tensor]:
 
 def test_each_metric_is_reduced_as_declared() -> None:
     table = MetricTable(torch.device("cpu"), length=2)      # too short: it grows
-    table.begin(dict.fromkeys(("explained_variance", "returns_std", "advantage_std"), torch.tensor(0.5)))
+    table.begin(dict.fromkeys(OF_ROLLOUT, torch.tensor(0.5)))
     for kl, rows, counts in ((1.0, 30.0, 1.0), (5.0, 10.0, 1.0), (99.0, 10.0, 0.0)):
         table.add(packed(of_minibatch(kl=kl, rows=rows, ratio_max=kl, ratio_min=kl, first_ratio_deviation=kl, minibatches=counts)))
     found = table.read()

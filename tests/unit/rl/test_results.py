@@ -4,13 +4,12 @@ import io
 import math
 import statistics
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from torchtriage.rl.progress import Progress
 from torchtriage.rl.results import MAX_SPEEDS, NUM_LAST, Results, Tally, bootstrap, comparison, summary, told
-from torchtriage.rl.schedules import COLD_COMPILE_SECONDS, compile_choice, scheduled
+from torchtriage.rl.schedules import scheduled
 
 
 def results(seed: int = 0, returns: tuple[float, ...] = (), evaluated: tuple[float, ...] = (), speeds: tuple[float, ...] = ()) -> Results:
@@ -80,13 +79,13 @@ def test_an_interval_holds_the_mean_and_is_the_same_each_time(values: list[float
 def test_a_tally_counts_and_goes_on_from_its_state() -> None:
     tally = Tally("E", 3)
     tally.episodes_ended([(0, float(i), i) for i in range(NUM_LAST + 5)])
-    tally.update_ended(256, 0.5, 0.0)
-    tally.update_ended(256, 0.5, 0.0)
+    tally.update_ended(256, 0.5, {})
+    tally.update_ended(256, 0.5, {})
     tally.spent("update", 0.25)
     again = Tally("E", 3)
     again.load_state_dict(tally.state_dict())
     for one in (tally, again):
-        one.update_ended(256, 9.0, compile_seconds=8.0)
+        one.update_ended(256, 9.0, {"update": 8.0})
         assert (one.num_steps, one.num_updates, one.num_episodes) == (768, 3, 105)
         assert (len(one.returns), one.returns[0], one.speeds) == (NUM_LAST, 5.0, [512.0, 512.0])   # a compile is no speed
     assert again.results(True) == tally.results(True)
@@ -95,37 +94,30 @@ def test_a_tally_counts_and_goes_on_from_its_state() -> None:
 def test_speeds_stay_bounded() -> None:
     tally = Tally("E", 0)
     for _ in range(5 * MAX_SPEEDS):
-        tally.update_ended(1, 1.0, 0.0)
+        tally.update_ended(1, 1.0, {})
     assert len(tally.speeds) < 2 * MAX_SPEEDS
     assert len(tally.results(True).speeds) <= MAX_SPEEDS
 
 
-def test_compile_time_is_taken_out_of_the_calls_that_it_happened_in() -> None:
+def test_compile_time_is_taken_out_of_the_parts_that_it_happened_in_and_goes_on_in_a_resumed_run() -> None:
     tally = Tally("E", 0)
-    tally.seconds_by = {"update": 5.0, "policy": 2.0, "compile": 6.0}
-    assert tally.results(True).seconds_by == {"update": 0.0, "policy": 1.0, "compile": 6.0}
+    for part, seconds in (("update", 5.0), ("policy", 2.0)):
+        tally.spent(part, seconds)
+    tally.update_ended(10, 7.0, {"update": 4.0})
+    tally.update_ended(10, 7.0, {"update": 4.0, "policy": 1.0})
+    tally.update_ended(10, 1.0, {"update": 4.0, "policy": 1.0})
+    assert tally.seconds_by == {"update": 1.0, "policy": 1.0, "compile": 5.0}
+    assert tally.speeds == [10.0]       # of the one update that compiled nothing
+    resumed = Tally("E", 0)
+    resumed.load_state_dict(tally.state_dict())
+    resumed.spent("update", 3.0)
+    resumed.update_ended(10, 3.0, {"update": 2.5})
+    assert resumed.seconds_by == {"update": 1.5, "policy": 1.0, "compile": 7.5}
 
 
 def test_a_schedule_ends_at_zero_or_stays() -> None:
     assert [scheduled(2.0, "linear", p) for p in (0.0, 0.25, 1.0, 1.5)] == [2.0, 1.5, 0.0, 0.0]
     assert scheduled(2.0, "constant", 0.9) == 2.0
-
-
-@pytest.mark.parametrize(("seconds", "num_left", "known", "compiles"), [
-    (0.06, 390, None, False),           # 100,000 steps of CartPole: 23 s eager, less than a cold compile
-    (0.06, 390, 5.0, True),             # with the cache of an earlier run
-    (0.06, 3906, None, True),
-    (0.06, 0, None, False),
-])
-def test_auto_compiles_only_if_it_pays_back(seconds: float, num_left: int, known: float | None, compiles: bool) -> None:
-    choice = compile_choice("auto", seconds, num_left, lstm=False, known_seconds=known)
-    assert choice.compiles is compiles
-    assert f"{num_left} updates are left" in choice.reason
-    assert f"{COLD_COMPILE_SECONDS if known is None else known:.0f} s" in choice.reason
-
-
-def test_what_was_asked_for_is_not_worked_out() -> None:
-    assert [compile_choice(word, 1e9, 10**6, lstm=True, known_seconds=None).compiles for word in ("yes", "no")] == [True, False]
 
 
 def test_progress_is_a_line_every_tenth_where_there_is_no_terminal() -> None:

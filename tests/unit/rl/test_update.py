@@ -23,7 +23,7 @@ policies = pytest.mark.parametrize("make", [
 
 def begin(update: Update) -> None:
     generator = torch.Generator().manual_seed(7)
-    update.begin(*torch.randn(3, 4, 2, generator=generator), torch.ones(4, 2, dtype=torch.bool))
+    update.begin(*torch.randn(4, 4, 2, generator=generator), torch.ones(4, 2, dtype=torch.bool))
 
 
 def batches(policy: Policy, num: int = 6) -> list[Minibatch]:
@@ -190,7 +190,7 @@ def test_returns_that_do_not_vary_are_said_once() -> None:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         for _ in range(2):
-            update.begin(torch.zeros(3, 2), torch.ones(3, 2), torch.zeros(3, 2), torch.ones(3, 2, dtype=torch.bool))
+            update.begin(torch.zeros(3, 2), torch.ones(3, 2), *torch.zeros(2, 3, 2), torch.ones(3, 2, dtype=torch.bool))
             assert math.isnan(update.read()["ppo/explained_variance"])
     assert ["returns of the rollout do not vary" in str(w.message) for w in told] == [True]
 

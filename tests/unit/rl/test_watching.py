@@ -13,7 +13,7 @@ from torchtriage.rl.policy import Policy
 from torchtriage.rl.rollout import Minibatch
 from torchtriage.rl.spaces import Spaces
 from torchtriage.rl.watching import NORMAL_INTERVAL, WORST, UpdateSeen, Watch
-from torchtriage.telemetry import DualGradientStats, TelemetryLevel
+from torchtriage.telemetry import DualGradientStats, TelemetryLevel, pace
 
 SPACES = Spaces(observation_size=3, num_actions=2)
 METRICS = {
@@ -22,6 +22,12 @@ METRICS = {
     "ppo/rows": 8.0, "ppo/minibatches": 4.0, "ppo/minibatches_skipped": 0.0, "ppo/explained_variance": 0.4,
     "ppo/updates_skipped_total": 0.0,
 }
+
+
+@pytest.fixture(autouse=True)
+def unbounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Updates here take no time, so that any look is beyond the budget: how many there are would depend on the machine."""
+    monkeypatch.setattr(pace, "GRACE_SECONDS", math.inf)
 
 
 @pytest.fixture
@@ -124,7 +130,8 @@ def test_a_spike_between_two_looks_is_not_missed(jsonl: Path, name: str, value: 
     for later in range(1, NORMAL_INTERVAL):
         watched.after_update(seen(watched, number + later))
     watched.close()
-    assert [row[name] for row in series(jsonl)[-1:]] == [value if not math.isnan(value) else "nan"]
+    # Among the last rows: a rule that spoke may have brought further looks after it.
+    assert (value if not math.isnan(value) else "nan") in [row[name] for row in series(jsonl)[-NORMAL_INTERVAL:]]
     assert name in WORST
 
 

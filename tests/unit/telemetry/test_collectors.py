@@ -158,7 +158,7 @@ def test_what_is_not_asked_for_is_not_computed() -> None:
     assert num_operations(enhanced=False) <= 20 < num_operations(enhanced=True)
 
 
-@pytest.mark.usefixtures("on_device")
+@pytest.mark.usefixtures("place")
 def test_norms_need_no_private_function(monkeypatch: pytest.MonkeyPatch) -> None:
     with_it = collect_seed_gradients(model_of())
     monkeypatch.delattr(torch, "_foreach_norm")

@@ -177,12 +177,12 @@ def test_a_monitor_of_300_tensors_over_a_million_steps(tmp_path: Path, monkeypat
 
 def test_curves_are_handed_over_now_and_then_and_at_the_end() -> None:
     now = [0.0]
-    curves = Curves(clock=lambda: now[0])
+    curves = Curves(clock=lambda: now[0], work=lambda: 0.0)
     curves.write(Observation(step=1, time=0.0, values={"loss": 2.0}))
     assert [one.name for one in curves.series()] == ["loss"]
     curves.write(Observation(step=2, time=0.0, values={"loss": 1.0}))
     assert curves.series() == []
-    now[0] = 2.5
+    now[0] = 5.5
     assert [list(one.values) for one in curves.series()] == [[2.0, 1.0]]
     curves.close()
     assert len(curves.series()) == 1
@@ -205,3 +205,17 @@ def test_a_program_that_makes_up_names_is_not_followed_for_ever() -> None:
         curves.write(Observation(step=step, time=0.0, values={f"metric {step}": 1.0}))
     assert len(curves.series()) == 1024
     assert curves.num_left_out == 2000 - 1024
+
+
+def test_what_had_no_curve_is_a_fact_of_the_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchtriage.telemetry.sinks.curves.MAX_WHOLE", 8)
+    model = torch.nn.Linear(2, 1)
+    monitor = Monitor(model, sinks=[RecordingSink(tmp_path / "run.triage")])
+    model(torch.ones(2)).sum().backward()
+    for step in range(20):
+        monitor.step({f"metric {step}": 1.0})
+    monitor.close()
+    (path,) = (tmp_path / "run.triage").glob("*.sqlite")
+    recorded = read_process(path)
+    names = [name for name in recorded.series if "/" not in name or name.startswith("telemetry/")]
+    assert (len(names), recorded.facts["telemetry"]["num_left_out"]) == (8, 20 - sum(name.startswith("metric") for name in names))

@@ -1,5 +1,7 @@
 """When telemetry looks: as often as its budget allows, by a clock of the test's own."""
 
+import pytest
+
 from torchtriage.telemetry.levels import TelemetryConfig, TelemetryLevel
 from torchtriage.telemetry.pace import DENSE_UPDATES, GRACE_SECONDS, Pace
 
@@ -76,6 +78,23 @@ def test_one_slow_step_does_not_change_the_pace() -> None:
     run.now += 60.0
     run.go(50)
     assert abs(run.pace.stretch - before) <= 1
+
+
+def test_updates_between_looks_are_not_timed_one_by_one_and_none_of_their_time_is_lost() -> None:
+    run, asked = Run(step=0.1, look=1e-4).go(DENSE_UPDATES), []
+    run.pace.clock = lambda: asked.append(run.now) or run.now
+    run.go(200)
+    assert len(asked) == 2 * 10         # at a look, and at the update before it
+    assert run.pace.run_seconds == pytest.approx(run.now - run.step - run.look)       # how long the first took is not known
+    assert run.config.update_count == run.pace.num_updates == DENSE_UPDATES + 200
+
+
+def test_an_escalation_between_two_looks_is_followed_at_once() -> None:
+    run = Run(step=0.1, look=1e-5).go(45)
+    assert not run.pace.is_due
+    run.config.escalate()
+    run.go(3)
+    assert run.looks[-2:] == [47, 48]
 
 
 def test_off_never_looks_and_debug_always_within_the_budget() -> None:

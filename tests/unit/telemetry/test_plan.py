@@ -86,6 +86,33 @@ def test_a_plan_follows_strides(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
+def test_a_gradient_whose_memory_holds_the_other_sign_is_read_with_its_own(path: str) -> None:
+    ps = parameters(3, 50)
+    plan = Plan(ps, path=path)
+    assert_follows(plan, [p.grad for p in ps])
+    ps[1].grad = torch._neg_view(torch.rand(50) + 1)     # as the imaginary part of a conjugate is: same size, dtype and stride
+    assert_follows(plan, [p.grad for p in ps])
+    assert plan.step()[1, Stat.MAX] < 0
+    ps[1].grad = torch.rand(50)
+    assert_follows(plan, [p.grad for p in ps])
+
+
+@pytest.mark.skipif(KERNEL is None, reason="the native part was not built")
+def test_memory_is_filled_by_its_address_only_where_all_tensors_are_as_before() -> None:
+    tensors, plan, out_PS = [torch.randn(3), torch.randn(50)], TensorPlan(["a", "b"]), np.zeros((2, NUM_STATS))
+    address = out_PS.ctypes.data
+    assert not plan.fill(tensors, address)              # nothing is known of them yet
+    plan.run(tensors)
+    assert plan.fill(tensors, address)
+    for row, tensor in zip(out_PS, tensors, strict=True):
+        assert_exact(row, true_row(tensor))
+    out_PS[:] = 7
+    for changed in (None, tensors[1].double(), torch.randn(51), torch.randn(100)[::2]):
+        assert not plan.fill([tensors[0], changed], address)
+    assert (out_PS == 7).all()
+
+
+@pytest.mark.parametrize("path", PATHS)
 def test_a_gradient_that_becomes_sparse_is_refused_by_name_and_a_dense_one_is_taken_again(path: str) -> None:
     p = torch.nn.Parameter(torch.randn(5, 2))
     plan, lenient = Plan([p], names=["embedding.weight"], path=path), Plan([p], names=["embedding.weight"], path=path, strict=False)

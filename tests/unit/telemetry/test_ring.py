@@ -53,6 +53,18 @@ def test_a_full_ring_drops_the_new_and_counts_it() -> None:
     assert ring.claim() is not None
 
 
+def test_a_ring_says_when_more_than_half_of_it_waits() -> None:
+    ring, filling = Ring(2, num_slots=4), []
+    for step in range(3):
+        slot = ring.claim()
+        assert slot is not None
+        ring.commit(slot, step)
+        filling.append(ring.is_filling)
+    assert filling == [False, False, True]
+    list(ring.drain())
+    assert not ring.is_filling
+
+
 def test_a_row_from_a_device_is_read_only_after_it_arrived() -> None:
     copies: list[Copy] = []
 

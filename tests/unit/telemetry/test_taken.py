@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from torchtriage.telemetry import taken
+from torchtriage.telemetry.looks import AFTER, GRADS, NUM_EXTRAS, SCALE
 from torchtriage.telemetry.observation import Observation
 from torchtriage.telemetry.parts import DevicePart
-from torchtriage.telemetry.taken import AFTER, GRADS, NUM_EXTRAS, SCALE, Track
+from torchtriage.telemetry.taken import Track
 
 
 class Copy:

@@ -121,6 +121,17 @@ def test_observations_reach_the_rules_and_every_sink() -> None:
     assert writer.facts()["num_anomalies"] == 1
 
 
+def test_a_ring_that_fills_wakes_the_reader_before_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torchtriage.telemetry.writer.POLL_SECONDS", 60.0)
+    writer, source, has_come = Writer(), Given(), threading.Event()
+    writer.add(source, lambda *_: has_come.set())
+    writer.start()
+    source.left.append(seen(1, loss=1.0))
+    writer.start(is_filling=True)
+    assert has_come.wait(10)
+    writer.close()
+
+
 def test_a_source_that_leaves_is_read_to_its_end() -> None:
     kept = Memory()
     writer = Writer(kept=[kept])

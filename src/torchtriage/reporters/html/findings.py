@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from torchtriage.findings.model import Cost, Finding, Fix, OwnerKind
+from torchtriage.findings.report import SHAPES
 from torchtriage.reporters.html.escape import attributes, block, items, text
 from torchtriage.reporters.html.rules import rule_link
 from torchtriage.reporters.html.scope import Scope, note, section
@@ -172,6 +173,8 @@ def _shortened(values: tuple[object, ...], most: int = 12) -> str:
 
 def _related(scope: Scope, f: Finding) -> str:
     links = []
+    if SHAPES in f.related and scope.report.shapes is not None:
+        links.append('<a href="#shapes">shape policies measured</a>')
     for fingerprint in f.related:
         other = scope.finding(fingerprint)
         if other is not None:

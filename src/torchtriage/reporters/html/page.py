@@ -18,14 +18,15 @@ from torchtriage.reporters.html.health import health_section
 from torchtriage.reporters.html.rules import rules_section
 from torchtriage.reporters.html.run import environment_section, moment, observed_section, processes_section
 from torchtriage.reporters.html.scope import scope_of
+from torchtriage.reporters.html.shapes import shapes_section
 from torchtriage.reporters.html.timeline import timeline_section
 from torchtriage.reporters.html.verdict import verdict
 from torchtriage.reporters.phrases import duration
 
 SCRIPTS = ("chart.js", "timeline.js", "health.js", "findings.js")
 _LINKS = {
-    "timeline": "Timeline", "findings": "Findings", "frames": "Frames", "health": "Health", "processes": "Processes", "rules": "Rules",
-    "environment": "Environment", "observed": "Not observed",
+    "shapes": "Shapes", "timeline": "Timeline", "findings": "Findings", "frames": "Frames", "health": "Health",
+    "processes": "Processes", "rules": "Rules", "environment": "Environment", "observed": "Not observed",
 }
 
 _MARK = (
@@ -38,9 +39,9 @@ def render(report: Report) -> str:
     scope = scope_of(report)
     data = chart_data(scope)
     sections = {
-        "verdict": verdict(scope), "timeline": timeline_section(scope, data["moments"]), "findings": findings_section(scope),
-        "frames": frames_section(scope), "health": health_section(scope), "processes": processes_section(report),
-        "rules": rules_section(report), "environment": environment_section(report),
+        "verdict": verdict(scope), "shapes": shapes_section(scope), "timeline": timeline_section(scope, data["moments"]),
+        "findings": findings_section(scope), "frames": frames_section(scope), "health": health_section(scope),
+        "processes": processes_section(report), "rules": rules_section(report), "environment": environment_section(report),
         "observed": observed_section(report),
     }
     links = "".join(f'<a href="#{name}">{title}</a>' for name, title in _LINKS.items() if sections[name])

@@ -7,6 +7,8 @@ from torchtriage.findings.report import Report
 from torchtriage.reporters.html.escape import text
 from torchtriage.reporters.html.scope import NOT_KNOWN, Scope, note, what_is_timed
 from torchtriage.reporters.phrases import counted, duration, not_shown
+from torchtriage.reporters.shape_words import measure_hint
+from torchtriage.reporters.shape_words import verdict as shape_verdict
 
 MEANING = {
     "P0": "weights, loss or data are corrupt, or the run is dead",
@@ -69,6 +71,7 @@ def verdict(scope: Scope) -> str:
         first = report.findings[0]
         see = scope.link(first.fingerprint, f"See&nbsp;{text(first.code)}")
         rows.append(("What to do first", f"{text(first.fix.text.rstrip('.'))}. {see}."))
+        rows += _shape_policy(report)
     else:
         watched = ", ".join(report.watched) or "nothing: torch was not imported, or no process joined"
         rows.append(("Watched", text(watched)))
@@ -79,6 +82,14 @@ def verdict(scope: Scope) -> str:
         f'<section id="verdict" aria-labelledby="verdict-title">\n{severities(report)}\n'
         f'<h1 id="verdict-title">{text(what_is_wrong(report))}</h1>\n<dl class="told">{told}</dl>\n{_tiles(report)}\n{left_out}</section>'
     )
+
+
+def _shape_policy(report: Report) -> list[tuple[str, str]]:
+    """What was measured of it, or how to measure it where a finding leaves that choice."""
+    if report.shapes is not None:
+        return [("Shape policy", f'{text(shape_verdict(report.shapes))}, by measurement. <a href="#shapes">See&nbsp;shapes</a>.')]
+    hint = measure_hint(report)
+    return [("Shape policy", text(f"{hint[0].upper()}{hint[1:]}"))] if hint else []
 
 
 def _tiles(report: Report) -> str:

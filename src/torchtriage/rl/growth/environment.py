@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchtriage.rl.compiling import Timed
 from torchtriage.rl.environments import Outcome
 from torchtriage.rl.growth import lifecycle
 from torchtriage.rl.growth.program import GrowthProgram, GrowthSettings
@@ -33,7 +34,8 @@ class GrowthEnvironments:
         self.spaces = Spaces(observation_size=self.settings.observation_size, num_actions=num_actions)
         self._last_action = num_actions - 1
         self.program = GrowthProgram(num_envs, self.settings)
-        self._step = torch.compile(self.program.forward, fullgraph=True, backend=backend) if compile else self.program.forward
+        self.compiled = Timed(torch.compile(self.program.forward, fullgraph=True, backend=backend)) if compile else None
+        self._step = self.compiled or self.program.forward
         self._generator = torch.Generator()
         self._observation_NO = torch.zeros(num_envs, self.settings.observation_size)
         self._steps = -1                # of the episode; -1 before the first. The program has it too, as a tensor

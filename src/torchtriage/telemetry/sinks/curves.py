@@ -16,8 +16,8 @@ from torchtriage.telemetry.observation import Observation
 WHOLE_BUCKETS = 2048        # of curves of the whole, of which there are few
 MAX_WHOLE = 1024            # names; a program that makes up a new name each step is not followed further
 MAX_WAITING = 20_000        # numbers of observations that are taken in together: numpy costs as much for one as for a hundred
-MIN_SECONDS = 2.0           # between two hand-overs of all curves
-REST = 400.0                # and at least so many times as long as one took, writing it included
+MIN_SECONDS = 5.0           # between two hand-overs of all curves
+REST = 1000.0               # and at least so many times as long as one took, writing it included: 0.1 % of a processor
 # Quantities of a tensor whose curves there is memory for in any case; a bucket of the others holds little, and they are rarely there.
 _EDGE_BUCKETS = MAX_BUCKETS // 4
 
@@ -62,6 +62,8 @@ class Curves:
 
     def close(self) -> None:
         self._is_closed = True
+        with self._lock:
+            self._take_in()     # the recorder asks for facts, what was left out among them, before it asks for the series
 
     def series(self) -> list[Series]:
         """All curves if it is time to write them again, else none; after `close` all of them."""

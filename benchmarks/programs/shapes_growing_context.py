@@ -1,0 +1,34 @@
+"""A recurrent cell that looks back at all its earlier states: the context grows by one at every step, and begins anew with each sequence.
+
+Expected: dynamic=True. Sixty lengths; automatic shapes add the static compile of the first ones.
+"""
+
+import torch
+from torch import Tensor, nn
+
+WIDTH, LENGTH, SEQUENCES = 64, 60, 40
+
+
+class LookingBack(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(WIDTH, WIDTH)
+        self.ask = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x_BW: Tensor, states_TBW: Tensor) -> Tensor:
+        state_BW = states_TBW[-1]
+        weights_TB = torch.softmax((self.ask(state_BW) * states_TBW).sum(-1) / WIDTH ** 0.5, 0)
+        return self.cell(x_BW + (weights_TB[..., None] * states_TBW).sum(0), state_BW)
+
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+step = torch.compile(LookingBack().eval())
+total = 0.0
+with torch.no_grad():
+    for _ in range(SEQUENCES):
+        states_TBW = torch.zeros(1, 4, WIDTH)
+        for _ in range(LENGTH):
+            states_TBW = torch.cat((states_TBW, step(torch.randn(4, WIDTH), states_TBW)[None]))
+        total += states_TBW.mean().item()
+print(f"total {total:.5f}")

@@ -1,0 +1,29 @@
+"""The launcher's own file in a recording: what was started, and how it ended."""
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from torchtriage.launch import environment
+from torchtriage.launch.privacy import redacted
+from torchtriage.recording.reader import LAUNCHER_FILE
+from torchtriage.recording.store import Writer
+
+
+def begin(folder: Path, run_id: str, command: Sequence[str]) -> Writer:
+    """Claim a fresh folder for this run; raises OSError or sqlite3.Error if it cannot be written."""
+    from torchtriage import __version__
+
+    environment.claim(str(folder), run_id)
+    writer = Writer(folder / LAUNCHER_FILE)
+    writer.put_facts({
+        "run_id": run_id, "argv": redacted(command), "cwd": os.getcwd(), "start": time.time(), "torchtriage": __version__,
+    })
+    return writer
+
+
+def end(writer: Writer, exit_status: int) -> None:
+    """Say how the run ended; raises sqlite3.Error if that cannot be written."""
+    writer.put_facts({"end": time.time(), "exit_status": exit_status})
+    writer.close()

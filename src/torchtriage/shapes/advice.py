@@ -1,0 +1,107 @@
+"""From a ranking to one recommendation, or to the refusal and what would settle it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torchtriage.findings.shape_study import Advice, Crossover, Interval
+from torchtriage.shapes.ranking import MIN_ROUNDS, TOLERANCE, Ranking
+from torchtriage.shapes.wording import listed, minutes_text, seconds_text, times_text, units_text
+
+NOT_SETTLED = "not settled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What the advice is for, and what measuring costs."""
+
+    unit: str
+    num_planned: int
+    preference: Sequence[str]                       # every policy, the simplest to set first
+    settings: Mapping[str, Sequence[str]]           # policy -> the lines or the variable that bring it about
+    round_seconds: float = 0.0                      # of another round of the policies still in the race; 0: not known
+    spent_seconds: float = 0.0
+
+
+def advise(ranking: Ranking, crossovers: Sequence[Crossover], plan: Plan) -> Advice:
+    """The simplest policy that is as good as any; else a policy that surely beats the program as written; else none."""
+    settled = ranking.settled(plan.preference)
+    if settled:
+        return Advice(policy=settled, text=_verdict(settled, ranking, crossovers, plan), setting=plan.settings.get(settled, ()))
+    needs = _needs(ranking, plan)
+    better = _surely_better(ranking, plan)
+    if better:
+        rivals = [name for name in ranking.running() if name != better and ranking.may_be_quicker(name, better)]
+        doubt = f"; {listed(rivals)} may be better still, which {len(_rounds(ranking))} rounds do not settle" if rivals else ""
+        text = _verdict(better, ranking, crossovers, plan) + doubt
+        return Advice(policy=better, text=text, setting=plan.settings.get(better, ()), needs=needs)
+    return Advice(text=_refusal(ranking), needs=needs)
+
+
+def _surely_better(ranking: Ranking, plan: Plan) -> str:
+    """The simplest of the policies that surely beat the baseline and lie next to the leader."""
+    leader = ranking.middle(ranking.leader)
+    near = [name for name in plan.preference if name in ranking.totals and ranking.middle(name) <= (1 + TOLERANCE) * leader]
+    sure = [name for name in near if name != ranking.baseline and ranking.baseline and ranking.beats_baseline(name)]
+    return sure[0] if sure and ranking.baseline not in near else ""
+
+
+def _verdict(name: str, ranking: Ranking, crossovers: Sequence[Crossover], plan: Plan) -> str:
+    took = f"{seconds_text(ranking.middle(name))} for {units_text(plan.num_planned, plan.unit)}"
+    if name == ranking.baseline:
+        text = f"keep it {name}: {took}, and nothing measured is quicker by more than {TOLERANCE:.0%}"
+    elif ranking.baseline in ranking.totals:
+        gain = ranking.ratio(ranking.baseline, name)
+        text = f"{name}: {took}, {_gain_text(gain)} quicker than {ranking.baseline}"
+    else:
+        text = f"{name}: {took}{_lead_text(name, ranking)}"
+    return text + _horizon(name, crossovers, plan)
+
+
+def _gain_text(gain: Interval | None) -> str:
+    assert gain is not None     # the baseline takes part in every round
+    ends = f" ({times_text(gain.low)} to {times_text(gain.high)})" if gain.low is not None and gain.high is not None else ""
+    return f"{times_text(gain.middle)}{ends}"
+
+
+def _lead_text(name: str, ranking: Ranking) -> str:
+    others = [(ratio.middle, other) for other in ranking.totals if other != name and (ratio := ranking.ratio(other, name)) is not None]
+    return f", {times_text(min(others)[0])} quicker than {min(others)[1]}" if others and min(others)[0] > 1 else ""
+
+
+def _horizon(name: str, crossovers: Sequence[Crossover], plan: Plan) -> str:
+    """Up to where it holds."""
+    for crossover in crossovers:
+        if crossover.before == name and crossover.units > plan.num_planned:
+            return f"; it wins up to about {units_text(crossover.units, plan.unit)}, then {crossover.after}"
+    for crossover in crossovers:
+        if crossover.after == name:
+            return f"; it wins from about {units_text(crossover.units, plan.unit)} on, before that {crossover.before}"
+    return ""
+
+
+def _refusal(ranking: Ranking) -> str:
+    rivals = [name for name in ranking.running() if name != ranking.baseline]
+    if not rivals:
+        return f"{NOT_SETTLED}: {ranking.leader} was not measured often enough"
+    if not ranking.baseline:
+        return f"{NOT_SETTLED}: {listed(rivals)} were not told apart"
+    were = "was" if len(rivals) == 1 else "were"
+    return f"{NOT_SETTLED}: {listed(rivals)} {were} not told apart from {ranking.baseline}; keep it until then"
+
+
+def _rounds(ranking: Ranking) -> set[int]:
+    return {number for rounds in ranking.totals.values() for number in rounds}
+
+
+def _needs(ranking: Ranking, plan: Plan) -> str:
+    """How long a run would settle it."""
+    done = len(_rounds(ranking))
+    rounds = ranking.rounds_needed() if done > 1 else MIN_ROUNDS
+    if rounds is None:
+        return "repeating does not settle it in any reasonable time: the policies lie too close together for the noise of this machine"
+    more = max(1, rounds - done)
+    text = f"about {more} more round{'s' * (more > 1)}"
+    if not plan.round_seconds:
+        return text
+    seconds = more * plan.round_seconds
+    return f"{text}, {minutes_text(seconds)}: --budget {minutes_text(1.2 * (plan.spent_seconds + seconds))}"

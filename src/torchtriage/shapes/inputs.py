@@ -1,0 +1,61 @@
+"""What the program reads and writes besides torch: its stdin, given to every run alike, and the files that each run writes again."""
+
+import os
+import select
+import shutil
+import stat
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+PATIENCE_SECONDS = 2.0      # for the first byte on a pipe: a pipe that nobody writes to must not hold us up
+SILENT = f"stdin is a pipe that stayed silent for {PATIENCE_SECONDS:.0f} s, so the runs got none; give the input from a file: < input.txt"
+_PIPES = (stat.S_ISFIFO, stat.S_ISSOCK)
+
+
+def kept_stdin(target: Path) -> tuple[Path | None, str]:
+    """A copy of what is on stdin, or None if it is a terminal or nothing; and a note if it is a pipe that stays silent."""
+    try:
+        source = sys.stdin.buffer
+        mode = os.fstat(source.fileno()).st_mode
+    except (AttributeError, OSError, ValueError):
+        return None, ""     # closed, or replaced by something that is no file
+    is_pipe = any(kind(mode) for kind in _PIPES)
+    if not is_pipe and not stat.S_ISREG(mode):
+        return None, ""
+    if is_pipe and not select.select([source], [], [], PATIENCE_SECONDS)[0]:
+        return None, SILENT
+    with target.open("wb") as file:
+        shutil.copyfileobj(source, file)
+    return (target if target.stat().st_size else None), ""
+
+
+def file_times(words: Sequence[str]) -> dict[Path, tuple[int, int]]:
+    """When each file was written, and its size: those of the working folder, and those that the command line names."""
+    found: dict[Path, tuple[int, int]] = {}
+    ours = _own_output()
+    for path in [*Path.cwd().iterdir(), *map(Path, words)]:
+        try:
+            info = path.absolute().stat()
+        except (OSError, ValueError):
+            continue
+        if stat.S_ISREG(info.st_mode) and (info.st_dev, info.st_ino) not in ours:
+            found[path.absolute()] = (info.st_mtime_ns, info.st_size)
+    return found
+
+
+def _own_output() -> set[tuple[int, int]]:
+    """The files that our own stdout and stderr go to, by device and number."""
+    found = set()
+    for descriptor in (1, 2):
+        try:
+            info = os.fstat(descriptor)
+        except OSError:
+            continue    # closed
+        found.add((info.st_dev, info.st_ino))
+    return found
+
+
+def written_files(before: Mapping[Path, tuple[int, int]], after: Mapping[Path, tuple[int, int]]) -> list[str]:
+    """The names of the files that are new or have changed."""
+    return sorted(os.path.relpath(path) for path, seen in after.items() if before.get(path) != seen)

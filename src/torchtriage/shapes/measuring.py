@@ -1,0 +1,218 @@
+"""Measures a program under its policies, round after round, until it is settled which is best or the time is up."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torchtriage.errors import TriageError
+from torchtriage.findings.shape_study import AS_WRITTEN, VaryingSize
+from torchtriage.recording.events import CompileCall
+from torchtriage.recording.reader import read_recording
+from torchtriage.recording.recording import Recording
+from torchtriage.shapes.budget import Budget, num_runs_to_come
+from torchtriage.shapes.first_run import check_first_run
+from torchtriage.shapes.inputs import file_times, written_files
+from torchtriage.shapes.marking import Mark, Marking, find_marks, sources_value
+from torchtriage.shapes.policies import (
+    Policy,
+    as_written,
+    forced_policies,
+    marked,
+    mixed,
+    raised_limit,
+)
+from torchtriage.shapes.probe import takes_dimensions
+from torchtriage.shapes.race import Race, mixed_choice
+from torchtriage.shapes.reading import main_process, read_trial
+from torchtriage.shapes.running import Outcome, Program, run_once
+from torchtriage.shapes.sizes import seen_sizes, varying
+from torchtriage.shapes.trials import Trial
+from torchtriage.shapes.wording import seconds_text
+
+UNLIMITED = 100_000     # recompiles, in a run that only looks at sizes
+# The first of these that the program survives: nothing recompiles, so that every call is seen; then as it is but quick; then as it is.
+LOOKS: tuple[Mapping[str, Any], ...] = (
+    {"sizes": True, "backend": "eager", "dynamic": "true", "recompile_limit": UNLIMITED},
+    {"sizes": True, "backend": "eager", "recompile_limit": UNLIMITED},
+    {"sizes": True, "recompile_limit": UNLIMITED},
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class Measurement:
+    """Everything that was found out, as far as it went."""
+
+    race: Race = field(default_factory=Race)
+    first: Recording | None = None                  # of the first run as written
+    written: Outcome | None = None                  # the last run as written: its recording is kept
+    num_planned: int = 0
+    sizes: Sequence[VaryingSize] | None = None      # every one seen; None: they could not be seen
+    marking: Marking | None = None
+    with_dims: bool = True
+    same: Mapping[str, str] = field(default_factory=dict)       # policies that were not run: why they are another one
+    files: Sequence[str] = ()                       # that each run writes again
+    notes: list[str] = field(default_factory=list)
+    last_run: str = ""                              # the policy whose files lie there now
+    is_interrupted: bool = False
+
+    @property
+    def is_static(self) -> bool:
+        """No size varied, as far as a whole run shows, and nothing was recompiled for another reason."""
+        first = self.race.trials[AS_WRITTEN][0]
+        return self.sizes is not None and not varying(self.sizes) and not first.num_recompiles and not first.was_stopped
+
+    @property
+    def calls(self) -> list[CompileCall]:
+        return list(self.first.of(CompileCall)) if self.first is not None else []
+
+
+class Experiment:
+    """One program, its budget, and whom to tell what is going on."""
+
+    def __init__(self, program: Program, budget: Budget, *, max_rounds: int, num_planned: int | None, users_sources: str,
+                 tell: Callable[[str], None]) -> None:
+        self.program, self.budget, self.max_rounds, self.tell = program, budget, max_rounds, tell
+        self.users_sources = users_sources
+        self.found = Measurement(num_planned=num_planned or 0)
+
+    def measure(self) -> Measurement:
+        """Ctrl-C ends it with what there is; without one whole run there is nothing."""
+        self._run_as_written()
+        try:
+            self._look_at_sizes()
+            self._choose_policies()
+            self._run_rounds()
+            self._leave_files_as_written()
+        except KeyboardInterrupt:
+            self.found.is_interrupted = True
+        return self.found
+
+    def _run_as_written(self) -> None:
+        race = self.found.race
+        race.enter(as_written())
+        before = file_times(self.program.command)
+        outcome = self._run(race.policies[AS_WRITTEN], 1, self.budget.of_first_run())
+        self.found.files = written_files(before, file_times(self.program.command))
+        self.found.first = read_recording(outcome.recording)
+        race.add(trial_of(outcome, AS_WRITTEN, 1))
+        check_first_run(outcome, race.span().num_units, has_calls=bool(self.found.calls), has_stdin=self.program.stdin is not None)
+        self.found.num_planned = self.found.num_planned or race.span().num_units
+
+    def _look_at_sizes(self) -> None:
+        self.tell("looking at the sizes of every call (backend eager)")
+        for extra in LOOKS:
+            recording = self._look(Policy(name="sizes"), extra)
+            if recording is not None:
+                self.found.sizes = seen_sizes(recording)
+                return
+        self.found.notes.append("the program fails when its sizes are looked at, so which of them vary is not known")
+
+    def _look(self, policy: Policy, extra: Mapping[str, Any]) -> Recording | None:
+        """A run that is not timed; None if it fails or calls nothing."""
+        self.found.last_run = policy.name
+        outcome = run_once(self.program, policy, self.budget.of_look(self.found.race), extra)
+        try:
+            recording = read_recording(outcome.recording)
+        except TriageError:
+            return None
+        sizes = main_process(recording).facts.get("sizes")
+        return recording if (sizes if outcome.was_stopped else not outcome.exit_status and sizes is not None) else None
+
+    def _choose_policies(self) -> None:
+        found = self.found
+        policies, found.same = forced_policies(found.calls, found.is_static)
+        for policy in policies:
+            found.race.enter(policy)
+        if varying(found.sizes or ()):
+            self._find_marks(found.sizes or ())
+        if found.race.trials[AS_WRITTEN][0].hit_limit:
+            found.race.enter(self._with_raised_limit(found.race.policies[AS_WRITTEN]))
+
+    def _find_marks(self, sizes: Sequence[VaryingSize]) -> None:
+        assert self.found.first is not None
+        torch_version = str(main_process(self.found.first).facts.get("torch"))
+        self.found.with_dims = takes_dimensions(torch_version)
+
+        def policy(marks: Collection[Mark]) -> Policy:
+            return marked(sources_value(marks, self.found.with_dims), self.users_sources)
+
+        self.tell(f"marking the {len(varying(sizes))} sizes that vary")
+        extra = {"sizes": True, "backend": "eager", "recompile_limit": UNLIMITED}
+        self.found.marking = find_marks(sizes, self.found.first, lambda marks: self._look(policy(marks), extra))
+        self.found.race.enter(policy(self.found.marking.marks))
+
+    def _with_raised_limit(self, base: Policy) -> Policy:
+        widest = max((size.num_values for size in self.found.sizes or ()), default=0)
+        return raised_limit(base, 2 * widest)
+
+    def _run_rounds(self) -> None:
+        race = self.found.race
+        for number in range(1, self.max_rounds + 1):
+            names = race.order(number, self.found.num_planned, bool(self.found.files))
+            if len(race.policies) - len(race.failures) < 2 or not self.budget.fits(race, names, number):
+                return
+            self._run_round(number, names)
+            race.judge_again()
+            if race.ranking(self.found.num_planned).settled(race.preference()):
+                return
+
+    def _run_round(self, number: int, names: list[str]) -> None:
+        race, done = self.found.race, 0
+        if number == 1 and not self.budget.allows_warm_up(race):
+            names.remove(AS_WRITTEN)
+        while names:
+            name = names.pop(0)
+            if not self.budget.left:
+                return
+            limit = self.budget.of_run(race, num_runs_to_come(len(race.policies) - len(race.failures), number, done))
+            outcome = self._run(race.policies[name], number, limit)
+            done += 1
+            trial = trial_of(outcome, name, number)
+            why = race.add(trial)
+            if why:
+                self.tell(f"{name}: {why}")
+                if name == AS_WRITTEN:
+                    self.found.notes.append(f"a run {AS_WRITTEN} is left out: {why}")
+            if number == 1:
+                names += self._newcomers(trial, is_last=not names)
+
+    def _newcomers(self, trial: Trial, is_last: bool) -> list[str]:
+        """Policies that only the first round shows to be worth a try."""
+        race, new = self.found.race, []
+        if trial.policy == "dynamic=False" and trial.hit_limit and trial.policy not in race.failures:
+            new.append(self._with_raised_limit(race.policies[trial.policy]))
+        if is_last and not new and len(race.trials[AS_WRITTEN][0].functions) > 1:
+            chosen = mixed_choice(race.compared())
+            new += [mixed(chosen, self.found.calls)] if chosen else []
+        new = [policy for policy in new if policy.name not in race.policies]
+        for policy in new:
+            race.enter(policy)
+        return [policy.name for policy in new]
+
+    def _leave_files_as_written(self) -> None:
+        """Every run writes its files again: what stays must not come from a policy that was only tried."""
+        if self.found.files and self.found.last_run != AS_WRITTEN:
+            self.tell(f"once more {AS_WRITTEN}, for the files that the program writes")
+            self._run(as_written(), None, self.budget.of_first_run())
+
+    def _run(self, policy: Policy, number: int | None, limit: float) -> Outcome:
+        """A timed run; one without a number belongs to no round."""
+        self.found.last_run = policy.name
+        outcome = run_once(self.program, policy, limit)
+        if policy.name == AS_WRITTEN:
+            self.found.written = outcome
+        how = "stopped at its time limit after" if outcome.was_stopped else "took"
+        self.tell(f"{f'round {number}, ' if number else ''}{policy.name}: {how} {seconds_text(outcome.seconds)}")
+        return outcome
+
+
+def trial_of(outcome: Outcome, policy: str, number: int) -> Trial:
+    """What a run left; a recording that cannot be read holds no units."""
+    try:
+        recording = read_recording(outcome.recording)
+    except TriageError:
+        recording = Recording(processes=())
+    return read_trial(
+        recording, policy, number, seconds=outcome.seconds, exit_status=outcome.exit_status, was_stopped=outcome.was_stopped,
+        stdout=str(outcome.stdout), stderr=str(outcome.stderr),
+    )

@@ -1,0 +1,89 @@
+"""Which policy needs least time in total, and whether the rounds so far are enough to say so."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from torchtriage.findings.shape_study import Interval
+from torchtriage.shapes.statistics import paired_ratio, rounds_to_settle
+from torchtriage.shapes.trials import Span, Trial
+
+TOLERANCE = 0.05        # policies that lie closer together count as equal: a change of the program should bring more
+MIN_ROUNDS = 3          # for a verdict; with two rounds an interval is five times as wide
+FAR_BEHIND = 1.5        # so many times the leader's total, in FAR_ROUNDS rounds, and a policy is out of the race
+FAR_ROUNDS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """The totals of every policy by round; `baseline` is the policy that a change must beat, empty if there is none."""
+
+    totals: Mapping[str, Mapping[int, float]]
+    baseline: str = ""
+
+    @property
+    def leader(self) -> str:
+        """The policy with the least total; the median, since one odd round should not make a winner."""
+        return min(self.totals, key=self.middle)
+
+    def middle(self, name: str) -> float:
+        return statistics.median(self.totals[name].values())
+
+    def ratio(self, of: str, to: str) -> Interval | None:
+        return paired_ratio(self.totals[of], self.totals[to])
+
+    def is_far_behind(self, name: str) -> bool:
+        """Out of the race without an interval. The baseline stays: what is recommended must be measured against it."""
+        leader = self.totals[self.leader]
+        rounds = self.totals[name].keys() & leader.keys()
+        far = [n for n in rounds if self.totals[name][n] > FAR_BEHIND * leader[n]]
+        return name != self.baseline and len(far) >= FAR_ROUNDS and 2 * len(far) > len(rounds)
+
+    def is_slower(self, of: str, to: str) -> bool:
+        """Whether the whole interval of `of` / `to` is above 1."""
+        ratio = self._verdict(of, to)
+        return ratio is not None and ratio.low is not None and ratio.low > 1
+
+    def may_be_quicker(self, of: str, to: str) -> bool:
+        """Whether `of` could still turn out to need less than `to` by more than the tolerance."""
+        ratio = self._verdict(of, to)
+        return not self.is_far_behind(of) and (ratio is None or ratio.low is None or ratio.low < 1 - TOLERANCE)
+
+    def _verdict(self, of: str, to: str) -> Interval | None:
+        """The ratio, once there are enough rounds to go by it."""
+        return self.ratio(of, to) if len(self.totals[of].keys() & self.totals[to].keys()) >= MIN_ROUNDS else None
+
+    def beats_baseline(self, name: str) -> bool:
+        return name == self.baseline or self.baseline not in self.totals or self.is_slower(self.baseline, name)
+
+    def is_best(self, name: str) -> bool:
+        """Whether no other policy can be better by more than the tolerance, and this one is surely no worse than the baseline."""
+        return self.beats_baseline(name) and not any(self.may_be_quicker(other, name) for other in self.totals if other != name)
+
+    def settled(self, preference: Sequence[str]) -> str:
+        """The first of these names, the simplest first, that is as good as any; empty if no policy is shown to be."""
+        return next((name for name in preference if name in self.totals and not self.is_far_behind(name) and self.is_best(name)), "")
+
+    def running(self) -> list[str]:
+        """The policies that another round could still tell something about."""
+        leader = self.leader
+        return [name for name in self.totals if name == leader or not (self.is_far_behind(name) or self.is_slower(name, leader))]
+
+    def rounds_needed(self) -> int | None:
+        """How many rounds in all would settle it, at the spread seen so far; None if that cannot be told."""
+        leader, needed = self.leader, [MIN_ROUNDS]
+        pairs = [(name, leader) for name in self.running() if name != leader]
+        if self.baseline in self.totals and leader != self.baseline:
+            pairs.append((leader, self.baseline))
+        for of, to in pairs:
+            rounds = rounds_to_settle(self.totals[of], self.totals[to], TOLERANCE)
+            if rounds is None:
+                return None
+            needed.append(rounds)
+        return max(needed)
+
+
+def ranked(trials: Mapping[str, Sequence[Trial]], span: Span, num_planned: int, baseline: str = "") -> Ranking:
+    """The ranking of these policies by their totals for so many units."""
+    totals = {name: {t.round: span.total(t, num_planned) for t in runs} for name, runs in trials.items() if runs}
+    return Ranking(totals=totals, baseline=baseline)

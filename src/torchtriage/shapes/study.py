@@ -1,0 +1,118 @@
+"""From what was measured to the study that reports show."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torchtriage.findings.shape_study import AS_WRITTEN, Advice, ShapeStudy, VaryingSize
+from torchtriage.shapes.advice import Plan, advise
+from torchtriage.shapes.checks import output_notes, unit_notes
+from torchtriage.shapes.crossover import crossovers
+from torchtriage.shapes.marking import with_marks
+from torchtriage.shapes.measuring import Measurement
+from torchtriage.shapes.policies import MARKED, SOURCES
+from torchtriage.shapes.race import best_by_function
+from torchtriage.shapes.ranking import Ranking
+from torchtriage.shapes.reading import main_process
+from torchtriage.shapes.settings import short
+from torchtriage.shapes.sizes import num_calls, varying
+from torchtriage.shapes.table import rows
+from torchtriage.shapes.tree import decision_tree
+from torchtriage.shapes.wording import listed, units_text
+
+MAX_REASONS = 4
+WHOLE_PROCESS = f"{SOURCES} applies to every compiled function of the process"
+NO_DIMENSIONS = "this torch ignores the dimension in an entry (`:0`), so every dimension of these inputs is marked"
+
+
+def study_of(found: Measurement, command: Sequence[str], *, spent_seconds: float, users_sources: str = "") -> ShapeStudy:
+    """The table, the advice, the tree, and every caveat."""
+    race = found.race
+    compared, span = race.compared(), race.span()
+    ranking = race.ranking(found.num_planned)
+    lines = crossovers(compared, span)
+    settings = {name: policy.setting for name, policy in race.policies.items()}
+    plan = Plan(
+        unit=span.unit, num_planned=found.num_planned, preference=race.preference(), settings=settings,
+        round_seconds=race.seconds_of(_to_repeat(ranking)), spent_seconds=spent_seconds,
+    )
+    advice = advise(ranking, lines, plan) if len(compared) > 1 else _only_one(found)
+    output, by_policy = output_notes(compared)
+    by_policy.setdefault(MARKED, []).extend(_marking_notes(found))
+    sizes = None if found.sizes is None else varying(found.sizes)
+    table = rows(compared, span, found.num_planned, settings=settings, failures=race.failures, notes=by_policy)
+    return ShapeStudy(
+        command=list(command), unit=span.unit, num_units=span.num_units, num_planned=found.num_planned,
+        policies=table, advice=advice, crossovers=lines,
+        branches=decision_tree(sizes, len(found.sizes or ()), num_calls(found.sizes or ()), advice),
+        sizes=_shown_sizes(found, sizes), by_function=_by_function(found),
+        notes=[*_notes(found, users_sources), *output, *unit_notes(race.trials[AS_WRITTEN])],
+        seconds_spent=round(spent_seconds, 1), torch=_torch(found),
+    )
+
+
+def _to_repeat(ranking: Ranking) -> list[str]:
+    return list(dict.fromkeys([*ranking.running(), *([ranking.baseline] if ranking.baseline in ranking.totals else [])]))
+
+
+def _only_one(found: Measurement) -> Advice:
+    """No other policy has figures."""
+    why = "no other policy was measured" if not found.race.failures else "every other policy failed"
+    if found.is_interrupted:
+        return Advice(text=f"not settled: {why} before it was interrupted", needs="a run that is not interrupted")
+    if found.is_static:
+        why = "no size varies and nothing is recompiled, so no other policy has anything to spare"
+    return Advice(policy=AS_WRITTEN, text=f"keep it {AS_WRITTEN}: {why}")
+
+
+def _by_function(found: Measurement) -> dict[str, str]:
+    best = best_by_function(found.race.compared())
+    return best if len(best) > 1 else {}
+
+
+def _shown_sizes(found: Measurement, sizes: Sequence[VaryingSize] | None) -> Sequence[VaryingSize]:
+    return with_marks(sizes or (), found.marking) if found.marking is not None else sizes or ()
+
+
+def _torch(found: Measurement) -> str:
+    return str(main_process(found.first).facts.get("torch") or "") if found.first is not None else ""
+
+
+def _marking_notes(found: Measurement) -> list[str]:
+    if found.marking is None:
+        return []
+    notes = [WHOLE_PROCESS] + ([] if found.with_dims else [NO_DIMENSIONS])
+    reasons = list(found.marking.new_reasons)
+    if reasons:
+        more = f" and {len(reasons) - MAX_REASONS} more" if len(reasons) > MAX_REASONS else ""
+        notes.append(f"recompile reasons that only show once sizes are marked: {'; '.join(reasons[:MAX_REASONS])}{more}")
+    if not found.marking.is_complete:
+        notes.append(f"sizes still recompile after {found.marking.num_runs} rounds of marking")
+    return notes
+
+
+def _notes(found: Measurement, users_sources: str) -> list[str]:
+    notes, span = list(found.notes), found.race.span()
+    notes += [f"{name} was not run: {why}" for name, why in found.same.items()]
+    stopped = [t for runs in found.race.trials.values() for t in runs if t.was_stopped]
+    if stopped:
+        notes.append(f"runs were stopped at their time limit; compared are the first {units_text(span.num_units, span.unit)} of each")
+    if found.files:
+        notes.append(f"every run writes {listed(list(found.files[:5]))} again; what is there now is from a run {_of(found.last_run)}")
+    marks = [f"{m['call']}(dim {m['dim']}) at {short(m['path'])}:{m['line']}" for m in _own_marks(found)]
+    if marks:
+        notes.append(f"the program marks dimensions itself, under every policy: {listed(marks[:4])}")
+    if users_sources:
+        notes.append(f"{SOURCES} was set already and is kept in every run; the policy {MARKED} adds to it")
+    if span.unit == "call" and found.first is not None and main_process(found.first).facts.get("peak_device_memory_bytes"):
+        notes.append("calls are timed on the host: where the device works behind it, call torchtriage.step() after a synchronisation")
+    if found.is_interrupted:
+        notes.append("interrupted: this is what was measured until then")
+    return notes
+
+
+def _of(policy: str) -> str:
+    return policy if policy == AS_WRITTEN else f"under {policy}"
+
+
+def _own_marks(found: Measurement) -> list[dict[str, Any]]:
+    return list(main_process(found.first).facts.get("marks") or ()) if found.first is not None else []

@@ -1,0 +1,124 @@
+"""flex_attention over a KV cache: what compiles how often, counted by a watch in one process."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.programs import plain, write
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+BODY = f"""
+import json, sys
+sys.path.insert(0, {str(EXAMPLES)!r})
+import torch
+import torchtriage
+from torchtriage.recording.events import CompileStart
+from flex_decode import NUM_PROMPT as PROMPT
+from flex_decode import FixedCache, GrowingCache, PythonOffset, Sequence, TensorOffset, decode, generate, prefill
+
+out = {{}}
+
+
+def plain_attention(sequence):
+    '''What the whole sequence gives in one piece, without flex_attention.'''
+    q, k, v = sequence.queries_BHKD, sequence.keys_BHKD, sequence.values_BHKD
+    place = torch.arange(q.shape[2])
+    distance = place[:, None] - place
+    scores = q @ k.mT / q.shape[3] ** 0.5 - 0.5 * distance
+    return torch.softmax(scores.masked_fill(distance < 0, -float("inf")), -1) @ v
+
+
+def variant(tokens, cache, offsets, dynamic, backend="eager"):
+    '''Compiles of the two functions, why decode was compiled again, and how far the result is from plain attention.'''
+    torch._dynamo.reset()
+    sequence = Sequence.random(PROMPT + tokens)
+    first = torch.compile(prefill, backend=backend, dynamic=False)
+    then = torch.compile(decode, backend=backend, dynamic=dynamic)
+    with torch.no_grad(), torchtriage.watch() as seen:
+        output = generate(sequence, PROMPT, first, then, cache, offsets)
+    started = [e.function for e in seen.recording.of(CompileStart)]
+    return {{
+        "prefill": started.count("prefill"), "decode": started.count("decode"), "graph_breaks": len(seen.graph_breaks),
+        "reasons": [e.reasons[0] for e in seen.recompiles], "error": (output - plain_attention(sequence)).abs().max().item(),
+    }}
+"""
+
+EAGER = BODY + """
+out["short"] = variant(3, GrowingCache(), TensorOffset(), True)
+out["long"] = variant(12, GrowingCache(), TensorOffset(), True)
+out["automatic"] = variant(4, GrowingCache(), TensorOffset(), None)
+out["static"] = variant(3, GrowingCache(), TensorOffset(), False)
+out["python_offset"] = variant(3, FixedCache(PROMPT + 3), PythonOffset(), False)
+out["fixed"] = variant(3, FixedCache(PROMPT + 3), TensorOffset(), False)
+
+sequence, offsets = Sequence.random(PROMPT), TensorOffset()
+warm = torch.compile(decode, backend="eager", dynamic=False)
+call = lambda position: warm(sequence.queries_BHKD[:, :, :1], sequence.keys_BHKD, sequence.values_BHKD, offsets.at(position))
+call(0)
+with torchtriage.watch() as seen:
+    results = [call(position) for position in range(1, PROMPT)]
+num_compiles = len(list(seen.recording.of(CompileStart)))
+out["filled"] = {"compiles": num_compiles, "equal": len(results) - len({result.sum().item() for result in results})}
+print(json.dumps(out))
+"""
+
+INDUCTOR = BODY + """
+out["growing"] = variant(6, GrowingCache(), TensorOffset(), True, "inductor")
+print(json.dumps(out))
+"""
+
+
+def facts(folder: Path, source: str) -> dict[str, Any]:
+    done = plain(folder, write(folder, source))
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return facts(tmp_path_factory.mktemp("flex"), EAGER)
+
+
+@pytest.mark.parametrize("name", ["short", "long"])
+def test_a_growing_cache_decodes_with_one_compile_whatever_its_length(name: str, counted: dict[str, Any]) -> None:
+    found = counted[name]
+    assert (found["prefill"], found["decode"], found["graph_breaks"]) == (1, 1, 0)
+
+
+def test_filling_the_offset_compiles_nothing_and_changes_the_result(counted: dict[str, Any]) -> None:
+    assert counted["filled"] == {"compiles": 0, "equal": 0}
+
+
+def test_automatic_shapes_compile_decode_twice(counted: dict[str, Any]) -> None:
+    assert counted["automatic"]["decode"] == 2
+
+
+def test_static_shapes_compile_decode_for_every_length(counted: dict[str, Any]) -> None:
+    found = counted["static"]
+    assert found["decode"] == 3
+    assert all("size mismatch at index 2" in reason for reason in found["reasons"])
+
+
+def test_a_python_offset_compiles_decode_for_every_value(counted: dict[str, Any]) -> None:
+    found = counted["python_offset"]
+    assert found["decode"] == 3
+    assert all("cell_contents ==" in reason for reason in found["reasons"])
+
+
+def test_a_fixed_cache_decodes_with_one_static_compile(counted: dict[str, Any]) -> None:
+    assert counted["fixed"]["decode"] == 1
+
+
+def test_every_variant_gives_what_plain_attention_gives(counted: dict[str, Any]) -> None:
+    errors = {name: found["error"] for name, found in counted.items() if "error" in found}
+    assert len(errors) == 6
+    assert max(errors.values()) < 1e-5
+
+
+def test_inductor_compiles_decode_once_as_well(tmp_path: Path) -> None:
+    found = facts(tmp_path, INDUCTOR)["growing"]
+    assert (found["prefill"], found["decode"]) == (1, 1)
+    assert found["error"] < 1e-4

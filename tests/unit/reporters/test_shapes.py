@@ -1,0 +1,228 @@
+"""A shape study at a terminal: what to do comes first, the table fits, and each number says what it is."""
+
+from typing import Any
+
+import pytest
+
+from tests.unit.reporters import study_samples
+from tests.unit.reporters.report_samples import a_report
+from tests.unit.reporters.study_samples import (
+    a_policy,
+    clear_win,
+    failures,
+    nothing_compiled,
+    refusal,
+    turning,
+)
+from tests.unit.samples import a_finding
+from torchtriage.findings.report import Report
+from torchtriage.findings.shape_study import Advice, Branch, Interval, PolicyResult, ShapeStudy
+from torchtriage.reporters import html, markdown, terminal
+from torchtriage.reporters.shape_words import precise, rows, verdict
+from torchtriage.reporters.shapes import render_study, study_lines
+
+EVERY = pytest.mark.parametrize("make", study_samples.ALL.values(), ids=study_samples.ALL)
+
+
+def lines_of(study: ShapeStudy, width: int = 80, verbose: bool = False) -> list[str]:
+    return [line for line, _ in study_lines(study, width=width, verbose=verbose)]
+
+
+def row_of(study: ShapeStudy, name: str, width: int = 140) -> str:
+    return next(line for line in lines_of(study, width)[3:] if line[2:].startswith(name))
+
+
+def test_what_to_do_comes_first_then_the_table_then_what_it_rests_on() -> None:
+    lines = lines_of(turning(), width=140)
+    assert lines == [
+        "SHAPES  use dynamic=False",
+        "  why   dynamic=False takes 70.0 s for 100,000 steps, 1.69x faster than as written",
+        "  set   train.py:9: torch.compile(step, dynamic=False)",
+        "",
+        "  policy         compiles  compiling  first call                  a step   memory           100,000 steps",
+        "  as written            2     2.90 s      2.61 s  1.15 ms (1.14 to 1.16)  612 MiB     ~118 s (114 to 122)",
+        "> dynamic=False        19     2.90 s      2.61 s     300 us (296 to 304)  612 MiB  ~70.0 s (67.9 to 72.1)",
+        "  dynamic=True          1     2.90 s      2.61 s  1.20 ms (1.19 to 1.21)  612 MiB     ~123 s (119 to 127)",
+        "  2,000 steps under each policy, 4 times, intervals of 95 %; ~ is estimated beyond them",
+        "",
+        "  cross dynamic=True wins up to 41,000 steps, then dynamic=False",
+        "  vary  decode: L['x'].size(0) took 64 (1,900x), 32 (96x), 17 (4x) (3 values in 2,000 calls)",
+        "  spent 180 s on 12 timed runs of python train.py, torch 2.13.0",
+    ]
+
+
+@EVERY
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_it_fits(make: Any, width: int) -> None:
+    assert max(map(len, lines_of(make(), width, verbose=True))) <= width
+    assert not [line for line in lines_of(make(), width) if line != line.rstrip()]
+
+
+def test_where_there_is_little_room_an_interval_is_a_percentage() -> None:
+    assert row_of(refusal(), "as written", width=80).split() == [
+        "as", "written", "2", "in", "2.90", "s", "2.61", "s", "210", "ms", "±1%", "612", "MiB", "12.0", "s", "±3%",
+    ]
+
+
+def test_a_line_to_paste_is_never_wrapped() -> None:
+    setting = "TORCH_COMPILE_DYNAMIC_SOURCES='" + ",".join(f"^L\\[.x{n}.\\]$" for n in range(20)) + "' python decode.py"
+    assert f"  set   {setting}" in lines_of(clear_win(advice=Advice(policy="marked", setting=(setting,))))
+
+
+def test_a_refusal_says_what_would_settle_it() -> None:
+    lines = lines_of(refusal())
+    assert lines[0] == "SHAPES  not settled, no policy is recommended"
+    assert "  needs about 9 more rounds, 4 minutes: --budget 14m" in lines
+    assert not [line for line in lines if line.startswith((">", "  set"))]
+
+
+@pytest.mark.parametrize(("policy", "words"), [
+    ("", "not settled, no policy is recommended"), ("as written", "keep it as written"), ("dynamic=None", "use dynamic=None"),
+    ("marked", "mark the dimensions that vary"), ("mixed", "use a policy of its own for each function"),
+])
+def test_the_advice_in_a_few_words(policy: str, words: str) -> None:
+    assert verdict(clear_win(advice=Advice(policy=policy))) == words
+
+
+@pytest.mark.parametrize(("policy", "text"), [
+    ("", "not settled: too close"), ("as written", "keep it as written: too close"), ("marked", "marked: too close"),
+    ("marked", "too close"),
+])
+def test_the_reason_does_not_repeat_the_verdict(policy: str, text: str) -> None:
+    study = clear_win(advice=Advice(policy=policy, text=text))
+    assert "  why   too close" in lines_of(study)
+    assert "\n\ntoo close\n" in markdown.render(Report(findings=[], shapes=study))
+    assert "<p>too close</p>" in html.render(Report(findings=[], shapes=study))
+
+
+def test_a_policy_that_failed_says_why_and_the_others_keep_their_figures() -> None:
+    lines = lines_of(failures(), width=120)
+    [at] = [n for n, line in enumerate(lines) if line.startswith("  dynamic=True failed: ConstraintViolationError: L['x'].size()[0] was")]
+    assert lines[at + 1].startswith("    ")
+    assert "20.0 ms" in row_of(failures(), "as written")
+
+
+def test_a_policy_that_was_not_run_did_not_fail() -> None:
+    study = clear_win(policies=(a_policy("as written"), PolicyResult(name="dynamic=None", failed="not run: this is what is written")))
+    assert "  dynamic=None not run: this is what is written" in lines_of(study)
+    assert 'class="bad"' not in html.render(Report(findings=[], shapes=study))
+    assert "failed" not in markdown.render(Report(findings=[], shapes=study))
+
+
+def test_a_policy_whose_name_has_no_room_has_a_line_of_its_own() -> None:
+    long = "dynamic=False, recompile_limit=1024"
+    study = clear_win(policies=(a_policy("as written"), a_policy(long)), advice=Advice(policy=long))
+    lines = lines_of(study, 80)
+    at = lines.index(f"> {long}")
+    assert lines[at + 1].split()[:4] == ["2", "in", "2.90", "s"]
+    assert max(map(len, lines)) <= 80
+    assert row_of(study, long, width=160).startswith(f"> {long}  ")
+
+
+def test_what_was_not_measured_is_a_dash_and_never_zero() -> None:
+    assert row_of(failures(), "mixed").split() == [">", "mixed", "3", "-", "-", "-", "-", "-"]
+
+
+def test_eager_calls_and_compiles_that_do_not_end_are_flagged_below_their_policy() -> None:
+    lines = lines_of(clear_win(), width=120)
+    at = lines.index(next(line for line in lines if line.startswith("  as written")))
+    assert lines[at + 1] == "    504 calls ran eager past the recompile limit"
+    assert lines[at + 2].startswith("    still compiling in the second half of its run")
+
+
+@pytest.mark.parametrize(("planned", "mark"), [(512, ""), (513, "~")])
+def test_a_total_is_marked_as_estimated_only_beyond_what_ran(planned: int, mark: str) -> None:
+    study = clear_win(num_planned=planned)
+    assert [row.total[:5] for row in rows(study) if row.policy == "dynamic=True"] == [f"{mark}27.4 s"[:5]]
+    assert ("all times are observed" in "\n".join(lines_of(study, 160))) is (not mark)
+
+
+@pytest.mark.parametrize(("runs", "words"), [
+    ((1, 1), "once, so that there is no interval"), ((3, 3), "3 times, intervals of 95 %"), ((2, 5), "2 to 5 times, intervals of 95 %"),
+])
+def test_how_often_each_policy_ran(runs: tuple[int, int], words: str) -> None:
+    policies = [a_policy(name, num_runs=number) for name, number in zip(("as written", "marked"), runs, strict=True)]
+    assert words in "\n".join(lines_of(clear_win(policies=policies), 160))
+
+
+def test_one_run_among_many_is_said_to_have_no_interval() -> None:
+    assert [row.policy for row in rows(clear_win()) if "ran once, so that there is no interval" in row.remarks] == ["recompile_limit=1024"]
+    once = [a_policy("as written", num_runs=1), a_policy("marked", num_runs=1)]
+    assert not [row for row in rows(clear_win(policies=once)) if row.remarks]
+
+
+def test_the_questions_of_the_tree_with_their_answers_and_facts() -> None:
+    assert "  tree  Is the tensor shape fixed? no: L['cache'].size(2) took 512 values in 512 calls" in lines_of(clear_win(), 120)
+    bare = clear_win(branches=(Branch(question="Is it?", answer="yes", evidence=""),))
+    assert "  tree  Is it? yes" in lines_of(bare)
+
+
+def test_what_varies_is_cut_to_a_few_and_all_there_with_verbose() -> None:
+    short, full = "\n".join(lines_of(failures())), "\n".join(lines_of(failures(), verbose=True))
+    assert (short.count("  vary  decode"), full.count("  vary  decode")) == (4, 9)
+    assert "  vary  5 more (-v)" in short
+    assert "more (-v)" not in full
+
+
+def test_a_size_that_could_not_be_marked_says_why() -> None:
+    assert "L['offset'] took 100, 101, 102, 103, 104, 105 ... (512 values in 512 calls); a Python number cannot be marked by name" in (
+        "\n".join(lines_of(clear_win(), 160))
+    )
+
+
+def test_overridden_calls_are_told_by_policy() -> None:
+    many = tuple(f"m.py:{n} f{n}: dynamic=False -> True" for n in range(5))
+    study = clear_win(policies=(a_policy("as written"), a_policy("dynamic=True", overridden=many)))
+    [line] = [line for line in lines_of(study, 400) if line.startswith("  over")]
+    assert line == f"  over  dynamic=True overrode {'; '.join(many[:3])}; 2 more (-v)"
+
+
+def test_functions_are_told_apart_only_where_there_are_several() -> None:
+    assert {"  each  prefill: dynamic=False", "  each  decode: dynamic=True"} <= set(lines_of(failures()))
+    assert not [line for line in lines_of(clear_win()) if line.startswith("  each")]
+
+
+def test_a_program_that_compiles_nothing_has_no_table() -> None:
+    assert lines_of(nothing_compiled()) == [
+        "SHAPES  not settled, no policy is recommended",
+        "  why   the program never calls torch.compile, so there is no shape policy to",
+        "        choose",
+        "  needs compile a function first, then measure again",
+        "",
+        "  spent 2.00 s",
+    ]
+
+
+@pytest.mark.parametrize(("seconds", "words"), [
+    (0.0, "0.00 us"), (0.000251, "251 us"), (0.0012345, "1.23 ms"), (0.9996, "1,000 ms"), (1.0367, "1.04 s"), (9.996, "10.0 s"),
+    (123.4, "123 s"), (1380.0, "23.0 min"), (103_676.0, "28.8 h"), (float("nan"), "not known"), (float("inf"), "not known"),
+])
+def test_three_digits_in_a_handy_unit(seconds: float, words: str) -> None:
+    assert precise(seconds) == words
+
+
+def test_an_interval_is_written_in_the_unit_of_its_middle() -> None:
+    [row] = rows(clear_win(policies=(a_policy("as written", steady_seconds=Interval(middle=1.01, low=0.98, high=1.2)),)))
+    assert row.steady == "1.01 s (0.98 to 1.20)"
+
+
+def test_the_study_stands_above_the_findings_and_counts_as_lines() -> None:
+    text = terminal.render(a_report(shapes=clear_win()), width=120)
+    assert text.startswith("SHAPES  use dynamic=True\n")
+    assert text.index("SHAPES") < text.index("TT301 P1")
+    many = [a_finding(fingerprint=str(n)) for n in range(40)]
+    room = (terminal.render(Report(findings=many, shapes=shapes)).count("TT101 P3") for shapes in (None, clear_win()))
+    assert next(room) > next(room) > 0
+
+
+def test_nothing_of_the_program_reaches_the_terminal_as_a_command() -> None:
+    bad = "\x1b[2J\u202e"
+    study = clear_win(notes=(bad,), advice=Advice(policy="dynamic=True", text=bad, setting=(bad,)), command=(bad,))
+    for colour in (False, True):
+        assert "\x1b[2J" not in render_study(study, colour=colour)
+    assert "\u202e" not in render_study(study)
+
+
+def test_colour_marks_the_advice() -> None:
+    assert "\x1b[1;32m> dynamic=True" in render_study(clear_win(), width=80, colour=True)
+    assert "\x1b[" not in render_study(clear_win(), width=80)

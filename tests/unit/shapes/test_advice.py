@@ -1,0 +1,69 @@
+"""One recommendation, or a refusal that says what would settle it."""
+
+from collections.abc import Sequence
+
+from tests.unit.shapes.trial_samples import rounds
+from torchtriage.findings.shape_study import Advice, Crossover
+from torchtriage.shapes.advice import Plan, advise
+from torchtriage.shapes.ranking import ranked
+from torchtriage.shapes.trials import common_span
+
+NAMES = {"w": "as written", "t": "dynamic=True", "f": "dynamic=False", "m": "marked"}
+
+
+def advice(crossovers: Sequence[Crossover] = (), baseline: str = "as written", **totals: Sequence[float]) -> Advice:
+    trials = {NAMES[key]: rounds(NAMES[key], values) for key, values in totals.items()}
+    span = common_span([t for runs in trials.values() for t in runs])
+    plan = Plan(
+        unit="call", num_planned=10, preference=list(NAMES.values()), settings={"dynamic=True": ["set it"]},
+        round_seconds=60, spent_seconds=300,
+    )
+    return advise(ranked(trials, span, 10, baseline=baseline), crossovers, plan)
+
+
+def test_a_winner_comes_with_its_gain_and_its_setting() -> None:
+    found = advice(w=[10, 10, 10], t=[5, 5, 5])
+    assert (found.policy, found.setting, found.needs) == ("dynamic=True", ["set it"], "")
+    assert found.text == "dynamic=True: 5.00 s for 10 calls, 2.0x (2.0x to 2.0x) quicker than as written"
+
+
+def test_as_written_is_kept_when_nothing_is_better() -> None:
+    found = advice(w=[10, 10, 10], t=[10.1, 10, 10], f=[20, 20])
+    assert (found.policy, found.setting) == ("as written", ())
+    assert found.text == "keep it as written: 10.0 s for 10 calls, and nothing measured is quicker by more than 5%"
+
+
+def test_overlapping_intervals_are_refused_with_the_way_to_settle_it() -> None:
+    found = advice(w=[10, 12, 9], t=[9, 13, 7])
+    assert found.policy == ""
+    assert found.text == "not settled: dynamic=True was not told apart from as written; keep it until then"
+    assert found.needs.startswith("about ")
+    assert "more rounds" in found.needs
+    assert "--budget" in found.needs
+
+
+def test_after_one_round_two_more_are_needed() -> None:
+    assert advice(w=[10], t=[5]).needs == "about 2 more rounds, 2m: --budget 9m"
+
+
+def test_two_policies_that_both_beat_as_written_are_a_recommendation_with_a_doubt() -> None:
+    found = advice(w=[30, 31, 30], t=[10, 11, 9], m=[9.9, 9.8, 10.4])
+    assert found.policy == "dynamic=True"
+    assert "marked may be better still" in found.text
+    assert found.needs
+
+
+def test_a_doubt_about_as_written_is_never_a_recommendation() -> None:
+    assert advice(w=[10, 10.3, 10], t=[9, 10.4, 9.2], m=[9.1, 10.5, 9.3]).policy == ""
+
+
+def test_a_crossover_says_up_to_where_it_holds() -> None:
+    later = [Crossover(units=41_000, before="dynamic=True", after="dynamic=False")]
+    assert advice(later, w=[10, 10, 10], t=[5, 5, 5]).text.endswith("; it wins up to about 41,000 calls, then dynamic=False")
+    earlier = [Crossover(units=4, before="dynamic=False", after="dynamic=True")]
+    assert advice(earlier, w=[10, 10, 10], t=[5, 5, 5]).text.endswith("; it wins from about 4 calls on, before that dynamic=False")
+
+
+def test_without_a_baseline_the_runner_up_is_named() -> None:
+    found = advice(baseline="", t=[5, 5, 5], f=[10, 10, 10])
+    assert found.text == "dynamic=True: 5.00 s for 10 calls, 2.0x quicker than dynamic=False"

@@ -1,0 +1,140 @@
+"""The course of a study, with runs that are made up: which are made, in which order, and when it ends."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchtriage.recording.events import CompileCall
+from torchtriage.recording.recording import Process, Recording
+from torchtriage.shapes import measuring
+from torchtriage.shapes.budget import Budget
+from torchtriage.shapes.measuring import Experiment, Measurement
+from torchtriage.shapes.policies import Policy
+from torchtriage.shapes.running import Outcome, Program
+from torchtriage.shapes.trials import Lane, Trial
+
+NOTHING = Path(os.devnull)
+SITES = {"f": "m.py:3", "g": "m.py:4"}
+
+
+class World:
+    """A program that takes so long a call under each policy; what it was asked for is noted."""
+
+    def __init__(self, rates: Mapping[str, Any], sizes: Mapping[str, int] | None = None, **more: Any) -> None:
+        self.rates, self.sizes, self.more = rates, {"4": 1, "5": 1} if sizes is None else sizes, more
+        self.runs: list[str] = []
+        self.forced: dict[str, Any] = {}
+
+    def run_once(self, program: Program, policy: Policy, limit: float, extra: Mapping[str, Any] | None = None) -> Outcome:
+        if extra is None:
+            self.runs.append(policy.name)
+            self.forced[policy.name] = policy.forced
+        if self.rates.get(policy.name) is KeyboardInterrupt:
+            raise KeyboardInterrupt
+        failed = "look_fails" in self.more and (extra or {}).get("dynamic") == "true"
+        return Outcome(recording=Path(), exit_status=int(failed), seconds=1.0, was_stopped=False, stdout=NOTHING, stderr=NOTHING)
+
+    def read_recording(self, path: Path) -> Recording:
+        size = {"path": "m.py", "line": 3, "function": "f", "source": "L['x']", "dim": 0, "values": self.sizes,
+                "num_values": len(self.sizes), "num_calls": 2}
+        calls = tuple(CompileCall(path="m.py", line=line, target=name) for name, line in (("f", 3), ("g", 4)))
+        functions = [{"path": "m.py", "line": 3, "target": "f", "num_calls": 9}]
+        return Recording(processes=(Process(events=calls, facts={"sizes": [size], "functions": functions, "torch": "x"}),))
+
+    def trial_of(self, outcome: Outcome, policy: str, number: int) -> Trial:
+        rate = self.rates[policy]
+        rates = rate if isinstance(rate, dict) else {"f": rate}
+        lanes = {name: Lane.of([one or 1.0] * 10) for name, one in rates.items()}
+        return Trial(policy=policy, round=number, functions=lanes, sites=SITES, exit_status=int(rate is None), seconds=1.0,
+                     hit_limit=policy in self.more.get("at_limit", ()), num_recompiles=1)
+
+
+def measured(world: World, monkeypatch: pytest.MonkeyPatch, *, seconds: float = 600.0, rounds: int = 9) -> Measurement:
+    for name in ("run_once", "read_recording", "trial_of"):
+        monkeypatch.setattr(measuring, name, getattr(world, name))
+    monkeypatch.setattr(measuring, "takes_dimensions", lambda version: True)
+    program = Program(command=["m.py"], folder=Path())
+    budget = Budget(seconds=seconds)
+    return Experiment(program, budget, max_rounds=rounds, num_planned=None, users_sources="", tell=lambda text: None).measure()
+
+
+FOUR = {"as written": 1.0, "dynamic=False": 1.1, "dynamic=True": 0.2, "marked": 0.9}
+
+
+def test_a_warm_up_then_three_rounds_that_each_begin_with_another_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(FOUR)
+    found = measured(world, monkeypatch)
+    assert world.runs == [
+        "as written",
+        "as written", "dynamic=False", "dynamic=True", "marked",
+        "dynamic=False", "dynamic=True", "marked", "as written",
+        "as written", "dynamic=True",       # the others lie far behind
+    ]
+    assert found.race.ranking(found.num_planned).settled(found.race.preference()) == "dynamic=True"
+    assert found.num_planned == 10
+
+
+def test_a_policy_that_fails_is_not_run_again_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World({**FOUR, "marked": None})
+    found = measured(world, monkeypatch)
+    assert list(found.race.failures) == ["marked"]
+    assert world.runs.count("marked") == 1
+    assert world.runs.count("dynamic=True") == 3
+
+
+def test_a_limit_that_was_hit_is_raised_as_written_and_static(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = {**FOUR, "recompile_limit=64": 1.0, "dynamic=False, recompile_limit=64": 0.1}
+    world = World(rates, at_limit=("as written", "dynamic=False"))
+    found = measured(world, monkeypatch)
+    assert world.forced["dynamic=False, recompile_limit=64"] == {"dynamic": "false", "recompile_limit": 64}
+    assert found.race.ranking(found.num_planned).leader == "dynamic=False, recompile_limit=64"
+
+
+def test_functions_that_want_different_policies_are_mixed_in_the_first_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World({
+        "as written": {"f": 1.0, "g": 1.0}, "dynamic=False": {"f": 0.1, "g": 2.0}, "dynamic=True": {"f": 2.0, "g": 0.1},
+        "marked": {"f": 1.0, "g": 1.0}, "mixed": {"f": 0.1, "g": 0.1},
+    })
+    found = measured(world, monkeypatch)
+    assert world.runs.index("mixed") == 5
+    assert world.forced["mixed"] == {"at": {"m.py:3": "false", "m.py:4": "true"}}
+    assert found.race.ranking(found.num_planned).settled(found.race.preference()) == "mixed"
+
+
+def test_where_nothing_varies_only_what_is_written_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World({"as written": 1.0}, sizes={"4": 2})
+    monkeypatch.setattr(Measurement, "is_static", True)
+    assert measured(world, monkeypatch).race.trials.keys() == {"as written"}
+    assert world.runs == ["as written"]
+
+
+def test_sizes_are_seen_in_a_second_look_if_the_first_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = measured(World(FOUR, look_fails=True), monkeypatch)
+    assert [size.num_values for size in found.sizes or ()] == [2]
+
+
+def test_the_rounds_end_with_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(FOUR)
+    found = measured(world, monkeypatch, seconds=3.0)       # a round is said to take four seconds
+    assert world.runs == ["as written", "dynamic=False", "dynamic=True", "marked"]
+    assert not found.race.ranking(found.num_planned).settled(found.race.preference())
+
+
+def test_the_rounds_end_with_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(FOUR)
+    measured(world, monkeypatch, rounds=1)
+    assert world.runs.count("dynamic=True") == 1
+
+
+def test_ctrl_c_keeps_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = measured(World({**FOUR, "dynamic=True": KeyboardInterrupt}), monkeypatch)
+    assert found.is_interrupted
+    assert list(found.race.compared()) == ["as written", "dynamic=False"]
+
+
+def test_ctrl_c_in_the_first_run_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        measured(World({"as written": KeyboardInterrupt}), monkeypatch)

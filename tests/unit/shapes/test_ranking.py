@@ -1,0 +1,79 @@
+"""A policy is recommended only if the rounds show that it is as good as any."""
+
+from collections.abc import Sequence
+
+from tests.unit.shapes.trial_samples import rounds
+from torchtriage.shapes.ranking import Ranking, ranked
+from torchtriage.shapes.trials import common_span
+
+NAMES = ["as written", "dynamic=True", "dynamic=False", "marked"]
+
+
+def ranking(baseline: str = "as written", **totals: Sequence[float]) -> Ranking:
+    """w: as written, t: dynamic=True, f: dynamic=False, m: marked."""
+    names = {"w": "as written", "t": "dynamic=True", "f": "dynamic=False", "m": "marked"}
+    trials = {names[key]: rounds(names[key], values) for key, values in totals.items()}
+    span = common_span([t for runs in trials.values() for t in runs])
+    return ranked(trials, span, span.num_units, baseline=baseline)
+
+
+def test_a_clear_winner_is_settled_after_three_rounds() -> None:
+    assert ranking(w=[10, 11, 10], t=[5, 5.2, 5.1]).settled(NAMES) == "dynamic=True"
+
+
+def test_two_rounds_are_not_enough() -> None:
+    assert ranking(w=[10, 10], t=[5, 5]).settled(NAMES) == ""
+
+
+def test_what_is_not_better_by_five_percent_leaves_it_as_written() -> None:
+    assert ranking(w=[10, 10, 10], t=[9.8, 9.9, 9.8]).settled(NAMES) == "as written"
+
+
+def test_overlapping_intervals_settle_nothing() -> None:
+    assert ranking(w=[10, 12, 9], t=[9, 13, 7]).settled(NAMES) == ""
+
+
+def test_of_equal_winners_the_simplest_is_taken() -> None:
+    found = ranking(w=[10, 10, 10], t=[5.02, 5.03, 5.01], m=[5, 5, 5])
+    assert found.leader == "marked"
+    assert found.settled(NAMES) == "dynamic=True"
+
+
+def test_a_winner_that_is_not_surely_better_than_as_written_is_none() -> None:
+    found = ranking(w=[10, 10, 10], t=[8, 11, 8])
+    assert found.leader == "dynamic=True"
+    assert not found.beats_baseline("dynamic=True")
+    assert found.settled(["dynamic=True"]) == ""
+
+
+def test_one_odd_round_makes_no_leader() -> None:
+    assert ranking(w=[10, 10, 10], t=[11, 2, 11]).leader == "as written"
+
+
+def test_a_policy_far_behind_in_two_rounds_is_out_and_as_written_never() -> None:
+    found = ranking(w=[10, 10], t=[4, 4], f=[9, 9])
+    assert found.is_far_behind("dynamic=False")
+    assert not found.is_far_behind("as written")
+    assert not found.is_far_behind("dynamic=True")
+    assert found.running() == ["as written", "dynamic=True"]
+
+
+def test_a_policy_that_is_out_does_not_hold_up_the_verdict() -> None:
+    assert ranking(w=[10, 10, 10], t=[4, 4, 4], f=[9, 9]).settled(NAMES) == "dynamic=True"
+
+
+def test_a_policy_that_came_late_does_hold_it_up() -> None:
+    assert ranking(w=[10, 10, 10], t=[4, 4, 4], m=[4]).settled(NAMES) == ""
+
+
+def test_what_is_surely_slower_need_not_run_again() -> None:
+    assert ranking(w=[10, 10.1, 10], t=[9, 9.1, 9], f=[9.02, 9, 9.1]).running() == ["dynamic=True", "dynamic=False"]
+
+
+def test_without_a_baseline_the_best_wins_by_itself() -> None:
+    assert ranking("", t=[5, 5, 5], f=[10, 10, 10]).settled(NAMES) == "dynamic=True"
+
+
+def test_more_rounds_are_asked_for_by_the_widest_pair() -> None:
+    few, many = ranking(w=[10, 10.2, 9.9], t=[9, 9.3, 8.8]), ranking(w=[10, 12, 9], t=[9, 13, 7])
+    assert 3 <= (few.rounds_needed() or 0) < (many.rounds_needed() or 0)

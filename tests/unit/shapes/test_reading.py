@@ -1,0 +1,98 @@
+"""A recording becomes the trial that it was."""
+
+from typing import Any
+
+import pytest
+
+from torchtriage.recording.events import CompileEnd, CompileStart, LimitHit, Recompile
+from torchtriage.recording.recording import Process, Recording, Series
+from torchtriage.shapes.reading import call_lanes, main_process, overridden, read_trial, step_lane
+from torchtriage.shapes.trials import Stretch
+
+
+def function(target: str, num_calls: int, line: int = 6) -> dict[str, Any]:
+    return {"path": "/w/train.py", "line": line, "target": target, "num_calls": num_calls}
+
+
+def series(name: str, values: list[float], first: int = 1, stride: int = 1) -> Series:
+    return Series(name=name, steps=[first + i * stride for i in range(len(values))], values=values)
+
+
+def process(facts: dict[str, Any], *all_series: Series, events: tuple[Any, ...] = ()) -> Process:
+    return Process(facts=facts, series={s.name: s for s in all_series}, events=events)
+
+
+def test_calls_of_each_function_are_a_lane() -> None:
+    one = process(
+        {"functions": [function("f", 3), function("g", 2, line=9)]},
+        series("call_seconds/0", [5.0, 1.0, 1.0]), series("call_compiles/0", [1, 0, 0]), series("call_seconds/1", [2.0, 2.0]),
+    )
+    lanes = call_lanes(one)
+    assert list(lanes) == ["f (train.py:6)", "g (train.py:9)"]
+    assert lanes["f (train.py:6)"].stretches == (Stretch(1, 5.0, 1), Stretch(1, 1.0, 0), Stretch(1, 1.0, 0))
+    assert lanes["g (train.py:9)"].total(2) == 4.0
+    assert read_trial(Recording(processes=(one,)), "p", 1).sites["g (train.py:9)"] == "/w/train.py:9"
+
+
+def test_merged_calls_keep_their_sum_and_their_compiles() -> None:
+    one = process(
+        {"functions": [function("f", 7)]},
+        series("call_seconds/0", [3.0, 1.0], stride=4), series("call_compiles/0", [0.5, 0.0], stride=4),
+    )
+    assert call_lanes(one)["f (train.py:6)"].stretches == (Stretch(4, 12.0, 2.0), Stretch(3, 3.0, 0.0))
+
+
+def test_the_first_step_lasts_from_the_first_compiled_call_to_its_end() -> None:
+    one = process(
+        {"first_call_time": 100.0, "first_step_time": 104.0, "num_steps": 4}, series("step_seconds", [2.0, 1.0, 1.0], first=2),
+        events=(CompileStart(step=None), CompileStart(step=1), CompileStart(step=1)),
+    )
+    lane = step_lane(one)
+    assert lane is not None
+    assert lane.stretches == (Stretch(1, 4.0, 1), Stretch(1, 2.0, 2), Stretch(1, 1.0, 0), Stretch(1, 1.0, 0))
+
+
+def test_a_first_step_before_the_first_compiled_call_is_left_out() -> None:
+    one = process({"first_call_time": 105.0, "first_step_time": 104.0, "num_steps": 3}, series("step_seconds", [2.0, 1.0], first=2))
+    lane = step_lane(one)
+    assert lane is not None
+    assert lane.num_units == 2
+
+
+@pytest.mark.parametrize("facts", [{}, {"num_steps": 5}, {"first_call_time": 1.0}])
+def test_a_program_without_steps_or_compiled_calls_has_no_steps(facts: dict[str, Any]) -> None:
+    assert step_lane(process(facts, series("step_seconds", [1.0], first=2))) is None
+
+
+def test_counts_come_from_the_whole_recording() -> None:
+    one = process(
+        {"functions": [function("f", 1)], "first_call_seconds": 1.5, "peak_memory_bytes": 7, "eager_calls": {"eager": 4}},
+        events=(
+            CompileStart(), CompileEnd(time=12.0, seconds=2.0), Recompile(), CompileStart(), CompileEnd(time=20.0, seconds=1.0),
+            LimitHit(path="f.py", line=1, function="f"),
+        ),
+    )
+    trial = read_trial(Recording(processes=(one,)), "p", 2, seconds=9.0, was_stopped=True)
+    assert (trial.num_compiles, trial.num_recompiles, trial.num_eager_calls, trial.hit_limit) == (2, 1, 4, True)
+    assert (trial.compile_seconds, trial.first_call_seconds, trial.peak_memory_bytes) == (3.0, 1.5, 7)
+    assert (trial.round, trial.seconds, trial.was_stopped) == (2, 9.0, True)
+
+
+def test_memory_of_a_device_comes_before_that_of_the_process() -> None:
+    one = process({"peak_memory_bytes": 7, "peak_device_memory_bytes": 3})
+    assert read_trial(Recording(processes=(one,)), "p", 1).peak_memory_bytes == 3
+
+
+def test_the_process_that_calls_most_is_the_one() -> None:
+    busy = process({"functions": [function("f", 9)]})
+    assert main_process(Recording(processes=(process({}), busy, process({"functions": [function("f", 2)]})))) is busy
+
+
+def test_a_recording_without_a_process_has_no_units() -> None:
+    trial = read_trial(Recording(processes=()), "p", 1)
+    assert (trial.num_units("call"), trial.num_units("step")) == (0, 0)
+
+
+def test_overridden_calls_read_as_a_change() -> None:
+    one = {"path": "/w/train.py", "line": 31, "target": "model", "written": "false", "forced": "true"}
+    assert overridden(process({"overrides": [one, one]})) == ("train.py:31 model: dynamic=False -> True",)

@@ -1,0 +1,86 @@
+"""Intervals hold what they promise, and more rounds are asked for only where they help."""
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchtriage.shapes.statistics import interval, paired_ratio, rounds_to_settle, t_quantile
+
+TIMES = st.lists(st.floats(1e-6, 1e6), min_size=2, max_size=12)
+
+
+@given(TIMES)
+def test_the_middle_lies_within_the_interval(values: list[float]) -> None:
+    found = interval(values)
+    assert (found.low or 0.0) <= found.middle <= (found.high or 0.0)
+
+
+@given(TIMES, st.floats(1e-3, 1e3))
+def test_an_interval_scales_with_its_values(values: list[float], factor: float) -> None:
+    one, scaled = interval(values), interval([factor * value for value in values])
+    assert scaled.middle == pytest.approx(factor * one.middle)
+    assert one.high is not None
+    assert scaled.high == pytest.approx(factor * one.high, rel=1e-6)
+
+
+def test_one_value_has_no_interval() -> None:
+    assert (interval([3.0]).middle, interval([3.0]).low, interval([3.0]).high) == (3.0, None, None)
+
+
+def test_three_values_by_hand() -> None:
+    found = interval([1.0, math.e, math.e**2])
+    assert found.middle == math.e
+    assert found.low == pytest.approx(math.exp(1 - 4.303 / math.sqrt(3)))
+
+
+def test_a_value_of_nothing_gives_the_range() -> None:
+    assert (interval([0.0, 1.0, 2.0]).low, interval([0.0, 1.0, 2.0]).high) == (0.0, 2.0)
+
+
+def test_what_slows_a_whole_round_cancels_out() -> None:
+    ratio = paired_ratio({1: 2.0, 2: 20.0, 3: 4.0}, {1: 1.0, 2: 10.0, 3: 2.0})
+    assert ratio is not None
+    assert ratio.low == pytest.approx(2.0)
+    assert ratio.high == pytest.approx(2.0)
+
+
+def test_only_common_rounds_count() -> None:
+    ratio = paired_ratio({1: 2.0, 2: 9.0}, {1: 1.0, 3: 1.0})
+    assert ratio is not None
+    assert (ratio.middle, ratio.low) == (2.0, None)
+    assert paired_ratio({1: 1.0}, {2: 1.0}) is None
+
+
+def test_the_interval_of_a_ratio_holds_the_truth_95_times_in_100() -> None:
+    rng, held = random.Random(1), 0
+    for _ in range(400):
+        pairs = {n: math.exp(rng.gauss(math.log(1.1), 0.08)) for n in range(1, 5)}
+        ratio = paired_ratio(pairs, dict.fromkeys(pairs, 1.0))
+        assert ratio is not None
+        held += (ratio.low or 0.0) <= 1.1 <= (ratio.high or 0.0)
+    assert 365 <= held <= 395
+
+
+def test_the_quantiles_fall_towards_the_normal_one() -> None:
+    quantiles = [t_quantile(n) for n in range(1, 200)]
+    assert quantiles == sorted(quantiles, reverse=True)
+    assert t_quantile(31) == pytest.approx(2.040, abs=0.01)
+    assert t_quantile(10_000) == pytest.approx(1.960, abs=0.001)
+
+
+def test_clear_differences_need_no_more_rounds_and_noisy_ones_do() -> None:
+    ones = {1: 1.0, 2: 1.0, 3: 1.0}
+    assert rounds_to_settle({1: 2.0, 2: 2.1, 3: 1.9}, ones, 0.05) == 3
+    assert rounds_to_settle({1: 0.5, 2: 0.51, 3: 0.49}, ones, 0.05) == 3
+    noisy = rounds_to_settle({1: 0.8, 2: 1.1, 3: 0.9}, ones, 0.05)
+    assert noisy is not None
+    assert 5 < noisy < 60
+    assert rounds_to_settle({1: 1.0}, ones, 0.05) is None
+
+
+def test_what_no_patience_settles_is_said() -> None:
+    at_the_edge = {1: math.exp(-0.0256) * 2, 2: math.exp(-0.0256) / 2, 3: math.exp(-0.0256)}
+    assert rounds_to_settle(at_the_edge, {1: 1.0, 2: 1.0, 3: 1.0}, 0.05) is None

@@ -1,0 +1,17 @@
+"""Trials made by hand."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torchtriage.shapes.trials import Lane, Trial
+
+
+def trial(policy: str, number: int = 1, *, startup: float = 1.0, rate: float = 0.1, units: int = 10, **more: Any) -> Trial:
+    """A compile in the first call, then calls that all take the same."""
+    seconds = [startup + rate, *([rate] * (units - 1))]
+    return Trial(policy=policy, round=number, **{"functions": {"f": Lane.of(seconds, [1, *([0] * (units - 1))])}, "seconds": 5.0, **more})
+
+
+def rounds(policy: str, totals: Sequence[float], **more: Any) -> list[Trial]:
+    """One trial a round, each of ten calls that take so much together."""
+    return [trial(policy, number, startup=0.0, rate=total / 10, **more) for number, total in enumerate(totals, start=1)]
