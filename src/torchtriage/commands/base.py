@@ -36,7 +36,9 @@ class Command(Protocol):
 
 def add_shared_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("shared flags")
-    group.add_argument("-o", "--output", metavar="PATH", help="where to write (a recording for run, shapes, train and demo, a file for the others)")
+    group.add_argument("-o", "--output", metavar="PATH", help=(
+        "where to write (a recording for run, shapes, train and demo, a file for the others)"
+    ))
     group.add_argument("-f", "--force", action="store_true", help="overwrite what is there")
     group.add_argument("-q", "--quiet", action="store_true", help="only findings and errors")
     group.add_argument("-v", "--verbose", action="store_true", help="every finding, with its notes")

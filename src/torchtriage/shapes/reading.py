@@ -9,7 +9,7 @@ from torchtriage.recording.events import CompileStart, LimitHit
 from torchtriage.recording.recording import Process, Recording, Series
 from torchtriage.shapes.trials import Lane, Stretch, Trial
 
-_SAID = {"true": "True", "false": "False", "none": "None"}
+_SAID = {"true": "dynamic=True", "false": "dynamic=False", "none": "dynamic=None"}     # else another argument that says the same
 
 
 def read_trial(recording: Recording, policy: str, number: int, **outcome: Any) -> Trial:
@@ -40,11 +40,11 @@ def peak_memory(process: Process) -> int | None:
 
 def overridden(process: Process) -> tuple[str, ...]:
     """train.py:31 model: dynamic=False -> True."""
-    found = [
-        f"{Path(o['path']).name}:{o['line']} {o['target']}: dynamic={_SAID[o['written']]} -> {_SAID[o['forced']]}"
-        for o in process.facts.get("overrides") or ()
-    ]
-    return tuple(dict.fromkeys(found))
+    def change(call: Mapping[str, Any]) -> str:
+        place = f"{Path(call['path']).name}:{call['line']} {call['target']}"
+        return f"{place}: {_SAID.get(call['written'], call['written'])} -> {_SAID[call['forced']].partition('=')[2]}"
+
+    return tuple(dict.fromkeys(map(change, process.facts.get("overrides") or ())))
 
 
 def step_lane(process: Process) -> Lane | None:

@@ -96,3 +96,4 @@ def test_a_recording_without_a_process_has_no_units() -> None:
 def test_overridden_calls_read_as_a_change() -> None:
     one = {"path": "/w/train.py", "line": 31, "target": "model", "written": "false", "forced": "true"}
     assert overridden(process({"overrides": [one, one]})) == ("train.py:31 model: dynamic=False -> True",)
+    assert overridden(process({"overrides": [{**one, "written": "shapes_spec"}]})) == ("train.py:31 model: shapes_spec -> True",)
