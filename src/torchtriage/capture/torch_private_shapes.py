@@ -14,6 +14,9 @@ from torchtriage.errors import hide_frame
 # A call of mark_dynamic or one of its kin: its name, arguments, and the frame that made it. A class of ours would be traced.
 Mark = tuple[str, tuple[Any, ...], dict[str, Any], FrameType]
 
+# A program that has inductor try out the processor as its first compile would; where it fails, each run does so by itself.
+CHECK_PROCESSOR = "from torch._inductor.cpu_vec_isa import pick_vec_isa; pick_vec_isa()"
+
 
 def is_null_context(context: Any) -> bool:
     """Whether torch.compile was told to do nothing, by disable=True or TORCHDYNAMO_DISABLE."""

@@ -1,7 +1,7 @@
 """Measures a program under its policies, round after round, until it is settled which is best or the time is up."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torchtriage.errors import TriageError
@@ -22,6 +22,7 @@ from torchtriage.shapes.policies import (
     raised_limit,
 )
 from torchtriage.shapes.probe import takes_dimensions
+from torchtriage.shapes.processor_check import checked_cache
 from torchtriage.shapes.race import Race, mixed_choice
 from torchtriage.shapes.reading import main_process, read_trial
 from torchtriage.shapes.running import Outcome, Program, run_once
@@ -77,6 +78,8 @@ class Experiment:
 
     def measure(self) -> Measurement:
         """Ctrl-C ends it with what there is; without one whole run there is nothing."""
+        if "backend" not in self.program.forced:
+            self.program = replace(self.program, cache=checked_cache(self.program.folder, self.program.command[0]))
         self._run_as_written()
         try:
             self._look_at_sizes()

@@ -16,7 +16,7 @@ from torchtriage.launch import environment, supervise
 from torchtriage.shapes.policies import Policy
 
 GRACE_SECONDS = 5.0     # between asking a process to stop and insisting
-_CACHES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+_INDUCTOR, _TRITON = "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +27,7 @@ class Program:
     folder: Path                                                    # of our own, for caches, recordings and output
     stdin: Path | None = None                                       # given to every run from its beginning
     forced: Mapping[str, Any] = field(default_factory=dict)
+    cache: Path | None = None                                       # what the cache of every run begins with; None: it is empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +54,9 @@ def run_once(program: Program, policy: Policy, limit_seconds: float, extra: Mapp
     run_id = f"{time.time_ns():x}-{os.getpid()}"
     launcher = launcher_file.begin(recording, run_id, program.command)
     env = supervise.observed_environment(os.environ, str(recording), run_id, measure=False, telemetry=False)
-    env.update({name: str(cache / name.lower()) for name in _CACHES})
+    env.update({_INDUCTOR: str(cache / "inductor"), _TRITON: str(cache / "triton")})
+    if program.cache is not None:
+        shutil.copytree(program.cache, cache / "inductor")
     env.update(policy.environment)
     env[environment.POLICY] = json.dumps({"name": policy.name, **program.forced, **policy.forced, **(extra or {})})
     started = time.monotonic()

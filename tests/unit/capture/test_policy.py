@@ -16,6 +16,12 @@ from torchtriage.recording.events import CompileCall
 CALL = CompileCall(path="/a/train.py", line=31, target="model")
 
 
+@pytest.fixture(autouse=True)
+def no_config(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limits that these tests raise are not those of the tests after them."""
+    monkeypatch.setattr(torch_private_shapes, "module", lambda name: None)
+
+
 def forced(arguments: dict[str, Any], call: CompileCall = CALL, **asked: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The arguments of one call after the policy, and the overrides that it lists."""
     forcing = Forcing(Policy(**asked))

@@ -13,6 +13,7 @@ from torchtriage.recording.reader import read_recording
 from torchtriage.shapes import inputs, running
 from torchtriage.shapes.inputs import file_times, kept_stdin, written_files
 from torchtriage.shapes.policies import Policy
+from torchtriage.shapes.processor_check import checked_cache
 from torchtriage.shapes.running import Outcome, Program, run_once
 
 
@@ -37,6 +38,20 @@ def test_every_run_has_a_cache_and_a_recording_of_its_own(tmp_path: Path) -> Non
     assert first.stdout.read_text() != second.stdout.read_text()
     assert first.recording != second.recording
     assert not Path(first.stdout.read_text().strip()).exists()
+
+
+def test_a_cache_may_begin_with_what_all_runs_share(tmp_path: Path) -> None:
+    shared = tmp_path / "shared" / "ab"
+    shared.mkdir(parents=True)
+    (shared / "check.so").write_text("checked")
+    source = "import os, pathlib; p = pathlib.Path(os.environ['TORCHINDUCTOR_CACHE_DIR'], 'ab/check.so'); print(p.read_text()); p.unlink()"
+    program = Program(command=[sys.executable, "-c", source], folder=tmp_path / "work", cache=shared.parent)
+    for _ in range(2):
+        assert run_once(program, Policy(name="p"), 60.0).stdout.read_text() == "checked\n"
+
+
+def test_a_check_that_cannot_be_made_leaves_every_cache_empty(tmp_path: Path) -> None:
+    assert checked_cache(tmp_path, str(tmp_path / "no-python")) is None
 
 
 def test_how_it_ended_is_kept(tmp_path: Path) -> None:
