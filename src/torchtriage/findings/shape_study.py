@@ -13,7 +13,7 @@ DECIDED_BY_SHAPES = frozenset({"TT201", "TT202", "TT203", "TT204", "TT221", "TT2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A middle and the 95 % interval around it, over the runs of one policy; both ends are None after a single run."""
+    """A middle and the 95 % interval around it, over the runs of one policy; both ends are None where the runs are too few."""
 
     middle: float
     low: float | None = None

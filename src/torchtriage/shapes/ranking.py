@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torchtriage.findings.shape_study import Interval
-from torchtriage.shapes.statistics import paired_ratio, rounds_to_settle
+from torchtriage.shapes.statistics import noise_of, paired_ratio, rounds_to_settle
 from torchtriage.shapes.trials import Span, Trial
 
 TOLERANCE = 0.05        # policies that lie closer together count as equal: a change of the program should bring more
-MIN_ROUNDS = 3          # for a verdict; with two rounds an interval is five times as wide
+MIN_ROUNDS = 3          # for a verdict: with two, one odd run weighs as much as all else
 FAR_BEHIND = 1.5        # so many times the leader's total, in FAR_ROUNDS rounds, and a policy is out of the race
 FAR_ROUNDS = 2
 
@@ -30,7 +30,7 @@ class Ranking:
         return statistics.median(self.totals[name].values())
 
     def ratio(self, of: str, to: str) -> Interval | None:
-        return paired_ratio(self.totals[of], self.totals[to])
+        return paired_ratio(self.totals[of], self.totals[to], noise_of(self.totals, paired=True))
 
     def is_far_behind(self, name: str) -> bool:
         """Out of the race without an interval. The baseline stays: what is recommended must be measured against it."""
@@ -76,7 +76,7 @@ class Ranking:
         if self.baseline in self.totals and leader != self.baseline:
             pairs.append((leader, self.baseline))
         for of, to in pairs:
-            rounds = rounds_to_settle(self.totals[of], self.totals[to], TOLERANCE)
+            rounds = rounds_to_settle(self.totals[of], self.totals[to], TOLERANCE, noise_of(self.totals, paired=True))
             if rounds is None:
                 return None
             needed.append(rounds)

@@ -1,8 +1,13 @@
-"""Middles and 95 % intervals over a few runs, ratios paired by round, and how many more rounds would settle a comparison."""
+"""Middles and 95 % intervals over a few runs, ratios paired by round, and how many more rounds would settle a comparison.
+
+Times spread by factors, so all of it is done on logarithms. How noisy the machine is, is learned from all policies together: a few runs of
+each say little by themselves.
+"""
 
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from torchtriage.findings.shape_study import Interval
 
@@ -13,45 +18,86 @@ _T = (
 )
 
 MAX_ROUNDS = 1000
+_SWEEPS = 50        # of fitting policies and rounds in turn; where every policy ran in every round the first one is exact
+
+ByRound = Mapping[int, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noise:
+    """The standard deviation of the logarithm of one measurement, and how many degrees of freedom it was learned from."""
+
+    spread: float
+    degrees: int
+
+    def half_width(self, variance: float) -> float:
+        """Of the 95 % interval of an estimate that has so many times the variance of one measurement."""
+        return t_quantile(self.degrees) * self.spread * math.sqrt(variance)
+
+
+def noise_of(measured: Mapping[str, ByRound], *, paired: bool) -> Noise | None:
+    """What is left once each policy has its own level and, if `paired`, each round too; None if nothing is left to learn from."""
+    logs = {(name, n): math.log(value) for name, runs in measured.items() for n, value in runs.items() if value > 0}
+    num_levels = len({name for name, _ in logs}) + (max(0, len({n for _, n in logs}) - 1) if paired else 0)
+    if len(logs) <= num_levels:
+        return None
+    for _ in range(_SWEEPS):
+        for axis in (0, 1) if paired else (0,):
+            logs = _without_means(logs, axis)
+    degrees = len(logs) - num_levels
+    return Noise(spread=math.sqrt(sum(value * value for value in logs.values()) / degrees), degrees=degrees)
+
+
+def _without_means(logs: Mapping[tuple[str, int], float], axis: int) -> dict[tuple[str, int], float]:
+    means = {level: statistics.fmean(v for key, v in logs.items() if key[axis] == level) for level in {key[axis] for key in logs}}
+    return {key: value - means[key[axis]] for key, value in logs.items()}
 
 
 def t_quantile(degrees: int) -> float:
     return _T[degrees - 1] if degrees <= len(_T) else 1.960 + 2.372 / degrees
 
 
-def interval(values: Sequence[float]) -> Interval:
-    """The median, and the interval of the mean, which one odd run widens; taken over logarithms, since times spread by factors."""
+def interval(values: Sequence[float], noise: Noise | None = None) -> Interval:
+    """The median, and the interval of the mean, which one odd run widens; `noise`: learned from more than these values."""
     middle = statistics.median(values)
-    if len(values) < 2:
-        return Interval(middle=middle)
     if min(values) <= 0:
-        return Interval(middle=middle, low=min(values), high=max(values))
-    low, high = _log_ends([math.log(value) for value in values])
-    return Interval(middle=middle, low=min(low, middle), high=max(high, middle))
+        return Interval(middle=middle, low=min(values), high=max(values)) if len(values) > 1 else Interval(middle=middle)
+    noise = noise or noise_of({"": dict(enumerate(values))}, paired=False)
+    return _around([math.log(value) for value in values], middle, noise, variance=1.0)
 
 
-def paired_ratio(of: Mapping[int, float], to: Mapping[int, float]) -> Interval | None:
+def paired_ratio(of: ByRound, to: ByRound, noise: Noise | None = None) -> Interval | None:
     """`of` / `to` over the rounds that both took part in: what slows a whole round down cancels out."""
-    return interval([of[n] / to[n] for n in sorted(of.keys() & to.keys())]) if of.keys() & to.keys() else None
+    rounds = sorted(of.keys() & to.keys())
+    if not rounds:
+        return None
+    ratios = [of[n] / to[n] for n in rounds]
+    noise = noise or noise_of({"of": {n: of[n] for n in rounds}, "to": {n: to[n] for n in rounds}}, paired=True)
+    return _around([math.log(ratio) for ratio in ratios], statistics.median(ratios), noise, variance=2.0)
 
 
-def rounds_to_settle(of: Mapping[int, float], to: Mapping[int, float], tolerance: float) -> int | None:
-    """How many rounds in all, at the spread seen so far, would show that `of` is quicker than `to`, or not by more than the tolerance.
+def rounds_to_settle(of: ByRound, to: ByRound, tolerance: float, noise: Noise | None = None) -> int | None:
+    """How many rounds in all, with the noise seen so far, would show that `of` is quicker than `to`, or not by more than the tolerance.
 
     None if that cannot be told yet, or if it would take more rounds than anybody waits for.
     """
-    logs = [math.log(of[n] / to[n]) for n in of.keys() & to.keys()]
-    if len(logs) < 2:
+    common = of.keys() & to.keys()
+    noise = noise or noise_of({"of": {n: of[n] for n in common}, "to": {n: to[n] for n in common}}, paired=True)
+    if len(common) < 2 or noise is None:
         return None
-    distance, spread, slack = statistics.fmean(logs), statistics.stdev(logs), -math.log1p(-tolerance)
+    distance, slack = statistics.fmean(math.log(of[n] / to[n]) for n in common), -math.log1p(-tolerance)
     margin = max(-distance, slack + distance)
-    rounds = len(logs)
-    while t_quantile(rounds - 1) * spread / math.sqrt(rounds) >= margin and rounds <= MAX_ROUNDS:
-        rounds += 1
-    return rounds if rounds <= MAX_ROUNDS else None
+    for rounds in range(len(common), MAX_ROUNDS + 1):
+        degrees = noise.degrees * (rounds - 1) // (len(common) - 1)
+        if Noise(spread=noise.spread, degrees=degrees).half_width(2 / rounds) < margin:
+            return rounds
+    return None
 
 
-def _log_ends(logs: Sequence[float]) -> tuple[float, float]:
-    mean = statistics.fmean(logs)
-    half = t_quantile(len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
-    return math.exp(min(mean - half, 700.0)), math.exp(min(mean + half, 700.0))
+def _around(logs: Sequence[float], middle: float, noise: Noise | None, variance: float) -> Interval:
+    """The interval of the mean of these logarithms, each with so many times the variance of one measurement."""
+    if noise is None:
+        return Interval(middle=middle)
+    mean, half = statistics.fmean(logs), noise.half_width(variance / len(logs))
+    low, high = (math.exp(min(end, 700.0)) for end in (mean - half, mean + half))
+    return Interval(middle=middle, low=min(low, middle), high=max(high, middle))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchtriage.shapes.statistics import interval, paired_ratio, rounds_to_settle, t_quantile
+from torchtriage.shapes.statistics import interval, noise_of, paired_ratio, rounds_to_settle, t_quantile
 
 TIMES = st.lists(st.floats(1e-6, 1e6), min_size=2, max_size=12)
 
@@ -84,3 +84,50 @@ def test_clear_differences_need_no_more_rounds_and_noisy_ones_do() -> None:
 def test_what_no_patience_settles_is_said() -> None:
     at_the_edge = {1: math.exp(-0.0256) * 2, 2: math.exp(-0.0256) / 2, 3: math.exp(-0.0256)}
     assert rounds_to_settle(at_the_edge, {1: 1.0, 2: 1.0, 3: 1.0}, 0.05) is None
+
+
+def noisy_rounds(rng: random.Random, levels: dict[str, float], num_rounds: int, spread: float = 0.08) -> dict[str, dict[int, float]]:
+    """What each policy takes in each round; a round as a whole may be half or twice as slow."""
+    slow = {n: rng.uniform(0.5, 2.0) for n in range(1, num_rounds + 1)}
+    return {name: {n: level * slow[n] * math.exp(rng.gauss(0, spread)) for n in slow} for name, level in levels.items()}
+
+
+def test_noise_is_what_policies_and_rounds_leave() -> None:
+    exact = noise_of(noisy_rounds(random.Random(0), {"a": 1.0, "b": 2.0, "c": 7.0}, 3, spread=0.0), paired=True)
+    assert exact is not None
+    assert exact.spread == pytest.approx(0, abs=1e-12)
+    assert exact.degrees == 4
+    many = noise_of(noisy_rounds(random.Random(0), {"a": 1.0, "b": 2.0, "c": 7.0}, 400), paired=True)
+    assert many is not None
+    assert many.spread == pytest.approx(0.08, rel=0.1)
+    unpaired = noise_of({"a": {1: 1.0, 2: math.e}, "b": {1: 2.0, 2: 2 * math.e}}, paired=False)
+    assert unpaired is not None
+    assert (unpaired.degrees, unpaired.spread) == (2, pytest.approx(math.sqrt(0.5)))
+
+
+def test_a_policy_that_left_the_race_early_is_counted_for_what_it_ran() -> None:
+    rounds = noisy_rounds(random.Random(3), {"a": 1.0, "b": 2.0, "c": 9.0}, 5, spread=0.0)
+    del rounds["c"][4], rounds["c"][5]
+    found = noise_of(rounds, paired=True)
+    assert found is not None
+    assert found.degrees == 13 - 3 - 4
+    assert found.spread == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("measured", [{}, {"a": {1: 1.0}}, {"a": {1: 1.0}, "b": {1: 2.0}}, {"a": {1: 1.0, 2: 3.0}}])
+def test_noise_is_not_known_from_too_little(measured: dict[str, dict[int, float]]) -> None:
+    assert noise_of(measured, paired=True) is None
+
+
+def test_pooled_intervals_hold_the_truth_and_are_narrower() -> None:
+    rng, held, pooled, alone = random.Random(2), 0, 0.0, 0.0
+    for _ in range(400):
+        rounds = noisy_rounds(rng, {"a": 1.1, "b": 1.0, "c": 2.0, "d": 3.0}, 3)
+        ratio, own = paired_ratio(rounds["a"], rounds["b"], noise_of(rounds, paired=True)), paired_ratio(rounds["a"], rounds["b"])
+        assert ratio is not None
+        assert own is not None
+        held += (ratio.low or 0.0) <= 1.1 <= (ratio.high or 0.0)
+        pooled += math.log((ratio.high or 0.0) / (ratio.low or 1.0))
+        alone += math.log((own.high or 0.0) / (own.low or 1.0))
+    assert 365 <= held <= 395
+    assert pooled < 0.8 * alone
