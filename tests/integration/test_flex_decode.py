@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.programs import plain, write
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -88,6 +90,7 @@ def test_compiles_are_those_of_the_policy_and_nothing_else(tmp_path: Path) -> No
     assert max(found["error"] for found in counted.values()) < 1e-5, "as plain attention gives"
 
 
+@pytest.mark.slow
 def test_inductor_compiles_decode_once_as_well(tmp_path: Path) -> None:
     found = facts(tmp_path, INDUCTOR)["growing"]
     assert (found["prefill"], found["decode"]) == (1, 1)
