@@ -201,7 +201,8 @@ def show_advice(found: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     print("\nadvice of independent runs\n")
     print(table(["program", "advice", "same", "right", "total / best", "as written / total", "the tool took, s"], rows))
     summary = {"programs": num_advised, "right": num_right, "same": num_same, "refused": num_refused, "worse": num_worse}
-    judged = f"right: {num_right} of {num_advised}; worse than as written: {num_worse}; " if any("truth" in p for p in found.values()) else ""
+    has_truth = any("truth" in parts for parts in found.values())
+    judged = f"right: {num_right} of {num_advised}; worse than as written: {num_worse}; " if has_truth else ""
     print(f"\n{judged}the same advice each time: {num_same}; refused at least once: {num_refused}")
     return summary
 
