@@ -15,7 +15,7 @@ from torchtriage.telemetry.anomaly import AnomalyReport
 from torchtriage.telemetry.collectors import PendingGradients, SeedGradientCollector, materialize_grad_stats
 from torchtriage.telemetry.gradient_stats import CLIP_NORM, GradientStats
 from torchtriage.telemetry.layer_gradients import collect_per_layer_gradients
-from torchtriage.telemetry.levels import TelemetryConfig, TelemetryLevel
+from torchtriage.telemetry.levels import DETAILED, TelemetryConfig, TelemetryLevel
 from torchtriage.telemetry.scores import LayerGradientHealth, aggregate_layer_gradient_health, check_performance_degradation, trend_of
 from torchtriage.telemetry.states import check_state
 
@@ -52,7 +52,7 @@ class VectorizedEmitter:
         try:
             if self._config is None or self._config.should_collect("gradients"):
                 self._pending.append(self._collector.collect_async(model))
-            if self._config is not None and self._config.should_collect("per_layer_gradients"):
+            if self._config is not None and self._config.should_collect(DETAILED):
                 layers = aggregate_layer_gradient_health(collect_per_layer_gradients(model))
                 self._layers = layers if self._layers is None else min(self._layers, layers, key=lambda health: health.score)
         except (TriageError, RuntimeError) as error:    # a tensor without statistics; what torch raises of memory, devices and shapes

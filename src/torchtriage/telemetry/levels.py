@@ -19,20 +19,20 @@ class TelemetryLevel(enum.IntEnum):
     DEBUG = 3       # and all statistics of every tensor, and activations
 
 
+DETAILED = "per_layer_gradients"    # all statistics of every gradient; else what is small or large need not be counted
+RARE = "clipped_gradients"          # what every level takes, and only at looks that take what is slow to change
+
 # From which level on something is collected.
 CATEGORIES = {
     "metrics": TelemetryLevel.MINIMAL,
     "gradients": TelemetryLevel.MINIMAL,
-    "clipped_gradients": TelemetryLevel.MINIMAL,
+    RARE: TelemetryLevel.MINIMAL,
     "group_gradients": TelemetryLevel.NORMAL,
     "weights": TelemetryLevel.NORMAL,
     "updates": TelemetryLevel.NORMAL,
-    "per_layer_gradients": TelemetryLevel.DEBUG,
+    DETAILED: TelemetryLevel.DEBUG,
     "activations": TelemetryLevel.DEBUG,
 }
-
-
-RARE = "clipped_gradients"      # what every level takes, and only at looks that take what is slow to change
 
 
 @dataclass(slots=True, kw_only=True)
@@ -164,7 +164,7 @@ _STATE: Mapping[str, type | tuple[type, ...]] = {
 def _categories(level: TelemetryLevel, is_rare_due: bool, weights: bool, layers: bool, activations: bool) -> frozenset[str]:
     wanted = {
         RARE: is_rare_due, "weights": weights and is_rare_due, "updates": weights and is_rare_due,
-        "per_layer_gradients": layers, "activations": activations,
+        DETAILED: layers, "activations": activations,
     }
     return frozenset(name for name, least in CATEGORIES.items() if level >= least and wanted.get(name, True))
 

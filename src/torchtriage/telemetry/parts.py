@@ -60,12 +60,15 @@ class HostPart(_Parameters):
         self._all = range(len(parameters))
         self._plans: dict[tuple[bool, Sequence[int]], TensorPlan] = {}
 
-    def take_all(self, table_at: int, weights: bool) -> Sequence[int] | None:
-        """As `take` of all tensors into the array at that address, where all are as they were the last time; else None."""
+    def take_all(self, table_at: int, weights: bool, limits: bool) -> Sequence[int] | None:
+        """As `take` of all tensors into the array at that address, where all are as they were the last time; else None.
+
+        `limits`: how many elements are small or large is asked for.
+        """
         plan = self._plans.get((weights, self._all))
         if plan is None or self._has_shards:
             return None
-        return self._all if plan.fill(self._parameters if weights else list(map(_gradient, self._parameters)), table_at) else None
+        return self._all if plan.fill(self._parameters if weights else list(map(_gradient, self._parameters)), table_at, limits) else None
 
     def take(self, host_PS: Any, before: Sequence[int], only: Sequence[int] | None, weights: bool) -> Sequence[int]:
         if not before and only is None:

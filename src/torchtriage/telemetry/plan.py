@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Sequence
 from itertools import compress
+from math import inf
 from operator import attrgetter
 from typing import Any
 
@@ -56,11 +57,14 @@ class TensorPlan:
             table_PS[self._empty] = 0
         return table_PS
 
-    def fill(self, tensors: list[Any], table_at: int) -> bool:
-        """As `run` into the array at that address, where the kernel reads all of them as the last time; False if there is more to do."""
+    def fill(self, tensors: list[Any], table_at: int, limits: bool = True) -> bool:
+        """As `run` into the array at that address, where the kernel reads all of them as the last time; False if there is more to do.
+
+        Without `limits` what is small or large is not counted: a sixth less time where the memory is fast.
+        """
         if not self._is_simple or self._as_before(tensors) is None:
             return False
-        self._read_all(tensors, table_at)
+        self._read_all(tensors, table_at, limits)
         return True
 
     @property
@@ -134,12 +138,11 @@ class TensorPlan:
         if self._part_PS is not None:
             table_PS[self._read] = self._part_PS
 
-    def _read_all(self, read: list[torch.Tensor], table_at: int) -> None:
+    def _read_all(self, read: list[torch.Tensor], table_at: int, limits: bool = True) -> None:
         self._pack(self._pointers, 0, *map(_data_ptr, read))        # three times as fast as assigning a list
         assert self._kernel is not None
-        bad = self._kernel.run(
-            self._isa, len(read), self._pointers_at, self._nums_at, self._codes_at, self._small, self._large, table_at,
-        )
+        small, large = (self._small, self._large) if limits else (0.0, inf)
+        bad = self._kernel.run(self._isa, len(read), self._pointers_at, self._nums_at, self._codes_at, small, large, table_at)
         if bad:
             raise TriageError(f"no statistics of {self.names[self._read[bad - 1]]}: its memory was freed (its address is 0); give it data")
 

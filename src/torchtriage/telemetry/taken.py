@@ -13,7 +13,7 @@ import torch
 
 from torchtriage.recording.shards import SHARD
 from torchtriage.telemetry.aten_statistics import accumulator
-from torchtriage.telemetry.levels import RARE
+from torchtriage.telemetry.levels import DETAILED, RARE
 from torchtriage.telemetry.looks import AFTER, ALL, GRADS, LOSS, NUM_BLOCKS, NUM_EXTRAS, NUM_LATE, SCALE, SKIPPED, WEIGHTS, Label, Look
 from torchtriage.telemetry.observation import Observation, unscaled, whole_norm
 from torchtriage.telemetry.parts import HostPart, new_part
@@ -172,7 +172,8 @@ class Track:
         assert self._slot is not None
         present = self.label.present
         if self._host is not None and only is None and (block, 0) not in present:
-            rows = self._host.take_all(self.ring.address(self._slot, block * self._size), block == WEIGHTS)
+            limits = block == GRADS and DETAILED in self.label.wanted
+            rows = self._host.take_all(self.ring.address(self._slot, block * self._size), block == WEIGHTS, limits)
             if rows is not None:
                 present[block, 0] = rows
                 return
@@ -244,7 +245,7 @@ class Track:
         return Observation(
             step=label.step, time=label.time, values=known | label.metrics | look.late, names=self.names,
             grad_PS=look.tables.get(GRADS), weight_PS=look.tables.get(WEIGHTS), has_tensors="group_gradients" in label.wanted,
-            is_detailed="per_layer_gradients" in label.wanted, histograms=label.histograms or {},
+            is_detailed=DETAILED in label.wanted, histograms=label.histograms or {},
             shard_P=self.shard_P if is_shard else None,
         )
 

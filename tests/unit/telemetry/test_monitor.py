@@ -292,6 +292,19 @@ def test_levels() -> None:
     assert not kept.rows
 
 
+@pytest.mark.parametrize("level", ["normal", "debug"])
+def test_what_is_small_or_large_is_counted_where_it_is_asked_for(level: str) -> None:
+    model, kept = net(), Kept()
+    with Monitor(model, sinks=[kept], level=level) as monitor:
+        for _ in range(3):
+            model[0].weight.grad = torch.tensor([0.0, 1e-9, 100.0, 1.0]).repeat(8, 1)
+            monitor.after_backward()
+            monitor.step()
+    for row in kept.rows.values():
+        found = [row.get(f"grad_{name}_fraction/0.weight") for name in ("zero", "small", "large")]
+        assert found == ([0.25, 0.5, 0.25] if level == "debug" else [0.25, None, None])
+
+
 def test_activations_at_debug_and_never_of_a_compiled_model() -> None:
     config = TelemetryConfig(level=TelemetryLevel.DEBUG, activation_monitoring=True)
     torch._dynamo.utils.counters.clear()

@@ -106,6 +106,11 @@ def test_memory_is_filled_by_its_address_only_where_all_tensors_are_as_before() 
     assert plan.fill(tensors, address)
     for row, tensor in zip(out_PS, tensors, strict=True):
         assert_exact(row, true_row(tensor))
+    assert plan.fill(tensors, address, limits=False)    # all but what is small or large
+    for row, tensor in zip(out_PS, tensors, strict=True):
+        true = true_row(tensor)
+        true[[Stat.NUM_SMALL, Stat.NUM_LARGE]] = 0
+        assert_exact(row, true)
     out_PS[:] = 7
     for changed in (None, tensors[1].double(), torch.randn(51), torch.randn(100)[::2]):
         assert not plan.fill([tensors[0], changed], address)
