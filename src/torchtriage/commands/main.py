@@ -10,6 +10,7 @@ from torchtriage import __version__
 from torchtriage.commands.base import Command, settings
 from torchtriage.commands.demo import Demo
 from torchtriage.commands.explain import Explain
+from torchtriage.commands.parser import Parser
 from torchtriage.commands.report import Report
 from torchtriage.commands.run import Run
 from torchtriage.commands.shapes import Shapes
@@ -20,17 +21,16 @@ from torchtriage.errors import CommandError, TriageError
 COMMANDS: tuple[Command, ...] = (Run(), Report(), Explain(), Shapes(), Ticket(), Train(), Demo())
 
 
-def build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def build_parser() -> Parser:
+    parser = Parser(
         prog="torchtriage",
         description="Triage for PyTorch training: what torch.compile does to your program, what it costs, what to change.",
         epilog="start with: torchtriage demo, then: torchtriage run train.py",
     )
     parser.add_argument("--version", action="version", version=f"torchtriage {__version__}")
-    subparsers = parser.add_subparsers(dest="name", metavar="COMMAND", required=True)
     for command in COMMANDS:
         text = inspect.cleandoc(type(command).__doc__ or "")
-        sub = subparsers.add_parser(
+        sub = parser.add_command(
             command.name, help=text.split("\n")[0], description=text, formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         command.add_arguments(sub)
