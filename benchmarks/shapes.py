@@ -5,7 +5,7 @@
 Truth: every policy of a program in every round, none dropped, by the tool's own trials; the totals for the program's own number of units,
 and for a hundred times as many (estimated from the second half of each run). Advice: independent runs of the command. An advice is right if
 the truth of its policy lies within 5 % of the best, and worse than as written if the whole interval of their ratio lies above 1. A refusal
-is neither. With --jobs 2 two programs are measured at a time, on a core each.
+says to keep the program as written for now, and is judged as that. With --jobs 2 two programs are measured at a time, on a core each.
 """
 
 import argparse
@@ -89,6 +89,11 @@ class Advised:
     text: str
     seconds: float
     num_rounds: int
+
+    @property
+    def followed(self) -> str:
+        """What a user does who goes by it."""
+        return self.policy or AS_WRITTEN
 
 
 def middle(by_round: Mapping[int, float]) -> float:
@@ -174,7 +179,7 @@ def verdict(truth: Truth | None, advised: Sequence[Advised]) -> list[str]:
     """Cells of the advice's row: right, against the best, against as written."""
     if truth is None:
         return ["", "", ""]
-    named = [a.policy for a in advised if a.policy in truth.own]
+    named = [a.followed for a in advised if a.followed in truth.own]
     right = sum(truth.is_right(policy) for policy in named)
     over = [middle(truth.own[policy]) / middle(truth.own[best(truth.own)]) for policy in named]
     gain = [truth.ratio(AS_WRITTEN, policy).middle for policy in named]
@@ -194,8 +199,8 @@ def show_advice(found: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
         num_advised += 1
         num_same += len(said) == 1
         num_refused += REFUSED in said
-        num_right += truth is not None and all(truth.is_right(a.policy) for a in advised)
-        num_worse += truth is not None and any(truth.is_worse(a.policy) for a in advised)
+        num_right += truth is not None and all(truth.is_right(a.followed) for a in advised)
+        num_worse += truth is not None and any(truth.is_worse(a.followed) for a in advised)
         seconds = Spread.of([a.seconds for a in advised])
         rows.append([name, " / ".join(said), "yes" if len(said) == 1 else "no", *verdict(truth, advised), seconds.show(0)])
     print("\nadvice of independent runs\n")

@@ -8,7 +8,7 @@ from tests.unit.samples import a_finding, a_process, a_recording
 from torchtriage.diagnosis.diagnose import diagnose, linked, merged, weighed
 from torchtriage.findings.model import Cost, CostKind, Evidence, Finding, Location, Severity
 from torchtriage.recording.events import CompileEnd, CompileStart, Event, GraphBreak, LimitHit, Recompile, StackEntry
-from torchtriage.recording.recording import Process, Series, Source
+from torchtriage.recording.recording import Process, Recording, Series, Source
 
 APP = "/app/train.py"
 FACTS: dict[str, Any] = {"your_roots": ["/app"], "end": 1000.0, "start": 0.0}
@@ -95,6 +95,20 @@ def test_the_same_problem_on_several_ranks_is_one_finding() -> None:
     assert finding.ranks == (0, 1, 2)
     assert finding.steps == (0, 1, 2)
     assert finding.evidence.num_events == 3
+
+
+def test_what_only_some_of_several_runs_have_says_which() -> None:
+    def runs(*num_breaks: int) -> Recording:
+        events = [[a_break(compile_id=f"{seed}/{n}") for n in range(num)] for seed, num in enumerate(num_breaks)]
+        quiet = CompileStart(**G, compile_id="9/0")
+        return a_recording(*(a_process(quiet, *of, name=f"seed {seed}", **FACTS) for seed, of in enumerate(events)), end=1000.0)
+
+    [some] = diagnose(runs(1, 0, 2))
+    assert some.evidence.notes == ("only in seed 0, seed 2 of 3 runs",)
+    [every] = diagnose(runs(1, 1, 1))
+    assert every.evidence.notes == ()
+    [many] = diagnose(runs(*[1] * 7, 0))
+    assert many.evidence.notes == ("only in seed 0, seed 1, seed 2, seed 3, seed 4 and 2 more of 8 runs",)
 
 
 def test_merged_findings_keep_the_largest_cost_and_the_worst_severity() -> None:
