@@ -4,20 +4,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from torchtriage.findings.shape_study import AS_WRITTEN, Advice, ShapeStudy, VaryingSize
-from torchtriage.shapes.advice import Plan, advise
+from torchtriage.shapes.advice import NOT_SETTLED, Plan, advise
 from torchtriage.shapes.checks import output_notes, unit_notes
 from torchtriage.shapes.crossover import crossovers
 from torchtriage.shapes.marking import with_marks
 from torchtriage.shapes.measuring import Measurement
 from torchtriage.shapes.policies import MARKED, SOURCES
 from torchtriage.shapes.race import best_by_function
-from torchtriage.shapes.ranking import Ranking
+from torchtriage.shapes.ranking import MIN_ROUNDS, Ranking
 from torchtriage.shapes.reading import main_process
 from torchtriage.shapes.settings import short
 from torchtriage.shapes.sizes import num_calls, varying
 from torchtriage.shapes.table import rows
 from torchtriage.shapes.tree import decision_tree
-from torchtriage.shapes.wording import listed, units_text
+from torchtriage.shapes.wording import listed, minutes_text, units_text
 
 MAX_REASONS = 4
 WHOLE_PROCESS = f"{SOURCES} applies to every compiled function of the process"
@@ -35,7 +35,7 @@ def study_of(found: Measurement, command: Sequence[str], *, spent_seconds: float
         unit=span.unit, num_planned=found.num_planned, preference=race.preference(), settings=settings,
         round_seconds=race.seconds_of(_to_repeat(ranking)), spent_seconds=spent_seconds,
     )
-    advice = advise(ranking, lines, plan) if len(compared) > 1 else _only_one(found)
+    advice = advise(ranking, lines, plan) if len(compared) > 1 else _only_one(found, spent_seconds)
     output, by_policy = output_notes(compared)
     by_policy.setdefault(MARKED, []).extend(_marking_notes(found))
     sizes = None if found.sizes is None else varying(found.sizes)
@@ -54,13 +54,17 @@ def _to_repeat(ranking: Ranking) -> list[str]:
     return list(dict.fromkeys([*ranking.running(), *([ranking.baseline] if ranking.baseline in ranking.totals else [])]))
 
 
-def _only_one(found: Measurement) -> Advice:
+def _only_one(found: Measurement, spent_seconds: float) -> Advice:
     """No other policy has figures."""
-    why = "no other policy was measured" if not found.race.failures else "every other policy failed"
+    race = found.race
+    why = "no other policy was measured" if not race.failures else "every other policy failed"
     if found.is_interrupted:
-        return Advice(text=f"not settled: {why} before it was interrupted", needs="a run that is not interrupted")
+        return Advice(text=f"{NOT_SETTLED}: {why} before it was interrupted", needs="a run that is not interrupted")
     if found.is_static:
         why = "no size varies and nothing is recompiled, so no other policy has anything to spare"
+    elif len(race.policies) - len(race.failures) > 1:
+        needed = minutes_text(1.2 * (spent_seconds + MIN_ROUNDS * race.seconds_of(list(race.policies))))
+        return Advice(text=f"{NOT_SETTLED}: {why} before the time was up; keep it {AS_WRITTEN} until then", needs=f"--budget {needed}")
     return Advice(policy=AS_WRITTEN, text=f"keep it {AS_WRITTEN}: {why}")
 
 

@@ -118,6 +118,17 @@ def test_what_was_interrupted_early_recommends_nothing() -> None:
     assert study(one).advice.policy == ""
 
 
+def test_a_budget_that_ends_after_one_policy_recommends_nothing_and_says_what_is_needed() -> None:
+    one = measurement()
+    one.race.trials["dynamic=True"] = []
+    advice = study(one).advice
+    assert advice.policy == ""
+    assert advice.text == "not settled: no other policy was measured before the time was up; keep it as written until then"
+    assert advice.needs.startswith("--budget ")
+    one.race.failures["dynamic=True"] = "ended with status 1: no"
+    assert study(one).advice.text == "keep it as written: every other policy failed"
+
+
 def test_the_best_policy_of_each_function_is_told_where_there_are_several() -> None:
     assert study(measurement()).by_function == {}
     race = Race()
