@@ -20,7 +20,7 @@ torch.set_num_threads(1)
 styled = torch.compile(stylise, dynamic=False)
 generator = torch.Generator().manual_seed(0)
 total = 0.0
-for number in range(6000):
+for number in range(3000):
     size = SIZES[number % len(SIZES)]
     total += styled(torch.rand(size, size, generator=generator)).item()
 print(f"total {total:.3f}")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import flex_attention
 
-HEADS, HEAD_SIZE, PAGE, NUM_PAGES, TOKENS = 4, 32, 64, 4, 64
+HEADS, HEAD_SIZE, PAGE, NUM_PAGES, TOKENS = 4, 32, 64, 3, 64
 
 offset = torch.zeros((), dtype=torch.int64)     # where the query stands; a Python number would be a new kernel a token
 

@@ -18,7 +18,7 @@ torch.set_num_threads(1)
 energy = torch.compile(smooth, dynamic=False)
 generator = torch.Generator().manual_seed(0)
 total = 0.0
-for _ in range(6000):
+for _ in range(3000):
     length = int(torch.randint(2000, 6000, (), generator=generator))
     total += energy(torch.randn(length, generator=generator)).item()
 print(f"total {total:.3f}")

@@ -6,7 +6,7 @@ Expected: a policy each: dynamic for the prompts, static for the tokens, which h
 import torch
 from torch import Tensor, nn
 
-WIDTH, HEADS, CAPACITY, NUM_PROMPTS, NUM_TOKENS = 64, 4, 128, 40, 80
+WIDTH, HEADS, CAPACITY, NUM_PROMPTS, NUM_TOKENS = 64, 4, 128, 30, 80
 
 torch.set_num_threads(1)
 torch.manual_seed(0)

@@ -15,7 +15,7 @@ batches = DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), batch_size=96)
 model = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.LayerNorm(256), nn.Linear(256, 1))
 forward = torch.compile(model)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
-for _ in range(150):
+for _ in range(100):
     for inputs, targets in batches:
         loss = (forward(inputs) - targets).square().mean()
         optimizer.zero_grad()
