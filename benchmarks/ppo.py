@@ -78,6 +78,8 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {}
     peers = options.peers_python or peers_python("ppo-peers", PEERS)
     for title, variants, base in (("MLP, CartPole-v1", MLP, SB3), ("LSTM, CartPole without velocities", LSTM, RECURRENT)):
+        if not title.startswith(options.policy):
+            continue
         note(f"speed: {title}")
         with tempfile.TemporaryDirectory() as cache:
             for variant in variants.values():     # fills the cache, so that no process that is measured compiles anew
@@ -147,6 +149,7 @@ def main() -> None:
     parser.add_argument("--part", choices=PARTS, action="append", help="only this part; may be given again")
     parser.add_argument("--peers-python", help="a python with stable-baselines3 and sb3-contrib; by default one is made in .cache")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--policy", choices=("MLP", "LSTM"), default="", help="speed of this one only")
     parser.add_argument("--wall-steps", type=int, default=100_000)
     parser.add_argument("--seeds", type=int, default=10, help="at most so many of each environment")
     parser.add_argument("--env", action="append", help="returns of these environments only")

@@ -1,22 +1,24 @@
 """Shape policies: does `torchtriage shapes` find the best one, the same one each time, and what does asking cost?
 
-    python benchmarks/shapes.py [--programs flex_decode,ragged_text] [--part truth|advice] [--rounds 5] [--repeats 3] [--jobs 2]
+    python benchmarks/shapes.py [--programs flex_decode,ragged_text] [--part truth | --with-truth] [--rounds 5] [--repeats 3] [--jobs 2]
 
-Truth: every policy of a program in every round, none dropped, by the tool's own trials; the totals for the program's own number of units,
-and for a hundred times as many (estimated from the second half of each run). Advice: independent runs of the command. An advice is right if
-the truth of its policy lies within 5 % of the best, and worse than as written if the whole interval of their ratio lies above 1. A refusal
-says to keep the program as written for now, and is judged as that. With --jobs 2 two programs are measured at a time, on a core each.
+Advice: independent runs of the command. Truth: every policy of a program in every round, none dropped, by the tool's own trials; the totals
+for the program's own number of units, and for a hundred times as many (estimated from the second half of each run). Without that part,
+which takes as long again, each advice is judged by what the other runs of the command measured, never by its own. An advice is right if the
+truth of its policy lies within 5 % of the best, and worse than as written if the whole interval of their ratio lies above 1. A refusal says
+to keep the program as written for now, and is judged as that. With --jobs 2 two programs are measured at a time, on a core each.
 """
 
 import argparse
 import itertools
 import json
+import math
 import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -53,13 +55,13 @@ class Exhaustive(Experiment):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
-    """The totals of every policy by round, in seconds."""
+    """The totals of every policy by round, or by run of the command, in seconds."""
 
-    unit: str
-    num_units: int
+    unit: str = ""
+    num_units: int = 0
     own: Mapping[str, Mapping[int, float]]
-    longer: Mapping[str, Mapping[int, float]]
-    failures: Mapping[str, str]
+    longer: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    failures: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, race: Race) -> "Truth":
@@ -67,9 +69,15 @@ class Truth:
         own, longer = (race.ranking(times * span.num_units).totals for times in (1, LONGER))
         return cls(unit=span.unit, num_units=span.num_units, own=own, longer=longer, failures=race.failures)
 
+    @classmethod
+    def of_runs(cls, advised: Sequence["Advised"]) -> "Truth":
+        """By what these runs measured."""
+        names = dict.fromkeys(name for one in advised for name in one.totals)
+        return cls(own={name: {n: one.totals[name] for n, one in enumerate(advised) if name in one.totals} for name in names})
+
     def ratio(self, of: str, to: str) -> Interval:
         found = paired_ratio(self.own[of], self.own[to])
-        assert found is not None    # every policy took part in every round
+        assert found is not None    # as written takes part in all
         return found
 
     def is_right(self, policy: str) -> bool:
@@ -89,6 +97,7 @@ class Advised:
     text: str
     seconds: float
     num_rounds: int
+    totals: Mapping[str, float]     # by policy, the median
 
     @property
     def followed(self) -> str:
@@ -130,18 +139,19 @@ def advice_of(name: str, budget: str, backend: str | None) -> Advised:
     advised = Advised(
         policy=study["advice"]["policy"], text=study["advice"]["text"], seconds=ended.seconds,
         num_rounds=max(policy["num_runs"] for policy in study["policies"]),
+        totals={policy["name"]: policy["total_seconds"]["middle"] for policy in study["policies"] if policy["total_seconds"]},
     )
     note(f"  {name}: {advised.policy or REFUSED} in {advised.seconds:.0f} s: {advised.text}")
     return advised
 
 
 def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Both parts of one program, or the one that was asked for; what cannot be measured says why and does not end the others."""
+    """What was asked for of one program; what cannot be measured says why and does not end the others."""
     found: dict[str, Any] = {}
     try:
-        if options.part in (None, "truth"):
+        if options.part == "truth" or options.with_truth:
             found["truth"] = truth_of(name, options.rounds, options.backend)
-        if options.part in (None, "advice"):
+        if options.part == "advice":
             found["advice"] = [advice_of(name, BUDGETS.get(name, options.budget), options.backend) for _ in range(options.repeats)]
     except (Exception, SystemExit) as error:
         found["error"] = str(error)
@@ -175,16 +185,30 @@ def show_truth(found: Mapping[str, dict[str, Any]]) -> None:
     print(table(["program", "units", "best", f"best, x{LONGER}", "seconds, median"], [[*row, "", "", ""][:5] for row in rows]))
 
 
-def verdict(truth: Truth | None, advised: Sequence[Advised]) -> list[str]:
-    """Cells of the advice's row: right, against the best, against as written."""
-    if truth is None:
-        return ["", "", ""]
-    named = [a.followed for a in advised if a.followed in truth.own]
-    right = sum(truth.is_right(policy) for policy in named)
-    over = [middle(truth.own[policy]) / middle(truth.own[best(truth.own)]) for policy in named]
-    gain = [truth.ratio(AS_WRITTEN, policy).middle for policy in named]
-    worse = " WORSE" if any(truth.is_worse(policy) for policy in named) else ""
-    return [f"{right} of {len(advised)}", f"{max(over):.2f}" if over else "", f"{min(gain):.2f}{worse}" if gain else ""]
+def judges(truth: Truth | None, advised: Sequence[Advised]) -> list[Truth]:
+    """For each advice what it is judged by."""
+    if truth is not None:
+        return [truth] * len(advised)
+    return [Truth.of_runs([other for other in advised if other is not one]) for one in advised] if len(advised) > 1 else []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """On one advice."""
+
+    is_right: bool
+    is_worse: bool      # than as written, beyond doubt
+    over: float         # its total in those of the best
+    gain: float         # the total as written in those of it
+
+    @classmethod
+    def of(cls, truth: Truth, policy: str) -> "Verdict":
+        if policy not in truth.own:     # the other runs had nothing to choose it from
+            return cls(is_right=False, is_worse=False, over=math.nan, gain=math.nan)
+        return cls(
+            is_right=truth.is_right(policy), is_worse=truth.is_worse(policy), gain=truth.ratio(AS_WRITTEN, policy).middle,
+            over=middle(truth.own[policy]) / middle(truth.own[best(truth.own)]),
+        )
 
 
 def show_advice(found: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
@@ -199,23 +223,29 @@ def show_advice(found: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
         num_advised += 1
         num_same += len(said) == 1
         num_refused += REFUSED in said
-        num_right += truth is not None and all(truth.is_right(a.followed) for a in advised)
-        num_worse += truth is not None and any(truth.is_worse(a.followed) for a in advised)
-        seconds = Spread.of([a.seconds for a in advised])
-        rows.append([name, " / ".join(said), "yes" if len(said) == 1 else "no", *verdict(truth, advised), seconds.show(0)])
+        verdicts = [Verdict.of(judge, a.followed) for judge, a in zip(judges(truth, advised), advised, strict=False)]
+        num_right += bool(verdicts) and all(v.is_right for v in verdicts)
+        num_worse += any(v.is_worse for v in verdicts)
+        cells = ["", "", ""] if not verdicts else [
+            f"{sum(v.is_right for v in verdicts)} of {len(advised)}", f"{max(v.over for v in verdicts):.2f}",
+            f"{min(v.gain for v in verdicts):.2f}{' WORSE' * any(v.is_worse for v in verdicts)}",
+        ]
+        rows.append([name, " / ".join(said), "yes" if len(said) == 1 else "no", *cells, Spread.of([a.seconds for a in advised]).show(0)])
     print("\nadvice of independent runs\n")
     print(table(["program", "advice", "same", "right", "total / best", "as written / total", "the tool took, s"], rows))
     summary = {"programs": num_advised, "right": num_right, "same": num_same, "refused": num_refused, "worse": num_worse}
-    has_truth = any("truth" in parts for parts in found.values())
-    judged = f"right: {num_right} of {num_advised}; worse than as written: {num_worse}; " if has_truth else ""
-    print(f"\n{judged}the same advice each time: {num_same}; refused at least once: {num_refused}")
+    print(f"\nright: {num_right} of {num_advised}; worse than as written: {num_worse}; the same advice each time: {num_same}; "
+          f"refused at least once: {num_refused}")
     return summary
 
 
 def show_flex(parts: Mapping[str, Any]) -> float | None:
-    """Worst / recommended; None unless both parts were measured and the advice has a truth."""
-    truth, advised = parts.get("truth"), parts.get("advice")
-    if truth is None or not advised or advised[0].policy not in truth.own:
+    """Worst / recommended; None without an advice."""
+    advised = parts.get("advice")
+    if not advised:
+        return None
+    truth = parts.get("truth") or Truth.of_runs(advised)
+    if advised[0].policy not in truth.own:
         return None
     worst = max(truth.own, key=lambda name: middle(truth.own[name]))
     ratio = middle(truth.own[worst]) / middle(truth.own[advised[0].policy])
@@ -227,10 +257,11 @@ def main() -> None:
     known = sorted(path.stem.removeprefix(PREFIX) for path in PROGRAMS.glob(f"{PREFIX}*.py"))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--programs", type=lambda text: text.split(","), default=known, help=f"of {', '.join(known)}")
-    parser.add_argument("--part", choices=("truth", "advice"), help="only this part")
+    parser.add_argument("--part", choices=("truth", "advice"), default="advice")
+    parser.add_argument("--with-truth", action="store_true", help="judge the advice by the truth, measured for itself")
     parser.add_argument("--rounds", type=int, default=5, help="runs of each policy for the truth")
     parser.add_argument("--repeats", type=int, default=3, help="runs of the command")
-    parser.add_argument("--budget", default="3m", help=f"of each run of the command; {FLEX} has {BUDGETS[FLEX]}")
+    parser.add_argument("--budget", default="5m", help=f"of each run of the command; {FLEX} has {BUDGETS[FLEX]}")
     parser.add_argument("--backend", help="instead of the programs' own, to try this benchmark out: the figures mean nothing then")
     parser.add_argument("--jobs", type=int, default=1, help="programs at a time, on a core each")
     options = parser.parse_args()
@@ -243,9 +274,9 @@ def main() -> None:
     before = machine()
     found = measure_all(options.programs, options)
     results: dict[str, Any] = {"programs": found}
-    if options.part in (None, "truth"):
+    if options.part == "truth" or options.with_truth:
         show_truth(found)
-    if options.part in (None, "advice"):
+    if options.part == "advice":
         results["summary"] = show_advice(found)
         results["flex_worst_over_recommended"] = show_flex(found.get(FLEX, {}))
     save("shapes", before, results)

@@ -83,7 +83,7 @@ WHOLE_PROCESS = "TORCH_COMPILE_DYNAMIC_SOURCES applies to every compiled functio
 def test_one_round_recommends_nothing_and_says_what_it_needs(grown: tuple[Path, Done]) -> None:
     advice = study_in(grown[1])["advice"]
     assert advice["policy"] == ""
-    assert "2 more rounds" in advice["needs"]
+    assert "1 more round" in advice["needs"]
 
 
 def test_the_files_that_stay_are_those_of_a_run_as_written(grown: tuple[Path, Done]) -> None:

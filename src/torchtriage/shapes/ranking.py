@@ -9,7 +9,7 @@ from torchtriage.shapes.statistics import noise_of, paired_ratio, rounds_to_sett
 from torchtriage.shapes.trials import Span, Trial
 
 TOLERANCE = 0.05        # policies that lie closer together count as equal: a change of the program should bring more
-MIN_ROUNDS = 3          # for a verdict: with two, one odd run weighs as much as all else
+MIN_ROUNDS = 2          # for a verdict: the noise is learned from all policies, so two are enough where much lies between them
 FAR_BEHIND = 1.5        # so many times the leader's total, in FAR_ROUNDS rounds, and a policy is out of the race
 FAR_ROUNDS = 2
 

@@ -42,8 +42,8 @@ def test_overlapping_intervals_are_refused_with_the_way_to_settle_it() -> None:
     assert "--budget" in found.needs
 
 
-def test_after_one_round_two_more_are_needed() -> None:
-    assert advice(w=[10], t=[5]).needs == "about 2 more rounds, 2m: --budget 9m"
+def test_after_one_round_another_is_needed() -> None:
+    assert advice(w=[10], t=[5]).needs == "about 1 more round, 60s: --budget 8m"
 
 
 def test_two_policies_that_both_beat_as_written_are_a_recommendation_with_a_doubt() -> None:

@@ -64,14 +64,13 @@ def measured(world: World, monkeypatch: pytest.MonkeyPatch, *, seconds: float = 
 FOUR = {"as written": 1.0, "dynamic=False": 1.1, "dynamic=True": 0.2, "marked": 0.9}
 
 
-def test_a_warm_up_then_three_rounds_that_each_begin_with_another_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_warm_up_then_rounds_that_each_begin_with_another_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(FOUR)
     found = measured(world, monkeypatch)
     assert world.runs == [
         "as written",
         "as written", "dynamic=False", "dynamic=True", "marked",
         "dynamic=False", "dynamic=True", "marked", "as written",
-        "as written", "dynamic=True",       # the others lie far behind
     ]
     assert found.race.ranking(found.num_planned).settled(found.race.preference()) == "dynamic=True"
     assert found.num_planned == 10
@@ -82,7 +81,7 @@ def test_a_policy_that_fails_is_not_run_again_and_the_others_go_on(monkeypatch: 
     found = measured(world, monkeypatch)
     assert list(found.race.failures) == ["marked"]
     assert world.runs.count("marked") == 1
-    assert world.runs.count("dynamic=True") == 3
+    assert world.runs.count("dynamic=True") == 2
 
 
 def test_a_limit_that_was_hit_is_raised_as_written_and_static(monkeypatch: pytest.MonkeyPatch) -> None:
