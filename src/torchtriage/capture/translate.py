@@ -98,7 +98,7 @@ class Translator:
             self._pending[columns["compile_id"]] = Recompile(reasons=parse_reasons(payload), **place, **columns)
         elif name in ARTIFACTS:
             cache, _, outcome = name.rpartition("_cache_")
-            yield CacheUse(cache=cache, outcome=outcome, reason=payload[:500] if outcome == "bypass" else "", **columns)
+            yield CacheUse(cache=cache, outcome=outcome, reason=_bypass_reason(payload) if outcome == "bypass" else "", **columns)
 
     def _break(self, payload: str, columns: dict[str, Any]) -> GraphBreak:
         text = parse_break(payload)
@@ -202,6 +202,16 @@ def parse_reasons(payload: str) -> tuple[str, ...]:
 def strip_launchers(stack: tuple[StackEntry, ...]) -> tuple[StackEntry, ...]:
     """The stack without frames of ours and of runpy."""
     return tuple(e for e in stack if not e.path.startswith(OUR_FOLDERS) and not _RUNPY.search(e.path))
+
+
+def _bypass_reason(payload: str) -> str:
+    """What a cache says of itself has the reason among other things, a traceback with it."""
+    try:
+        told = json.loads(payload)
+        reason = told.get("cache_bypass_reason") if isinstance(told, dict) else None
+    except ValueError:
+        reason = None
+    return str(reason or payload)[:500]
 
 
 def _frame_part(compile_id: str | None) -> str:

@@ -1,5 +1,6 @@
 """TT3xx: what torch.compile did not cover, and what compiling cost."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 
@@ -213,7 +214,7 @@ def compile_cache_misses(process: Process) -> Iterator[Finding]:
         return
     reason = _first_line(bypasses[0].reason) if bypasses else "first run with this code, version and cache folder"
     missed = "1 graph was" if misses == 1 else f"{misses} graphs were"
-    title = f"{len(bypasses)} compile-cache bypasses" if bypasses else f"{missed} not in the compile cache"
+    title = f"{len(bypasses)} compile-cache bypass{'es' * (len(bypasses) > 1)}" if bypasses else f"{missed} not in the compile cache"
     yield finding(
         "TT307", title=title, cause=f"{', '.join(f'{c} {o}: {n}' for (c, o), n in sorted(count.items()))}; {reason}",
         fix=Fix(text="keep TORCHINDUCTOR_CACHE_DIR between runs; a bypass names the construct that cannot be cached"),
@@ -244,7 +245,7 @@ def _seconds_cost(frame: Frame) -> Cost:
 
 
 def _first_line(text: str) -> str:
-    return text.split("\n", 1)[0].split("  # ")[0].strip()
+    return re.sub(r" at 0x[0-9a-f]+", "", text.split("\n", 1)[0].split("  # ")[0].strip())
 
 
 def fields_of(place: Place, code: str, reason: str, process: Process, event: Placed) -> dict[str, object]:

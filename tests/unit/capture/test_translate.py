@@ -297,6 +297,16 @@ def test_a_cache_tells_its_outcome(name: str, cache: str, outcome: str) -> None:
     assert len(event.reason) == (500 if outcome == "bypass" else 0)
 
 
+@pytest.mark.parametrize(("payload", "reason"), [
+    (json.dumps({"cache_bypass_reason": "Unsupported target f", "cache_bypass_traceback": ["x"] * 999}), "Unsupported target f"),
+    (json.dumps({"key": "abc"}), '{"key": "abc"}'), ("[1]", "[1]"), ("{broken", "{broken"),
+])
+def test_of_what_a_bypassed_cache_says_the_reason_is_kept(payload: str, reason: str) -> None:
+    [event] = fed(artifact("aotautograd_cache_bypass", payload))
+    assert isinstance(event, CacheUse)
+    assert event.reason == reason
+
+
 @pytest.mark.parametrize("metadata", [
     {"chromium_event": {}, **ids(0)}, {"dynamo_output_graph": {}}, {"artifact": {"name": "before_pre_grad_graph"}},
     {"from_the_future": 3}, {},

@@ -251,6 +251,13 @@ def test_bypasses_are_told_with_their_reasons() -> None:
     assert finding.cost.kind is CostKind.NOT_MEASURED
 
 
+def test_one_bypass_and_its_reason_without_an_address() -> None:
+    use = CacheUse(cache="aotautograd", outcome="bypass", reason="Unsupported target <function f at 0x7f3f55fc0ea0>. \n more")
+    finding = the_one(coverage.compile_cache_misses, use)
+    assert finding.title == "1 compile-cache bypass"
+    assert finding.cause == "aotautograd bypass: 1; Unsupported target <function f>."
+
+
 def test_misses_are_told_where_they_took_long() -> None:
     finding = the_one(coverage.compile_cache_misses, *[CacheUse(cache="fx_graph", outcome="miss")] * 3, CompileEnd(inductor_seconds=11.0))
     assert finding.title == "3 graphs were not in the compile cache"
