@@ -114,13 +114,6 @@ def _source_name(source: Any) -> str:
     return str(source.name() if callable(source.name) else source.name)     # a method before 2.10
 
 
-def recompile_limit() -> int | None:
-    """How often torch compiles one function; older versions call it cache_size_limit. None if it is under neither name."""
-    config = module("torch._dynamo.config")
-    limit = getattr(config, "recompile_limit", None) or getattr(config, "cache_size_limit", None)
-    return int(limit) if limit is not None else None
-
-
 def fresh_cache() -> contextlib.AbstractContextManager[Any] | None:
     """An empty cache of compiled code for a block; None if torch has no such (before 2.8 it had another name): trials then share one."""
     try:

@@ -67,7 +67,7 @@ class Bucketed:
         self._length = length
         self._above = above
         self._checks_first = checks_first
-        self._compile_bucket = bucket_compiler(fn, len(self.edges), compile_options)
+        self._compile_bucket = bucket_compiler(fn, compile_options)
         self._compiled: dict[int, Callable[..., Any]] = {}
         self.__wrapped__ = fn
         self.__name__ = name_of(self._plain)

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torchtriage.capture import torch_private, torch_private_shapes
+from torchtriage.capture import torch_private
 from torchtriage.errors import TriageError
 
 
@@ -18,11 +18,11 @@ def name_of(fn: Callable[..., Any]) -> str:
     return str(getattr(fn, "__name__", type(fn).__name__))
 
 
-def bucket_compiler(fn: Callable[..., Any], num_buckets: int, options: Mapping[str, Any]) -> Callable[[], Callable[..., Any]]:
+def bucket_compiler(fn: Callable[..., Any], options: Mapping[str, Any]) -> Callable[[], Callable[..., Any]]:
     """Makes the callable of one more bucket.
 
     Buckets of one function share its code, so together they reach torch's recompile limit and the rest would run eager without a word:
-    each is a region of its own where torch has such (2.13), else more of them than the limit are refused.
+    each is a region of its own where torch has such (2.13), else it has a frame of its own around the function.
     """
     import torch
 
@@ -35,12 +35,16 @@ def bucket_compiler(fn: Callable[..., Any], num_buckets: int, options: Mapping[s
         return lambda: fn
     if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
         return lambda: torch.compile(fn, dynamic=False, isolate_recompiles=True, **options)
-    limit = torch_private_shapes.recompile_limit()
-    if limit is not None and num_buckets > limit:
-        raise TriageError(f"{num_buckets} buckets of one function, but torch compiles it {limit} times at most; use fewer, or raise "
-                          "torch._dynamo.config.recompile_limit first")
-    compiled = torch.compile(fn, dynamic=False, **options)
-    return lambda: compiled
+    return lambda: torch.compile(_with_own_frame(fn), dynamic=False, **options)
+
+
+def _with_own_frame(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The function in a frame whose code is no other's: Dynamo keeps what it compiled, and counts it, by the code object."""
+    def bucket(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    bucket.__code__ = bucket.__code__.replace()
+    return bucket
 
 
 def parameter_names(fn: Callable[..., Any]) -> list[str]:
