@@ -248,7 +248,7 @@ def main() -> None:
             found = measure(training, monitor, options.seconds)
         else:
             training.block(monitor)
-            found = {"ring_bytes": monitor._track.ring.host_KW.nbytes if monitor is not None else 0}
+            found = {"ring_bytes": monitor._followed.track.ring.host_KW.nbytes if monitor is not None else 0}
         if monitor is not None:
             monitor.close()
     print(json.dumps({**found, "peak_mb": own_peak_mb(), "num_parameters": sum(p.numel() for p in training.model.parameters())}))

@@ -250,7 +250,7 @@ def test_a_monitor_holds_no_rank_up_and_changes_nothing_that_is_compiled(tmp_pat
             for step in range(1, steps + 1):
                 model(torch.ones(2, 5)).sum().backward()
                 if step == breaks_at:
-                    monitor._track.take_gradients = None
+                    monitor._followed.track.take_gradients = None
                 if monitor is not None:
                     monitor.after_backward()
                     monitor.step()

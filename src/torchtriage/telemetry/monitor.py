@@ -16,20 +16,20 @@ from torchtriage.recording.events import StepSkipped, TrainingEvent
 from torchtriage.telemetry.activations import ActivationMeter, why_not
 from torchtriage.telemetry.anomaly import AnomalyDetector
 from torchtriage.telemetry.claims import claims
+from torchtriage.telemetry.followed import Followed
 from torchtriage.telemetry.histogram import exponent_histograms
 from torchtriage.telemetry.levels import RARE, TelemetryConfig, TelemetryLevel
 from torchtriage.telemetry.looks import AFTER, GRADS, SCALE, SKIPPED
 from torchtriage.telemetry.pace import Pace
 from torchtriage.telemetry.program import HalfWatch, is_busy, learning_rates
 from torchtriage.telemetry.scaler import ScalerWatch
-from torchtriage.telemetry.sharded import WholeRows
 from torchtriage.telemetry.sharding import local
 from torchtriage.telemetry.sinks import Sink
 from torchtriage.telemetry.sinks.recording import RecordingSink
 from torchtriage.telemetry.states import check_state
 from torchtriage.telemetry.taken import Track
 from torchtriage.telemetry.telemetry_events import TelemetryEvent
-from torchtriage.telemetry.trained import Group, Trained
+from torchtriage.telemetry.trained import Group
 from torchtriage.telemetry.writer import Writer, checked_sinks
 
 STATE_VERSION = 1
@@ -86,9 +86,8 @@ class Monitor:
             raise ValueError("level and config were both given; set the level in the config: TelemetryConfig(level=...)")
         self.config = config or TelemetryConfig(level=TelemetryLevel.NORMAL if level is None else level)
         self.is_off = self.config.level is TelemetryLevel.OFF
-        self._model, self._optimizer, self._groups = model, optimizer, groups
+        self._model, self._optimizer = model, optimizer
         self._warned: set[str] = set()
-        self._refused: dict[str, str] = {}
         self._step = 0
         self._histograms = histograms
         self._scaler = ScalerWatch(scaler, optimizer) if scaler is not None else None
@@ -96,9 +95,6 @@ class Monitor:
         self._gradients = "before clipping"
         self._activations: ActivationMeter | None = None
         self._halves = HalfWatch()
-        self._num_dropped = 0
-        self._track: Track | None = None
-        self._whole: WholeRows | None = None        # where ranks hold parts of the parameters
         self._pid = os.getpid()
         made = [RecordingSink() if sink == "recording" else sink for sink in sinks] if not self.is_off else []
         recordings = [sink for sink in made if isinstance(sink, RecordingSink)]
@@ -110,9 +106,12 @@ class Monitor:
         self.writer = Writer(
             kept=recordings, sinks=others, detector=detector or self._new_detector(), on_anomaly=self.config.escalate,
         )
+        self._followed = Followed(
+            model, optimizer, groups, pace=self._pace, writer=self.writer, warn=self.warn_once, on_ranks=self._close_before_python_ends,
+        )
         claims.add(self)
         if not self.is_off:
-            self._prepare()
+            self._followed.prepare()
 
     def __enter__(self) -> "Monitor":
         return self
@@ -128,6 +127,11 @@ class Monitor:
         claims.discard(self)
         atexit.unregister(self._close_at_exit)
 
+    def _close_before_python_ends(self) -> None:
+        """A thread that is in a collective while Python ends would abort the process."""
+        atexit.unregister(self._close_at_exit)
+        atexit.register(self._close_at_exit)
+
     def _close_at_exit(self) -> None:
         if os.getpid() == self._pid:        # a forked child has no part in what this process has promised other ranks
             self.close()
@@ -137,7 +141,7 @@ class Monitor:
     @_never_fails
     def before_step(self) -> None:
         """Only where backward, clipping and the optimizer's step are one compiled call: before it; `after_backward` comes after it then."""
-        track = self._track
+        track = self._followed.track
         if not self._pace.is_due or track is None or is_busy():
             return
         began = self._pace.clock()
@@ -153,9 +157,9 @@ class Monitor:
         `has_stepped`: the optimizer's step is part of the same compiled call, and the gradients are those before clipping all the same.
         """
         pace = self._pace
-        if not pace.is_due or is_busy() or not self._is_ready():
+        if not pace.is_due or is_busy() or not self._followed.is_ready():
             return
-        track = self._track
+        track = self._followed.track
         assert track is not None
         began = pace.clock()
         if track.open(pace.wanted):
@@ -187,8 +191,8 @@ class Monitor:
         looked = False
         if pace.is_due or self._scaler is not None:
             if is_busy():       # the step counts all the same: on other ranks it may be seen
-                if self._track is not None:
-                    self._track.drop()
+                if self._followed.track is not None:
+                    self._followed.track.drop()
             else:
                 if self._scaler is not None and self._scaler.step_ended():
                     self._tell_skipped(self._scaler)
@@ -201,11 +205,11 @@ class Monitor:
         """The end of a step that is due; whether anything was there to look at."""
         pace = self._pace
         began = pace.clock()
-        track = self._track
+        track = self._followed.track
         looked = track is not None and track.is_open
-        if not looked and self._is_ready():
+        if not looked and self._followed.is_ready():
             self._gradients = "as the optimizer used them"
-            track = self._track
+            track = self._followed.track
             assert track is not None
             looked = track.open(pace.wanted)
             if looked:
@@ -245,7 +249,7 @@ class Monitor:
         label.step, label.update, label.time = self._step, pace.num_updates, time.time()
         track.commit()
         if track.refused:
-            self._say_refused(track)
+            self._followed.say_refused(track)
         self.writer.start(track.ring.is_filling)
 
     def _tell_skipped(self, scaler: ScalerWatch) -> None:
@@ -278,67 +282,6 @@ class Monitor:
             time=event.time, step=self._step, pid=os.getpid(), name=event.kind, values=json.dumps(event.to_dict(), default=str),
         ))
 
-    # Parameters as they come and go
-
-    def _is_ready(self) -> bool:
-        """Whether there is something to look at; says once what is missing."""
-        # What modules a model has changes as slowly as its weights; where its parameters are is looked at each time.
-        pace, track = self._pace, self._track
-        is_sure = track is not None and pace.since_rare < self.config.weight_track_interval
-        if track is None or not ((is_sure or self._trained.is_still()) and track.is_still()):
-            began = pace.clock()
-            self._prepare()
-            pace.set_up(pace.clock() - began)
-            track = self._track
-        if track is None:
-            return False
-        for parameter in track.parameters:      # mostly the first has one
-            if parameter.grad is not None:
-                return True
-        if track.parameters:        # else it has been said that they have no statistics
-            self.warn_once("gradients", "no parameter has a gradient; call after_backward() after loss.backward() and before zero_grad()")
-        return False
-
-    def _prepare(self) -> None:
-        self._trained = Trained(self._model, self._optimizer)
-        trained = self._trained.by_name
-        if self._track is not None:
-            self._say_changes(self._track, trained)
-            self._num_dropped += self._track.ring.num_dropped
-            self.writer.remove(self._whole or self._track)
-            self._track.release()
-            self._track = None
-        if not trained:
-            self.warn_once("parameters", f"{type(self._model).__name__} has no parameter that is trained, so nothing is "
-                           "recorded; give a model with parameters that require gradients")
-            return
-        self._track = Track(list(trained.items()), self._trained.groups(self._groups))
-        self._whole = WholeRows(self._track, self._pace) if self._track.ranks else None
-        if self._whole is not None:     # a thread that is in a collective while Python ends would abort the process
-            atexit.unregister(self._close_at_exit)
-            atexit.register(self._close_at_exit)
-        self._pace.is_shared = self._whole is not None
-        self._say_refused(self._track)
-        self.writer.add(self._whole or self._track, self._pace.spent_behind)
-
-    def _say_refused(self, track: Track) -> None:
-        """Once a reason: a model may have thousands of tensors."""
-        new = {name: reason for name, reason in track.refused.items() if name not in self._refused}
-        self._refused |= new
-        for reason in dict.fromkeys(new.values()):
-            names = [name for name, of in new.items() if of == reason]
-            self.warn_once(f"refused {names[0]}", f"no statistics of {_listed(names)}: it {reason}")
-
-    def _say_changes(self, track: Track, trained: Mapping[str, torch.Tensor]) -> None:
-        gone = [name for name in track.names if name not in trained]
-        if gone:
-            self.warn_once("gone", f"{_listed(gone)} no longer trained or part of the model; curves end here, those of "
-                           f"{len(trained)} parameters go on. If that is not meant, see what was removed or frozen")
-        kept = [trained[name] for name in track.names if name in trained]
-        moved = sorted({str(new.device) for new in kept if new.device != track.device})
-        if moved:
-            self.warn_once("moved", f"the model was on {track.device} and is now on {', '.join(moved)}; it is followed there")
-
     def _new_detector(self) -> AnomalyDetector:
         dtypes = {p.dtype for p in self._model.parameters()}
         return AnomalyDetector(is_half=bool(dtypes & {torch.float16, torch.bfloat16}), has_float16=torch.float16 in dtypes)
@@ -357,22 +300,19 @@ class Monitor:
 
     def facts(self) -> dict[str, Any]:
         """Its own cost and what it could not do, as the recording keeps it."""
-        track = self._track
         return {
-            "grad_dtypes": track.dtypes if track is not None else [], **self._halves.facts(),
+            "grad_dtypes": self._followed.dtypes(), **self._halves.facts(),
             "optimizer_lr": learning_rates(self._optimizer) if self._optimizer is not None else [],
             "optimizers": [type(self._optimizer).__name__] if self._optimizer is not None else [],
             "learning_limits": self.writer.detector.limits.changed(),
             "telemetry": {
-                **self.writer.facts(), "level": self.config.level.name, "num_tensors": len(track.names) if track is not None else 0,
+                **self.writer.facts(), **self._followed.facts(), "level": self.config.level.name,
                 "gradients": self._gradients, "interval": self._pace.interval, "num_escalations": self.config.num_escalations,
                 **({"num_skipped_steps": self._scaler.num_skipped} if self._scaler is not None else {}),
-                "num_dropped": self._num_dropped + (track.ring.num_dropped if track is not None else 0),
                 "num_left_out": sum(curves.num_left_out for curves in self._curves),
                 "own_seconds": round(self._pace.own_seconds, 6), "background_seconds": round(self._pace.behind_seconds, 6),
                 "setup_seconds": round(self._pace.setup_seconds, 6),
                 "share": round(self._pace.share, 6), "pid": os.getpid(),
-                **({"shards": {**track.shard_facts(), **self._whole.facts()}} if track is not None and self._whole is not None else {}),
             },
         }
 
@@ -392,7 +332,3 @@ class Monitor:
             self.config.load_state_dict(before)     # a state that does not fit changes nothing
             raise
         self._step = state["step"]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return f"{names[0]}{f' and {len(names) - 1} more' if names[1:] else ''}"

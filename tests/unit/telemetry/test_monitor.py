@@ -253,7 +253,7 @@ def test_a_failure_of_its_own_turns_it_off_and_nothing_else(monkeypatch: pytest.
     model = net()
     monitor = Monitor(model, sinks=[])
     backward(model)
-    monkeypatch.setattr(type(monitor._track), "take_gradients", lambda *args: 1 / 0)
+    monkeypatch.setattr(type(monitor._followed.track), "take_gradients", lambda *args: 1 / 0)
     with pytest.warns(RuntimeWarning, match="off from here on: ZeroDivisionError"):
         monitor.after_backward()
     monitor.after_backward()
