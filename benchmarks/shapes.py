@@ -35,7 +35,7 @@ PREFIX = "shapes_"
 TRANSFORMERS = ("generate_dynamic_cache", "generate_static_cache")
 PEERS = (("transformers==5.22.2",),)
 FLEX = "flex_decode"
-BUDGETS = {FLEX: "10m"}     # a flex kernel compiles for many seconds: three rounds of its policies take longer than the others'
+BUDGETS = {FLEX: "7m"}     # a flex kernel compiles for many seconds: three rounds of its policies take longer than the others'
 WITHIN = 1.05               # of the best total, and an advice is right
 LONGER = 100                # times the program's own units
 PATIENCE_SECONDS = 7200.0   # for the truth about one program; no run of it should end at its time limit
