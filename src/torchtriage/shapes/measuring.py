@@ -156,6 +156,8 @@ class Experiment:
                 return
             self._run_round(number, names)
             race.judge_again()
+            for name, other in race.drop_same_code().items():
+                self.found.notes.append(f"{name} compiles exactly the code of {other}, so it is the same policy here")
             if race.ranking(self.found.num_planned).settled(race.preference()):
                 return
 
@@ -217,5 +219,5 @@ def trial_of(outcome: Outcome, policy: str, number: int) -> Trial:
         recording = Recording(processes=())
     return read_trial(
         recording, policy, number, seconds=outcome.seconds, exit_status=outcome.exit_status, was_stopped=outcome.was_stopped,
-        stdout=str(outcome.stdout), stderr=str(outcome.stderr),
+        stdout=str(outcome.stdout), stderr=str(outcome.stderr), code=outcome.code,
     )

@@ -45,6 +45,19 @@ class Race:
             if why and name != AS_WRITTEN:
                 self.failures[name] = why
 
+    def drop_same_code(self) -> dict[str, str]:
+        """Policies under which exactly the same code is compiled are one: of each only the simplest stays. Who left, and for whom."""
+        left: dict[str, str] = {}
+        stay: dict[tuple[object, ...], str] = {}
+        for name in self.preference():
+            runs = self.compared().get(name)
+            if runs and runs[-1].code and not runs[-1].was_stopped:
+                own = runs[-1].code, runs[-1].num_compiles, runs[-1].num_eager_calls
+                if stay.setdefault(own, name) != name:
+                    left[name] = stay[own]
+                    del self.policies[name], self.trials[name]
+        return left
+
     def compared(self) -> dict[str, list[Trial]]:
         """The trials of the policies that did not fail."""
         return {name: runs for name, runs in self.trials.items() if runs and name not in self.failures}

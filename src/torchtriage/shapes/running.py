@@ -40,6 +40,7 @@ class Outcome:
     was_stopped: bool
     stdout: Path
     stderr: Path
+    code: frozenset[str] = frozenset()      # the names of what inductor wrote, which are made from what is in it
 
     def last_words(self, num_lines: int = 12) -> str:
         """The end of what it wrote to stderr."""
@@ -65,13 +66,22 @@ def run_once(program: Program, policy: Policy, limit_seconds: float, extra: Mapp
             # A session of its own: Ctrl-C is ours to handle, and whatever the program starts can be stopped with it.
             child = subprocess.Popen(list(program.command), env=env, stdin=given, stdout=out, stderr=err, start_new_session=True)
         status, was_stopped = _wait(child, limit_seconds)
+        code = _written_code(cache / "inductor", program.cache)
     finally:
         shutil.rmtree(cache, ignore_errors=True)
     launcher_file.end(launcher, status)
     return Outcome(
         recording=recording, exit_status=status, seconds=time.monotonic() - started, was_stopped=was_stopped,
-        stdout=folder / "stdout", stderr=folder / "stderr",
+        stdout=folder / "stdout", stderr=folder / "stderr", code=code,
     )
+
+
+def _written_code(cache: Path, before: Path | None) -> frozenset[str]:
+    """A path within the code differs from run to run and makes another name: what has the same names is the same code."""
+    def names(folder: Path) -> set[str]:
+        return {path.name for path in folder.rglob("*") if path.suffix in (".py", ".cpp")}
+
+    return frozenset(names(cache) - (names(before) if before is not None else set()))
 
 
 def _wait(child: "subprocess.Popen[bytes]", limit_seconds: float) -> tuple[int, bool]:

@@ -90,6 +90,7 @@ class Trial:
     seconds: float = 0.0            # of the whole process
     exit_status: int = 0
     was_stopped: bool = False       # by us, at its time limit
+    code: frozenset[str] = frozenset()      # what was compiled; empty: not known
     stdout: str = ""                # the file with what it printed
     stderr: str = ""
 

@@ -49,7 +49,8 @@ class World:
         rates = rate if isinstance(rate, dict) else {"f": rate}
         lanes = {name: Lane.of([one or 1.0] * 10) for name, one in rates.items()}
         return Trial(policy=policy, round=number, functions=lanes, sites=SITES, exit_status=int(rate is None), seconds=1.0,
-                     hit_limit=policy in self.more.get("at_limit", ()), num_recompiles=1)
+                     hit_limit=policy in self.more.get("at_limit", ()), num_recompiles=1,
+                     code=frozenset(self.more.get("code", {}).get(policy, ())))
 
 
 def measured(world: World, monkeypatch: pytest.MonkeyPatch, *, seconds: float = 600.0, rounds: int = 9) -> Measurement:
@@ -82,6 +83,14 @@ def test_a_policy_that_fails_is_not_run_again_and_the_others_go_on(monkeypatch: 
     assert list(found.race.failures) == ["marked"]
     assert world.runs.count("marked") == 1
     assert world.runs.count("dynamic=True") == 2
+
+
+def test_a_policy_with_the_code_of_a_simpler_one_is_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(FOUR, code={"dynamic=True": "ab", "marked": "ab", "as written": "c"})
+    found = measured(world, monkeypatch)
+    assert world.runs.count("marked") == 1
+    assert "marked compiles exactly the code of dynamic=True, so it is the same policy here" in found.notes
+    assert "marked" not in found.race.policies
 
 
 def test_a_limit_that_was_hit_is_raised_as_written_and_static(monkeypatch: pytest.MonkeyPatch) -> None:

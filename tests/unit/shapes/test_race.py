@@ -40,6 +40,18 @@ def test_a_policy_that_lost_does_not_run_again_and_one_that_never_ran_does() -> 
     assert sorted(one.order(3, 10, written_last=False)) == ["a", "c"]       # that as written lost is known by then
 
 
+def test_of_policies_with_the_same_code_the_simplest_stays() -> None:
+    one = Race()
+    code = {"as written": "a b", "dynamic=None": "a", "dynamic=True": "c", "dynamic=False": "a b", "marked": "c", "mixed": "", "late": ""}
+    for name, names in code.items():
+        one.enter(Policy(name=name))
+        one.add(trial(name, code=frozenset(names.split()), num_compiles=1))
+    one.add(trial("late", code=frozenset("c"), num_compiles=2))
+    assert one.drop_same_code() == {"dynamic=False": "as written", "marked": "dynamic=True"}
+    assert list(one.policies) == ["as written", "dynamic=None", "dynamic=True", "mixed", "late"]
+    assert one.drop_same_code() == {}
+
+
 def test_a_policy_that_failed_is_out_and_a_failed_run_as_written_is_only_left_out() -> None:
     one = race(w=[10], a=[2])
     assert one.add(trial("a", 2, exit_status=1))

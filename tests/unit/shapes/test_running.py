@@ -50,6 +50,16 @@ def test_a_cache_may_begin_with_what_all_runs_share(tmp_path: Path) -> None:
         assert run_once(program, Policy(name="p"), 60.0).stdout.read_text() == "checked\n"
 
 
+def test_what_was_compiled_is_known_by_its_names(tmp_path: Path) -> None:
+    shared = tmp_path / "shared" / "ab"
+    shared.mkdir(parents=True)
+    (shared / "check.cpp").touch()
+    source = "import os, pathlib; p = pathlib.Path(os.environ['TORCHINDUCTOR_CACHE_DIR'], 'ab'); " \
+        "[(p / name).touch() for name in ('k.cpp', 'w.py', 'k.so', 'x.lock')]"
+    program = Program(command=[sys.executable, "-c", source], folder=tmp_path / "work", cache=shared.parent)
+    assert run_once(program, Policy(name="p"), 60.0).code == {"k.cpp", "w.py"}
+
+
 def test_a_check_that_cannot_be_made_leaves_every_cache_empty(tmp_path: Path) -> None:
     assert checked_cache(tmp_path, str(tmp_path / "no-python")) is None
 
