@@ -8,6 +8,7 @@ from torchtriage.shapes.ranking import MIN_ROUNDS, TOLERANCE, Ranking
 from torchtriage.shapes.wording import listed, minutes_text, seconds_text, times_text, units_text
 
 NOT_SETTLED = "not settled"
+NEAR = 0.1      # of the leader's total, that a simpler policy may lie behind while it is not shown to be slower
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +39,15 @@ def advise(ranking: Ranking, crossovers: Sequence[Crossover], plan: Plan) -> Adv
 
 
 def _surely_better(ranking: Ranking, plan: Plan) -> str:
-    """The simplest of the policies that surely beat the baseline and lie next to the leader."""
-    leader = ranking.middle(ranking.leader)
-    near = [name for name in plan.preference if name in ranking.totals and ranking.middle(name) <= (1 + TOLERANCE) * leader]
-    sure = [name for name in near if name != ranking.baseline and ranking.baseline and ranking.beats_baseline(name)]
-    return sure[0] if sure and ranking.baseline not in near else ""
+    """The simplest of the policies that surely beat the baseline and are not told apart from the leader: the same one each time."""
+    baseline, leader = ranking.baseline, ranking.leader
+    if baseline not in ranking.totals or ranking.middle(baseline) <= (1 + TOLERANCE) * ranking.middle(leader):
+        return ""
+    near = [
+        name for name in plan.preference if name in ranking.totals and ranking.middle(name) <= (1 + NEAR) * ranking.middle(leader)
+        and not ranking.is_slower(name, leader)
+    ]
+    return next((name for name in near if name != baseline and ranking.beats_baseline(name)), "")
 
 
 def _verdict(name: str, ranking: Ranking, crossovers: Sequence[Crossover], plan: Plan) -> str:

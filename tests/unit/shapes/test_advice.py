@@ -53,6 +53,14 @@ def test_two_policies_that_both_beat_as_written_are_a_recommendation_with_a_doub
     assert found.needs
 
 
+def test_of_policies_that_are_not_told_apart_the_simplest_is_recommended_each_time() -> None:
+    for f, m in ([9.9, 9.6, 8.2], [8.3, 9.5, 8.6]), ([8.3, 9.5, 8.6], [9.9, 9.6, 8.2]):
+        found = advice(w=[14, 15.5, 14.8], t=[9.6, 8.7, 9.1], f=f, m=m)
+        assert found.policy == "dynamic=True"
+        assert "may be better still" in found.text
+    assert advice(w=[30, 33, 30], t=[15, 14.8, 15.4], m=[10, 11.2, 9.5]).policy == "marked"
+
+
 def test_a_doubt_about_as_written_is_never_a_recommendation() -> None:
     assert advice(w=[10, 10.3, 10], t=[9, 10.4, 9.2], m=[9.1, 10.5, 9.3]).policy == ""
 
