@@ -221,7 +221,8 @@ def show_advice(found: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
             continue
         said = list(dict.fromkeys(a.policy or REFUSED for a in advised))
         num_advised += 1
-        num_same += len(said) == 1
+        is_same = len({a.followed for a in advised}) == 1      # a refusal says to keep it as it is
+        num_same += is_same
         num_refused += REFUSED in said
         verdicts = [Verdict.of(judge, a.followed) for judge, a in zip(judges(truth, advised), advised, strict=False)]
         num_right += bool(verdicts) and all(v.is_right for v in verdicts)
@@ -230,7 +231,7 @@ def show_advice(found: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
             f"{sum(v.is_right for v in verdicts)} of {len(advised)}", f"{max(v.over for v in verdicts):.2f}",
             f"{min(v.gain for v in verdicts):.2f}{' WORSE' * any(v.is_worse for v in verdicts)}",
         ]
-        rows.append([name, " / ".join(said), "yes" if len(said) == 1 else "no", *cells, Spread.of([a.seconds for a in advised]).show(0)])
+        rows.append([name, " / ".join(said), "yes" if is_same else "no", *cells, Spread.of([a.seconds for a in advised]).show(0)])
     print("\nadvice of independent runs\n")
     print(table(["program", "advice", "same", "right", "total / best", "as written / total", "the tool took, s"], rows))
     summary = {"programs": num_advised, "right": num_right, "same": num_same, "refused": num_refused, "worse": num_worse}

@@ -1,6 +1,6 @@
 """Training of an MLP on batches of one size.
 
-Expected: as written. No shape changes, so automatic and static compile the same code once; symbolic shapes can only cost.
+Best: as written. No shape changes, so automatic and static compile the same code once; symbolic shapes can only cost.
 """
 
 import torch

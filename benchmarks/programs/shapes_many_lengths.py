@@ -1,6 +1,6 @@
 """A cheap function over signals of hundreds of lengths, compiled with dynamic=False.
 
-Expected: dynamic=True or automatic. Static compiles end at the limit, after which every call runs eager.
+Best: dynamic=True, or the length marked. Static compiles end at the limit, after which every call runs eager.
 """
 
 import torch

@@ -1,6 +1,7 @@
 """Sentences padded to the longest of their batch: two dozen lengths, in no order.
 
-Expected: dynamic=True or automatic. A static compile for each length costs more than the steps are worth.
+Best: the length marked. A static compile for each costs more than the steps are worth, and dynamic=True makes sizes symbolic that never
+vary.
 """
 
 import torch
