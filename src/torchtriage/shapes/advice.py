@@ -24,18 +24,15 @@ class Plan:
 
 
 def advise(ranking: Ranking, crossovers: Sequence[Crossover], plan: Plan) -> Advice:
-    """The simplest policy that is as good as any; else a policy that surely beats the program as written; else none."""
+    """As written where nothing is better; else the simplest policy that surely beats it and is not told apart from the best; else none."""
     settled = ranking.settled(plan.preference)
-    if settled:
-        return Advice(policy=settled, text=_verdict(settled, ranking, crossovers, plan), setting=plan.settings.get(settled, ()))
-    needs = _needs(ranking, plan)
-    better = _surely_better(ranking, plan)
-    if better:
-        rivals = [name for name in ranking.running() if name != better and ranking.may_be_quicker(name, better)]
-        doubt = f"; {listed(rivals)} may be better still, which {len(_rounds(ranking))} rounds do not settle" if rivals else ""
-        text = _verdict(better, ranking, crossovers, plan) + doubt
-        return Advice(policy=better, text=text, setting=plan.settings.get(better, ()), needs=needs)
-    return Advice(text=_refusal(ranking), needs=needs)
+    chosen = settled if settled and settled == ranking.baseline else _surely_better(ranking, plan) or settled
+    if not chosen:
+        return Advice(text=_refusal(ranking), needs=_needs(ranking, plan))
+    rivals = [name for name in ranking.running() if name != chosen and ranking.may_be_quicker(name, chosen)]
+    doubt = f"; {listed(rivals)} may be better still, which {len(_rounds(ranking))} rounds do not settle" if rivals else ""
+    text, needs = _verdict(chosen, ranking, crossovers, plan) + doubt, "" if settled else _needs(ranking, plan)
+    return Advice(policy=chosen, text=text, setting=plan.settings.get(chosen, ()), needs=needs)
 
 
 def _surely_better(ranking: Ranking, plan: Plan) -> str:

@@ -61,6 +61,12 @@ def test_of_policies_that_are_not_told_apart_the_simplest_is_recommended_each_ti
     assert advice(w=[30, 33, 30], t=[15, 14.8, 15.4], m=[10, 11.2, 9.5]).policy == "marked"
 
 
+def test_a_simpler_policy_is_taken_where_the_best_is_not_told_apart_from_it() -> None:
+    found = advice(w=[14, 15.5, 14.8], t=[8.8, 9.0, 9.1], f=[9.2, 9.6, 8.9], m=[8.3, 9.1, 8.6])      # nothing is better than marked
+    assert (found.policy, found.needs) == ("dynamic=True", "")
+    assert "; marked may be better still" in found.text
+
+
 def test_a_doubt_about_as_written_is_never_a_recommendation() -> None:
     assert advice(w=[10, 10.3, 10], t=[9, 10.4, 9.2], m=[9.1, 10.5, 9.3]).policy == ""
 
