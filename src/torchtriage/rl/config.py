@@ -113,7 +113,7 @@ DEFAULTS: dict[str, Any] = {name: one.default for name, one in FIELDS.items()}
 # By environment. Sources: RL Zoo's ppo.yml and ppo_lstm.yml, CleanRL's ppo.py.
 PRESETS: dict[str, dict[str, Any]] = {
     "CartPole-v1": {},      # RL Zoo's are the defaults
-    # RL Zoo's but for the first three: a cart drifts off its track after 200 steps, which 0.98 a step hardly sees.
+    # RL Zoo's but for the first three: with its gamma of 0.98 some seeds end at 200 to 290 steps, beyond what it looks ahead.
     "CartPoleNoVel-v1": {
         "epochs": 10, "gamma": 0.99, "gae_lambda": 0.95, "lstm": True, "lstm_size": 64, "critic_lstm": True, "hidden": (64,),
         "activation": "relu", "orthogonal": False, "normalize_observation": True, "normalize_reward": True,
