@@ -51,6 +51,7 @@ class Measurement:
     marking: Marking | None = None
     with_dims: bool = True
     same: Mapping[str, str] = field(default_factory=dict)       # policies that were not run: why they are another one
+    same_code: dict[str, str] = field(default_factory=dict)     # policies that were run once: whose code they compile
     files: Sequence[str] = ()                       # that each run writes again
     notes: list[str] = field(default_factory=list)
     last_run: str = ""                              # the policy whose files lie there now
@@ -156,8 +157,7 @@ class Experiment:
                 return
             self._run_round(number, names)
             race.judge_again()
-            for name, other in race.drop_same_code().items():
-                self.found.notes.append(f"{name} compiles exactly the code of {other}, so it is the same policy here")
+            self.found.same_code |= race.drop_same_code()
             if race.ranking(self.found.num_planned).settled(race.preference()):
                 return
 

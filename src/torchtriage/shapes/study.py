@@ -58,6 +58,8 @@ def _only_one(found: Measurement, spent_seconds: float) -> Advice:
     """No other policy has figures."""
     race = found.race
     why = "no other policy was measured" if not race.failures else "every other policy failed"
+    if found.same_code:
+        why = "every other policy failed or compiles exactly the same code"
     if found.is_interrupted:
         return Advice(text=f"{NOT_SETTLED}: {why} before it was interrupted", needs="a run that is not interrupted")
     if found.is_static:
@@ -97,6 +99,7 @@ def _marking_notes(found: Measurement) -> list[str]:
 def _notes(found: Measurement, users_sources: str) -> list[str]:
     notes, span = list(found.notes), found.race.span()
     notes += [f"{name} was not run: {why}" for name, why in found.same.items()]
+    notes += [f"{name} compiles exactly the code of {other}, so it is the same policy here" for name, other in found.same_code.items()]
     stopped = [t for runs in found.race.trials.values() for t in runs if t.was_stopped]
     if stopped:
         notes.append(f"runs were stopped at their time limit; compared are the first {units_text(span.num_units, span.unit)} of each")

@@ -129,6 +129,15 @@ def test_a_budget_that_ends_after_one_policy_recommends_nothing_and_says_what_is
     assert study(one).advice.text == "keep it as written: every other policy failed"
 
 
+def test_where_every_other_policy_compiles_the_same_code_it_is_kept_as_written_and_that_is_said() -> None:
+    one = measurement(same_code={"dynamic=True": "as written"})
+    del one.race.policies["dynamic=True"], one.race.trials["dynamic=True"]
+    found = study(one)
+    assert found.advice.policy == "as written"
+    assert found.advice.text == "keep it as written: every other policy failed or compiles exactly the same code"
+    assert "dynamic=True compiles exactly the code of as written, so it is the same policy here" in found.notes
+
+
 def test_the_best_policy_of_each_function_is_told_where_there_are_several() -> None:
     assert study(measurement()).by_function == {}
     race = Race()
