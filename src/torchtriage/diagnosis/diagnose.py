@@ -4,6 +4,7 @@ from collections import defaultdict
 from dataclasses import replace
 
 from torchtriage.diagnosis import recording_health  # noqa: F401 - importing registers its rules
+from torchtriage.diagnosis.named_runs import same_problem, with_their_runs
 from torchtriage.diagnosis.places import source_lines
 from torchtriage.diagnosis.ripples import without_ripples
 from torchtriage.diagnosis.rules import PROCESS_RULES, RUN_RULES
@@ -13,13 +14,10 @@ from torchtriage.findings.severity import severity_for
 from torchtriage.recording.events import Tap
 from torchtriage.recording.recording import Process, Recording
 
-MAX_RUNS = 5        # that a finding names
-
 
 def diagnose(recording: Recording) -> list[Finding]:
     """Every finding of a run, the worst and dearest first."""
-    by_process = [(process, _of_process(process)) for process in recording.processes if _is_eventful(process)]
-    found = _told_apart(by_process)
+    found = with_their_runs([(process, _of_process(process)) for process in recording.processes if _is_eventful(process)])
     found.extend(f for rule in RUN_RULES for f in rule(recording))
     return sorted(merged(found), key=_rank)
 
@@ -35,30 +33,6 @@ def _of_process(process: Process) -> list[Finding]:
 
     found = [f for rule in PROCESS_RULES for f in rule(process)]
     return linked([with_source(weighed(f, process), process) for f in without_ripples(found)])
-
-
-def _told_apart(by_process: list[tuple[Process, list[Finding]]]) -> list[Finding]:
-    """The findings; one of some of several runs that have names, such as `seed 3`, says of which."""
-    seen: dict[tuple[str, str], list[str]] = defaultdict(list)
-    names = [str(name) for process, _ in by_process if (name := process.facts.get("name"))]
-    for process, findings in by_process:
-        for key in {_key(f) for f in findings} if process.facts.get("name") else ():
-            seen[key].append(str(process.facts["name"]))
-    return [
-        f.with_(evidence=replace(f.evidence, notes=(*f.evidence.notes, _only_in(own, len(names)))))
-        if 0 < len(own := seen[_key(f)]) < len(names) else f
-        for _, findings in by_process for f in findings
-    ]
-
-
-def _only_in(own: list[str], num_runs: int) -> str:
-    left = len(own) - MAX_RUNS
-    return f"only in {', '.join(own[:MAX_RUNS])}{f' and {left} more' if left > 0 else ''} of {num_runs} runs"
-
-
-def _key(finding: Finding) -> tuple[str, str]:
-    """What is the same problem, wherever it is."""
-    return finding.code, finding.fingerprint
 
 
 def weighed(finding: Finding, process: Process) -> Finding:
@@ -120,7 +94,7 @@ def merged(findings: list[Finding]) -> list[Finding]:
     """One finding for the same problem in several processes; costs run side by side, so the largest counts."""
     by_fingerprint: dict[tuple[str, str], Finding] = {}
     for f in findings:
-        key = _key(f)
+        key = same_problem(f)
         by_fingerprint[key] = _joined(by_fingerprint[key], f) if key in by_fingerprint else f
     return list(by_fingerprint.values())
 
