@@ -161,7 +161,9 @@ def test_what_is_invisible_is_written_out() -> None:
     {"argv": [3], "cwd": None, "unknown": {"deep": [1]}},
 ])
 def test_odd_facts_of_a_run_are_shown_as_they_stand(run: dict[str, Any]) -> None:
-    Page(render(a_report(run=run)))
+    page = render(a_report(run=run))
+    Page(page)      # it is well formed
+    assert a_report().findings[0].title in page
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

@@ -87,7 +87,7 @@ def verdict(scope: Scope) -> str:
 def _shape_policy(report: Report) -> list[tuple[str, str]]:
     """What was measured of it, or how to measure it where a finding leaves that choice."""
     if report.shapes is not None:
-        return [("Shape policy", f'{text(shape_verdict(report.shapes))}, by measurement. <a href="#shapes">See&nbsp;shapes</a>.')]
+        return [("Shape policy", f'{text(shape_verdict(report.shapes))}. <a href="#shapes">See&nbsp;shapes</a>.')]
     hint = measure_hint(report)
     return [("Shape policy", text(f"{hint[0].upper()}{hint[1:]}"))] if hint else []
 
