@@ -134,7 +134,7 @@ def test_text_of_the_program_never_becomes_markup(attack: str) -> None:
     text.encode()
 
 
-@hypothesis_settings(max_examples=60)
+@hypothesis_settings(deadline=None, max_examples=60)
 @given(st.text(st.characters()))
 def test_any_text_can_be_shown(word: str) -> None:
     text = render(a_report_of(word))
