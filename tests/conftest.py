@@ -1,6 +1,15 @@
-"""Tests may run in workers of xdist; what they start must not take itself for one."""
+"""What holds for every test: a busy machine fails none, and no worker's marks reach a child.
+
+Hypothesis keeps no clock. Tests may run in workers of xdist; what they start must not take itself
+for one.
+"""
 
 import os
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 def pytest_configure() -> None:
