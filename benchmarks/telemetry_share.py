@@ -39,7 +39,7 @@ class Training:
     optimizer: torch.optim.Optimizer
     loss: Callable[[], torch.Tensor]
     max_norm: float
-    own_seconds: float = 0.0            # of the processor, in calls of Monitor
+    own_seconds: float = 0.0            # in calls of Monitor
 
     def step(self, monitor: "Monitor | None") -> None:
         self.optimizer.zero_grad()
@@ -53,9 +53,9 @@ class Training:
             self._call(monitor.step)
 
     def _call(self, method: Callable[..., None], *args: object) -> None:
-        began = time.thread_time()
+        began = time.perf_counter()     # not of this thread's processor: torch's other threads help
         method(*args)
-        self.own_seconds += time.thread_time() - began
+        self.own_seconds += time.perf_counter() - began
 
     def block(self, monitor: "Monitor | None") -> tuple[float, float]:
         """Milliseconds a step: of the clock, and of the processor on this thread."""
@@ -192,7 +192,7 @@ class Share:
         def quartiles(blocks: dict[str, list[float]]) -> list[float]:
             return statistics.quantiles([b / a - 1 for a, b in zip(blocks[PLAIN], blocks[WITH], strict=True)], n=4)
 
-        step = statistics.median(seen["processor"][PLAIN])
+        step = statistics.median(seen["clock"][PLAIN])
         return cls(clock=quartiles(seen["clock"]), processor=quartiles(seen["processor"]), calls=seen["calls_ms"] / step,
                    background=seen["background_ms"] / step)
 

@@ -1,5 +1,5 @@
 /* Norm, mean, spread, extremes and counts of many tensors, each read once from memory. Plain C interface, called by pointer;
-   no Python and no torch headers. One thread: one is enough to keep the memory busy, and training needs the others. */
+   no Python and no torch headers. One thread, unless it is given a team of them. */
 
 #include "processor.h"
 
@@ -113,6 +113,32 @@ const Isa ISAS[] = {
 #endif
 };
 
+/* All tensors of a call; `next` is the first that nobody has taken. */
+struct Work {
+    const plain::Run *run;
+    int64_t num_tensors;
+    const int64_t *pointers, *nums;
+    const int32_t *dtypes;
+    double small, large;
+    Row *table;
+    int64_t next;
+};
+
+using Team = void (*)(void (*)(void *), void *, unsigned num_threads, unsigned flags);
+
+/* What each thread does: one tensor after the other, as long as there are any. */
+void share_in(void *given)
+{
+    Work &work = *(Work *)given;
+    const Subnormals mode(Subnormals::EXACT);
+    for (int64_t i; (i = __atomic_fetch_add(&work.next, 1, __ATOMIC_RELAXED)) < work.num_tensors;) {
+        Row row = {};
+        if (work.nums[i])
+            work.run[work.dtypes[i]]((const void *)(intptr_t)work.pointers[i], work.nums[i], work.small, work.large, row);
+        work.table[i] = row;
+    }
+}
+
 }
 
 EXPORT int tensor_stats_widest(void) { return widest(); }
@@ -120,17 +146,17 @@ EXPORT int tensor_stats_widest(void) { return widest(); }
 EXPORT const char *tensor_stats_isa(int isa) { return isa >= 0 && isa <= widest() ? ISAS[isa].name : 0; }
 
 /* table: num_tensors rows. dtypes: 0 float32, 1 float64, 2 bfloat16, 3 float16. A limit of 0 or infinity is not counted.
-   A null pointer stands for a tensor without elements. Returns 0, or 1 + the tensor that was not understood (the table is then unchanged). */
-EXPORT int64_t tensor_stats_run(int isa, int64_t num_tensors, const int64_t *pointers, const int64_t *nums, const int32_t *dtypes, double small, double large, double *table)
+   A null pointer stands for a tensor without elements. Returns 0, or 1 + the tensor that was not understood (the table is then unchanged).
+   team: GOMP_parallel of an OpenMP runtime, or null for this thread alone. */
+EXPORT int64_t tensor_stats_run(int isa, int64_t num_tensors, const int64_t *pointers, const int64_t *nums, const int32_t *dtypes, double small, double large, double *table, Team team, int num_threads)
 {
     for (int64_t i = 0; i < num_tensors; i++)
         if (dtypes[i] < 0 || dtypes[i] > 3 || nums[i] < 0 || (nums[i] && !pointers[i])) return 1 + i;
-    const Subnormals mode(Subnormals::EXACT);
-    for (int64_t i = 0; i < num_tensors; i++) {
-        Row row = {};
-        if (nums[i]) ISAS[isa].run[dtypes[i]]((const void *)(intptr_t)pointers[i], nums[i], small, large, row);
-        ((Row *)table)[i] = row;
-    }
+    Work work = {ISAS[isa].run, num_tensors, pointers, nums, dtypes, small, large, (Row *)table, 0};
+    if (team && num_threads > 1)
+        team(share_in, &work, (unsigned)num_threads, 0);
+    else
+        share_in(&work);
     return 0;
 }
 

@@ -29,10 +29,11 @@ class Followed:
 
     def is_ready(self) -> bool:
         """Whether there is something to look at; says once what is missing."""
-        # What modules a model has changes as slowly as its weights; where its parameters are is looked at each time.
+        # What modules a model has changes as slowly as its weights, and a model mostly moves as a whole. A single parameter that moved is
+        # found with them; until then its gradients are taken where they are.
         pace, track = self._pace, self.track
         is_sure = track is not None and pace.since_rare < pace.config.weight_track_interval
-        if track is None or not ((is_sure or self._trained.is_still()) and track.is_still()):
+        if track is None or not (track.is_still(first_only=is_sure) and (is_sure or self._trained.is_still())):
             began = pace.clock()
             self.prepare()
             pace.set_up(pace.clock() - began)

@@ -92,7 +92,7 @@ class HostPart(_Parameters):
         if key not in self._plans:
             if len(self._plans) >= MAX_PLANS:
                 del self._plans[next(iter(self._plans))]
-            self._plans[key] = TensorPlan([self._names[i] for i in indices], strict=False)
+            self._plans[key] = TensorPlan([self._names[i] for i in indices], strict=False, in_team=True)
         return self._plans[key]
 
 

@@ -17,6 +17,7 @@ from torchtriage.telemetry.table import LARGE, NUM_STATS, SMALL
 from torchtriage.telemetry.tensors import is_dense, why_refused
 
 ATEN = "aten"
+TEAM_BYTES = 4 << 20        # from here on more threads took less time even where they had to be woken (docs/how-it-works.md)
 _gradient, _dtype, _is_cpu = attrgetter("grad"), attrgetter("dtype"), attrgetter("is_cpu")
 _numel, _is_contiguous, _is_neg, _data_ptr = torch.Tensor.numel, torch.Tensor.is_contiguous, torch.Tensor.is_neg, torch.Tensor.data_ptr
 
@@ -32,12 +33,17 @@ class TensorPlan:
 
     def __init__(
         self, names: Sequence[str], *, small: float = SMALL, large: float = LARGE, path: str = "", strict: bool = True,
+        in_team: bool = False,
     ) -> None:
-        """`path`: "" for the best there is, "aten", or an instruction set of the kernel by name."""
+        """`path`: "" for the best there is, "aten", or an instruction set of the kernel by name.
+
+        `in_team`: torch's own threads help with what is large. Right after a backward they are awake; else waking them costs CPU time.
+        """
         self.names = list(names)
         self.refused: dict[str, str] = {}
         self.table_PS = np.zeros((len(self.names), NUM_STATS))
         self._small, self._large, self._strict = float(small), float(large), strict
+        self._in_team = in_team
         self._kernel, self._isa = choose(path)
         self._types: list[type] | None = None
         self._is_simple = False         # the kernel reads every tensor
@@ -130,6 +136,7 @@ class TensorPlan:
         whole = len(read) == len(self.names)
         self._part_PS: Any = None if whole else np.zeros((len(read), NUM_STATS))
         self._pointers_at, self._nums_at, self._codes_at = (int(a.ctypes.data) for a in (self._pointers, self._nums, self._codes))
+        self._is_large = self._in_team and sum(tensor.nbytes for tensor in read) >= TEAM_BYTES
         filled_PS: Any = self.table_PS if whole else self._part_PS
         self._table_at = int(filled_PS.ctypes.data)
 
@@ -142,7 +149,10 @@ class TensorPlan:
         self._pack(self._pointers, 0, *map(_data_ptr, read))        # three times as fast as assigning a list
         assert self._kernel is not None
         small, large = (self._small, self._large) if limits else (0.0, inf)
-        bad = self._kernel.run(self._isa, len(read), self._pointers_at, self._nums_at, self._codes_at, small, large, table_at)
+        bad = self._kernel.run(
+            self._isa, len(read), self._pointers_at, self._nums_at, self._codes_at, small, large, table_at,
+            self._kernel.team, self._kernel.team_size() if self._is_large else 1,
+        )
         if bad:
             raise TriageError(f"no statistics of {self.names[self._read[bad - 1]]}: its memory was freed (its address is 0); give it data")
 

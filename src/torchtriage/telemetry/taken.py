@@ -82,10 +82,11 @@ class Track:
         """Whether these are the parameters it was made for."""
         return list(map(id, parameters)) == self._ids
 
-    def is_still(self) -> bool:
-        """Whether its parameters are where they were."""
+    def is_still(self, first_only: bool = False) -> bool:
+        """Whether its parameters are where they were. `first_only` asks only the first, with which a whole model moves, if all are on the
+        CPU: there the others' statistics can be taken wherever they are."""
         if self._host is not None:
-            return False not in map(_is_cpu, self.parameters)
+            return False not in map(_is_cpu, self.parameters[:1] if first_only else self.parameters)
         return list(map(_device, self.parameters)) == self._devices
 
     def release(self) -> None:

@@ -12,6 +12,7 @@ import torch
 
 from torchtriage.recording.reader import read_recording
 from torchtriage.telemetry import Monitor, TelemetryConfig, TelemetryLevel
+from torchtriage.telemetry.pace import DENSE_UPDATES
 from torchtriage.telemetry.sinks.recording import RecordingSink
 
 
@@ -199,6 +200,33 @@ def test_a_model_that_moves_to_a_device_without_data_is_said_and_training_goes_o
     assert "no statistics of 0.weight and 3 more: it has no data" in texts
     assert len(told) == 2
     assert list(kept.rows) == [1]
+
+
+def test_one_layer_that_moves_is_left_out_at_once_and_said_when_weights_are_next_taken() -> None:
+    model, kept = net(), Kept()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    config = TelemetryConfig(normal_interval=1, overhead_budget=1.0)
+    with Monitor(model, sinks=[kept], config=config) as monitor, warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(DENSE_UPDATES + 1):
+            backward(model)
+            monitor.after_backward()
+            monitor.step()
+        model[2].to("meta")
+        for _ in range(config.weight_track_interval + 1):
+            optimizer.zero_grad()
+            for p in model.parameters():
+                p.grad = torch.ones_like(p)
+            monitor.after_backward()
+            monitor.step()
+    first = kept.rows[DENSE_UPDATES + 2]
+    assert "grad_norm/0.weight" in first
+    assert "grad_norm/2.weight" not in first
+    assert set(kept.rows) == set(range(1, DENSE_UPDATES + config.weight_track_interval + 3))
+    texts = " ".join(str(w.message) for w in told)
+    assert "no statistics of 2.weight and 1 more: it has no data" in texts
+    assert "the model was on cpu and is now on meta" in texts
+    assert "it is off from here on" not in texts
 
 
 def test_bad_input_is_said_once_with_what_to_do() -> None:

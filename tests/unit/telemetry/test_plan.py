@@ -1,5 +1,6 @@
 """A plan made once follows gradients that come, go, move and change, and never reads what it should not."""
 
+import os
 import subprocess
 import sys
 
@@ -233,3 +234,36 @@ print("ok")
 """
     done = subprocess.run([sys.executable, "-c", program, *PATHS[1:]], capture_output=True, text=True, timeout=120)
     assert done.stdout == "ok\n", f"status {done.returncode}: {done.stderr[-2000:]}"
+
+
+# Three threads share tensors of several sizes, in this process and in a child of it, where torch's own threads are not.
+TEAM_PROGRAM = """
+import os
+import torch
+from torchtriage.telemetry import kernel
+from torchtriage.telemetry.plan import TEAM_BYTES, TensorPlan
+
+torch.set_num_threads(3)
+tensors = [torch.randn(n) for n in (TEAM_BYTES // 4, 3, 0, 70_000, 500_001, 1)]
+names = [str(i) for i in range(len(tensors))]
+alone, team = TensorPlan(names), TensorPlan(names, in_team=True)
+sizes = []
+size, found = kernel.load().team_size, kernel.load()
+found.team_size = lambda: sizes.append(size()) or sizes[-1]
+for _ in range(20):
+    assert (alone.run(tensors) == team.run(tensors)).all()
+small = TensorPlan(names[1:4], in_team=True)
+small.run(tensors[1:4])
+assert sizes == [3 if found.team else 1] * 20, sizes
+child = os.fork()
+if not child:
+    same = (alone.run(tensors) == team.run(tensors)).all()
+    os._exit(0 if same and sizes[-1] == 1 else 1)
+print(os.waitpid(child, 0)[1])
+"""
+
+
+@pytest.mark.skipif(KERNEL is None or not hasattr(os, "fork"), reason="needs the kernel and fork")
+def test_threads_that_help_change_no_number_and_a_forked_child_does_without() -> None:
+    done = subprocess.run([sys.executable, "-c", TEAM_PROGRAM], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "0\n", f"status {done.returncode}: {done.stderr[-2000:]}"

@@ -1,8 +1,10 @@
 """Each sink with the package it is made for."""
 
+import contextlib
 import io
 import json
 import math
+import sqlite3
 import sys
 import time
 from pathlib import Path
@@ -96,7 +98,10 @@ def test_trackio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))        # read when the package is imported
     pytest.importorskip("trackio")
     feed(make_sink("trackio:torchtriage-test"))
-    assert any(tmp_path.rglob("*.db"))
+    with contextlib.closing(sqlite3.connect(tmp_path / "torchtriage-test.db")) as store:
+        rows = [(step, json.loads(metrics)) for step, metrics in store.execute("SELECT step, metrics FROM metrics ORDER BY id")]
+    assert [(step, row.get("grad_norm/fc.weight")) for step, row in rows] == [(1, 3.0), (2, 3.0), (2, None)]
+    assert "anomaly/TT402" in rows[2][1]
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "wandb", "trackio"])
