@@ -1,7 +1,7 @@
 """What statistics of gradients and weights cost, and how exact they are: beside a memory read, torch's own norm, other tools, a step.
 
-All but whole training steps is one thread, in processor seconds of that thread, which other work on the machine hardly moves; variants
-take turns within one process, and a ratio is that of neighbours in time.
+All but whole training steps and the part `team` is one thread, in processor seconds of that thread, which other work on the machine
+hardly moves; variants take turns within one process, and a ratio is that of neighbours in time.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import torch
 from common import HERE, Spread, in_turn, machine, note, ratios, save, table
 from telemetry_peers import against_peers, transformer_shapes
 from telemetry_share import memory, shares
+from telemetry_team import teams
 
 from torchtriage.telemetry import aten_statistics, kernel
 from torchtriage.telemetry.statistics import Plan, Stat, statistics
@@ -129,6 +130,7 @@ def operations(options: argparse.Namespace) -> dict[str, Any]:
 
 PARTS = {
     "reads": against_a_read, "peers": against_peers, "steps": shares, "memory": memory, "accuracy": accuracy, "operations": operations,
+    "team": teams,
 }
 
 
