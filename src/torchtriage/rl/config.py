@@ -63,7 +63,7 @@ class TrainConfig:
     seed: int = setting(0, "of weights, actions, shuffling and environments", least=0)
     seeds: int = setting(1, "trainings with seed, seed + 1, ... and a summary over them", least=1, free=True)
     jobs: int = setting(1, "how many of the seeds run at the same time", least=1, free=True)
-    compile: str = setting("auto", "torch.compile of policy step and update: auto compiles what pays itself back", choices=COMPILE, free=True)
+    compile: str = setting("auto", "compile policy step and update; auto: what pays itself back", choices=COMPILE, free=True)
     threads: int = setting(1, "threads of torch: small networks are fastest with 1; 0: as torch likes", least=0, free=True)
     eval_episodes: int = setting(20, "episodes of the evaluation at the end; 0: none", least=0, free=True)
     eval_deterministic: bool = setting(True, "the evaluation takes the most likely action, else it draws one", free=True)

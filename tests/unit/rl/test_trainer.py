@@ -10,7 +10,10 @@ import pytest
 import torch
 
 from torchtriage.errors import CommandError, TriageError
+from torchtriage.rl.compile_choice import CompileChoice
 from torchtriage.rl.config import TrainConfig, resolved
+from torchtriage.rl.engine import Engine
+from torchtriage.rl.policy import CompiledAct
 from torchtriage.rl.trainer import Trainer
 
 pytest.importorskip("gymnasium")
@@ -124,6 +127,17 @@ def test_auto_decides_after_two_updates_and_says_why() -> None:
     results = Trainer(dataclasses.replace(MLP, compile="auto"), say=said.append).train()
     assert said == [f"not compiling: {results.compile_reason}"]
     assert "3 updates are left" in results.compile_reason
+
+
+@pytest.mark.parametrize(("config", "setting", "compiles_act"), [
+    (MLP, "yes", True), (MLP, "auto", False), (LSTM, "yes", True), (LSTM, "auto", True), (MLP, "no", False), (LSTM, "no", False),
+])
+def test_who_asks_has_all_compiled_and_auto_what_is_faster_then(config: TrainConfig, setting: str, compiles_act: bool) -> None:
+    engine = Engine(dataclasses.replace(config, compile=setting))
+    if setting == "auto":
+        engine.choose(CompileChoice(compiles=True, reason="it pays"))
+    assert isinstance(engine.act, CompiledAct) is compiles_act
+    assert (engine.update.compiled is not None) is (setting != "no")
 
 
 def test_a_kl_target_ends_an_update_early() -> None:
