@@ -8,7 +8,7 @@ from torchtriage.shapes.ranking import MIN_ROUNDS, TOLERANCE, Ranking
 from torchtriage.shapes.wording import listed, minutes_text, seconds_text, times_text, units_text
 
 NOT_SETTLED = "not settled"
-NEAR = 0.1      # of the leader's total, that a simpler policy may lie behind while it is not shown to be slower
+NEAR = 0.1      # of the leader's total, that a simpler policy may lie behind while it is not shown to be slower by more than the tolerance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class Plan:
 
 
 def advise(ranking: Ranking, crossovers: Sequence[Crossover], plan: Plan) -> Advice:
-    """As written where nothing is better; else the simplest policy that surely beats it and is not told apart from the best; else none."""
+    """As written where nothing is better; else the simplest policy that surely beats it and may count as equal to the best; else none."""
     settled = ranking.settled(plan.preference)
     chosen = settled if settled and settled == ranking.baseline else _surely_better(ranking, plan) or settled
     if not chosen:
@@ -36,13 +36,13 @@ def advise(ranking: Ranking, crossovers: Sequence[Crossover], plan: Plan) -> Adv
 
 
 def _surely_better(ranking: Ranking, plan: Plan) -> str:
-    """The simplest of the policies that surely beat the baseline and are not told apart from the leader: the same one each time."""
+    """The simplest of the policies that surely beat the baseline and may count as equal to the leader: the same one each time."""
     baseline, leader = ranking.baseline, ranking.leader
     if baseline not in ranking.totals or ranking.middle(baseline) <= (1 + TOLERANCE) * ranking.middle(leader):
         return ""
     near = [
         name for name in plan.preference if name in ranking.totals and ranking.middle(name) <= (1 + NEAR) * ranking.middle(leader)
-        and not ranking.is_slower(name, leader)
+        and not ranking.is_slower(name, leader, by=TOLERANCE)
     ]
     return next((name for name in near if name != baseline and ranking.beats_baseline(name)), "")
 

@@ -39,10 +39,10 @@ class Ranking:
         far = [n for n in rounds if self.totals[name][n] > FAR_BEHIND * leader[n]]
         return name != self.baseline and len(far) >= FAR_ROUNDS and 2 * len(far) > len(rounds)
 
-    def is_slower(self, of: str, to: str) -> bool:
-        """Whether the whole interval of `of` / `to` is above 1."""
+    def is_slower(self, of: str, to: str, by: float = 0.0) -> bool:
+        """Whether the whole interval of `of` / `to` is above 1, or above 1 + `by`."""
         ratio = self._verdict(of, to)
-        return ratio is not None and ratio.low is not None and ratio.low > 1
+        return ratio is not None and ratio.low is not None and ratio.low > 1 + by
 
     def may_be_quicker(self, of: str, to: str) -> bool:
         """Whether `of` could still turn out to need less than `to` by more than the tolerance."""

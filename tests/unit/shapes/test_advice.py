@@ -67,6 +67,12 @@ def test_a_simpler_policy_is_taken_where_the_best_is_not_told_apart_from_it() ->
     assert "; marked may be better still" in found.text
 
 
+def test_a_few_percent_are_no_reason_for_more_than_the_simplest() -> None:
+    found = advice(w=[30, 30.2, 29.9], t=[10.3, 10.31, 10.29, 10.3], m=[10, 10, 10.01, 10])
+    assert (found.policy, found.needs) == ("dynamic=True", "")
+    assert advice(w=[30, 30.2, 29.9], t=[10.8, 10.81, 10.79, 10.8], m=[10, 10, 10.01, 10]).policy == "marked"
+
+
 def test_a_doubt_about_as_written_is_never_a_recommendation() -> None:
     assert advice(w=[10, 10.3, 10], t=[9, 10.4, 9.2], m=[9.1, 10.5, 9.3]).policy == ""
 
