@@ -29,7 +29,7 @@ from torchtriage.shapes.budget import Budget
 from torchtriage.shapes.measuring import Experiment
 from torchtriage.shapes.race import Race
 from torchtriage.shapes.running import Program
-from torchtriage.shapes.statistics import paired_ratio
+from torchtriage.shapes.statistics import levels, paired_ratio
 
 PREFIX = "shapes_"
 TRANSFORMERS = ("generate_dynamic_cache", "generate_static_cache")
@@ -39,6 +39,7 @@ BUDGETS = {FLEX: "7m"}     # a flex kernel compiles for many seconds: three roun
 WITHIN = 1.05               # of the best total, and an advice is right
 LONGER = 100                # times the program's own units
 PATIENCE_SECONDS = 7200.0   # for the truth about one program; no run of it should end at its time limit
+MANY_ROUNDS = 1000          # more than a run has
 REFUSED = "refused"
 
 
@@ -71,9 +72,12 @@ class Truth:
 
     @classmethod
     def of_runs(cls, advised: Sequence["Advised"]) -> "Truth":
-        """By what these runs measured."""
-        names = dict.fromkeys(name for one in advised for name in one.totals)
-        return cls(own={name: {n: one.totals[name] for n, one in enumerate(advised) if name in one.totals} for name in names})
+        """By what these runs measured, every round of theirs."""
+        own: dict[str, dict[int, float]] = {}
+        for number, one in enumerate(advised):
+            for name, by_round in one.totals.items():
+                own.setdefault(name, {}).update({number * MANY_ROUNDS + n: seconds for n, seconds in by_round.items()})
+        return cls(own=own)
 
     def ratio(self, of: str, to: str) -> Interval:
         found = paired_ratio(self.own[of], self.own[to])
@@ -81,7 +85,12 @@ class Truth:
         return found
 
     def is_right(self, policy: str) -> bool:
-        return policy in self.own and middle(self.own[policy]) <= WITHIN * middle(self.own[best(self.own)])
+        return policy in self.own and self.over(policy) <= WITHIN
+
+    def over(self, policy: str) -> float:
+        """Its total in those of the best."""
+        found = levels(self.own)
+        return found[policy] / min(found.values())
 
     def is_worse(self, policy: str) -> bool:
         """Than as written, beyond doubt."""
@@ -97,7 +106,7 @@ class Advised:
     text: str
     seconds: float
     num_rounds: int
-    totals: Mapping[str, float]     # by policy, the median
+    totals: Mapping[str, Mapping[int, float]]       # by policy and round
 
     @property
     def followed(self) -> str:
@@ -105,12 +114,9 @@ class Advised:
         return self.policy or AS_WRITTEN
 
 
-def middle(by_round: Mapping[int, float]) -> float:
-    return Spread.of(list(by_round.values())).median
-
-
 def best(totals: Mapping[str, Mapping[int, float]]) -> str:
-    return min(totals, key=lambda name: middle(totals[name]))
+    found = levels(totals)
+    return min(found, key=lambda name: found[name])
 
 
 def command_of(name: str) -> list[str]:
@@ -139,7 +145,7 @@ def advice_of(name: str, budget: str, backend: str | None) -> Advised:
     advised = Advised(
         policy=study["advice"]["policy"], text=study["advice"]["text"], seconds=ended.seconds,
         num_rounds=max(policy["num_runs"] for policy in study["policies"]),
-        totals={policy["name"]: policy["total_seconds"]["middle"] for policy in study["policies"] if policy["total_seconds"]},
+        totals={p["name"]: {one["round"]: one["seconds"] for one in p["totals"]} for p in study["policies"] if p["totals"]},
     )
     note(f"  {name}: {advised.policy or REFUSED} in {advised.seconds:.0f} s: {advised.text}")
     return advised
@@ -177,12 +183,12 @@ def show_truth(found: Mapping[str, dict[str, Any]]) -> None:
         if truth is None:
             rows.append([name, parts.get("error", "")[:60]])
             continue
-        totals = sorted((middle(runs), policy) for policy, runs in truth.own.items())
+        totals = sorted((seconds, policy) for policy, seconds in levels(truth.own).items())
         failed = [f"{policy} failed" for policy in truth.failures]
         policies = ", ".join([f"{policy} {seconds:.1f}" for seconds, policy in totals] + failed)
         rows.append([name, f"{truth.num_units:,} {truth.unit}s", best(truth.own), best(truth.longer), policies])
     print("\ntruth: the best policy for the program's own units and for a hundred times as many, and the seconds of all\n")
-    print(table(["program", "units", "best", f"best, x{LONGER}", "seconds, median"], [[*row, "", "", ""][:5] for row in rows]))
+    print(table(["program", "units", "best", f"best, x{LONGER}", "seconds in a usual round"], [[*row, "", "", ""][:5] for row in rows]))
 
 
 def judges(truth: Truth | None, advised: Sequence[Advised]) -> list[Truth]:
@@ -207,7 +213,7 @@ class Verdict:
             return cls(is_right=False, is_worse=False, over=math.nan, gain=math.nan)
         return cls(
             is_right=truth.is_right(policy), is_worse=truth.is_worse(policy), gain=truth.ratio(AS_WRITTEN, policy).middle,
-            over=middle(truth.own[policy]) / middle(truth.own[best(truth.own)]),
+            over=truth.over(policy),
         )
 
 
@@ -248,8 +254,9 @@ def show_flex(parts: Mapping[str, Any]) -> float | None:
     truth = parts.get("truth") or Truth.of_runs(advised)
     if advised[0].policy not in truth.own:
         return None
-    worst = max(truth.own, key=lambda name: middle(truth.own[name]))
-    ratio = middle(truth.own[worst]) / middle(truth.own[advised[0].policy])
+    found = levels(truth.own)
+    worst = max(found, key=lambda name: found[name])
+    ratio = found[worst] / found[advised[0].policy]
     print(f"{FLEX}: {worst} takes {ratio:.1f} times as long as {advised[0].policy}, which is recommended")
     return ratio
 

@@ -33,8 +33,8 @@ def _result(p: PolicyResult, policy: Callable[[str], str], names: "Pseudonyms") 
         name=policy(p.name), num_runs=p.num_runs, failed=_failed(p.failed), num_compiles=p.num_compiles,
         num_recompiles=p.num_recompiles, num_eager_calls=p.num_eager_calls, compile_seconds=_interval(p.compile_seconds),
         first_call_seconds=_interval(p.first_call_seconds), steady_seconds=_interval(p.steady_seconds),
-        peak_memory_bytes=p.peak_memory_bytes, total_seconds=_interval(p.total_seconds), still_compiling=p.still_compiling,
-        overridden=[names.of("call", call) for call in p.overridden],
+        peak_memory_bytes=p.peak_memory_bytes, total_seconds=_interval(p.total_seconds), totals=list(p.totals),
+        still_compiling=p.still_compiling, overridden=[names.of("call", call) for call in p.overridden],
     )
 
 

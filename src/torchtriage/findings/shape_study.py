@@ -37,6 +37,14 @@ class VaryingSize:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RoundTotal:
+    """Of one run. In a round each policy runs at most once, so what slows a round down can be told from what a policy costs."""
+
+    round: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyResult:
     """One row of the table. Times are observed; `total` is estimated beyond the units that were run."""
 
@@ -52,6 +60,7 @@ class PolicyResult:
     steady_seconds: Interval | None = None      # one unit without a compile in it
     peak_memory_bytes: int | None = None
     total_seconds: Interval | None = None       # for `num_planned` units
+    totals: Sequence[RoundTotal] = ()           # the same of every run
     still_compiling: bool = False               # compiled in the second half of its run too
     overridden: Sequence[str] = ()              # "train.py:31 model: dynamic=False -> True"
     notes: Sequence[str] = ()
@@ -126,4 +135,4 @@ class ShapeStudy:
 
 def _policy(data: Mapping[str, Any]) -> PolicyResult:
     spans = {name: Interval(**data[name]) for name in data if name.endswith("_seconds") and data[name] is not None}
-    return PolicyResult(**{**data, **spans})
+    return PolicyResult(**{**data, **spans, "totals": [RoundTotal(**one) for one in data.get("totals", ())]})

@@ -38,10 +38,10 @@ def advise(ranking: Ranking, crossovers: Sequence[Crossover], plan: Plan) -> Adv
 def _surely_better(ranking: Ranking, plan: Plan) -> str:
     """The simplest of the policies that surely beat the baseline and may count as equal to the leader: the same one each time."""
     baseline, leader = ranking.baseline, ranking.leader
-    if baseline not in ranking.totals or ranking.middle(baseline) <= (1 + TOLERANCE) * ranking.middle(leader):
+    if baseline not in ranking.totals or ranking.over(baseline, leader) <= 1 + TOLERANCE:
         return ""
     near = [
-        name for name in plan.preference if name in ranking.totals and ranking.middle(name) <= (1 + NEAR) * ranking.middle(leader)
+        name for name in plan.preference if name in ranking.totals and ranking.over(name, leader) <= 1 + NEAR
         and not ranking.is_slower(name, leader, by=TOLERANCE)
     ]
     return next((name for name in near if name != baseline and ranking.beats_baseline(name)), "")

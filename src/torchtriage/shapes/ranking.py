@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torchtriage.findings.shape_study import Interval
-from torchtriage.shapes.statistics import noise_of, paired_ratio, rounds_to_settle
+from torchtriage.shapes.statistics import levels, noise_of, paired_ratio, rounds_to_settle
 from torchtriage.shapes.trials import Span, Trial
 
 TOLERANCE = 0.05        # policies that lie closer together count as equal: a change of the program should bring more
@@ -23,10 +23,17 @@ class Ranking:
 
     @property
     def leader(self) -> str:
-        """The policy with the least total; the median, since one odd round should not make a winner."""
-        return min(self.totals, key=self.middle)
+        """The policy with the least total in a usual round."""
+        found = levels(self.totals)
+        return min(self.totals, key=lambda name: found.get(name, 0.0))
+
+    def over(self, of: str, to: str) -> float:
+        """How many times the total of `to` the total of `of` is in a usual round."""
+        found = levels(self.totals)
+        return found[of] / found[to] if of in found and to in found else 1.0
 
     def middle(self, name: str) -> float:
+        """The total as it was observed: a median."""
         return statistics.median(self.totals[name].values())
 
     def ratio(self, of: str, to: str) -> Interval | None:

@@ -6,7 +6,7 @@ each say little by themselves.
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchtriage.findings.shape_study import Interval
@@ -37,20 +37,44 @@ class Noise:
 
 def noise_of(measured: Mapping[str, ByRound], *, paired: bool) -> Noise | None:
     """What is left once each policy has its own level and, if `paired`, each round too; None if nothing is left to learn from."""
-    logs = {(name, n): math.log(value) for name, runs in measured.items() for n, value in runs.items() if value > 0}
+    logs = _logs(measured)
     num_levels = len({name for name, _ in logs}) + (max(0, len({n for _, n in logs}) - 1) if paired else 0)
     if len(logs) <= num_levels:
         return None
     for _ in range(_SWEEPS):
         for axis in (0, 1) if paired else (0,):
-            logs = _without_means(logs, axis)
+            logs, _ = _levelled(logs, axis, statistics.fmean)
     degrees = len(logs) - num_levels
     return Noise(spread=math.sqrt(sum(value * value for value in logs.values()) / degrees), degrees=degrees)
 
 
-def _without_means(logs: Mapping[tuple[str, int], float], axis: int) -> dict[tuple[str, int], float]:
-    means = {level: statistics.fmean(v for key, v in logs.items() if key[axis] == level) for level in {key[axis] for key in logs}}
-    return {key: value - means[key[axis]] for key, value in logs.items()}
+def levels(measured: Mapping[str, ByRound]) -> dict[str, float]:
+    """What each policy takes in a usual round, whichever rounds it took part in: what slows a round down is taken off all that ran in it.
+
+    Tukey's median polish: one odd run moves nothing.
+    """
+    logs = _logs(measured)
+    policies, rounds = ({key[axis]: 0.0 for key in logs} for axis in (0, 1))
+    for _ in range(_SWEEPS):
+        for axis, sums in ((1, rounds), (0, policies)):
+            logs, found = _levelled(logs, axis, statistics.median)
+            for level, value in found.items():
+                sums[level] += value
+    usual = statistics.median(rounds.values()) if rounds else 0.0
+    return {str(name): math.exp(usual + value) for name, value in policies.items()}
+
+
+_Logs = Mapping[tuple[str, int], float]
+
+
+def _logs(measured: Mapping[str, ByRound]) -> _Logs:
+    return {(name, n): math.log(value) for name, runs in measured.items() for n, value in runs.items() if value > 0}
+
+
+def _levelled(logs: _Logs, axis: int, middle: Callable[[list[float]], float]) -> tuple[_Logs, dict[str | int, float]]:
+    """What is left without the middles of an axis, 0 the policies and 1 the rounds, and those middles."""
+    found = {level: middle([v for key, v in logs.items() if key[axis] == level]) for level in {key[axis] for key in logs}}
+    return {key: value - found[key[axis]] for key, value in logs.items()}, found
 
 
 def t_quantile(degrees: int) -> float:

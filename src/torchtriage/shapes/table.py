@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from torchtriage.findings.shape_study import Interval, PolicyResult
+from torchtriage.findings.shape_study import Interval, PolicyResult, RoundTotal
 from torchtriage.shapes.statistics import interval, noise_of
 from torchtriage.shapes.trials import Span, Trial
 
@@ -26,7 +26,9 @@ def rows(
             found.append(PolicyResult(name=name, setting=setting, failed=failures[name], notes=notes.get(name, ())))
         elif trials.get(name):
             times: dict[str, Any] = {column: intervals.get(name) for column, intervals in timed.items()}
-            found.append(PolicyResult(name=name, setting=setting, notes=notes.get(name, ()), **times, **_counts(trials[name], span)))
+            totals = [RoundTotal(round=t.round, seconds=round(span.total(t, num_planned), 6)) for t in trials[name]]
+            counts = _counts(trials[name], span)
+            found.append(PolicyResult(name=name, setting=setting, notes=notes.get(name, ()), totals=totals, **times, **counts))
     return found
 
 

@@ -276,7 +276,7 @@ def test_of_a_shape_study_policies_counts_and_times_stay() -> None:
     after = redacted(Report(findings=[a_finding("TT202", related=(SHAPES,))], shapes=study, run={"cwd": "/app"}))
     assert after.shapes is not None
     assert [p.name for p in after.shapes.policies] == [p.name for p in study.policies]
-    assert [p.total_seconds for p in after.shapes.policies] == [p.total_seconds for p in study.policies]
+    assert [(p.total_seconds, p.totals) for p in after.shapes.policies] == [(p.total_seconds, p.totals) for p in study.policies]
     assert (after.shapes.advice.policy, after.shapes.advice.setting, after.shapes.command) == ("dynamic=True", (), ())
     sizes = [(s.source, s.dim, s.num_values, s.values) for s in after.shapes.sizes]
     assert sizes == [("source-1", 2, 512, {}), ("source-2", None, 512, {})]

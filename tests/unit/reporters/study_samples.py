@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from torchtriage.findings.shape_study import Advice, Branch, Crossover, Interval, PolicyResult, ShapeStudy, VaryingSize
+from torchtriage.findings.shape_study import Advice, Branch, Crossover, Interval, PolicyResult, RoundTotal, ShapeStudy, VaryingSize
 
 SOURCES = "TORCH_COMPILE_DYNAMIC_SOURCES='^L\\[.cache.\\]$' python decode.py --tokens 512"
 
@@ -15,7 +15,7 @@ def a_policy(name: str, total: float = 4.0, steady: float = 0.00025, **fields: A
     return PolicyResult(**{
         "name": name, "num_runs": 4, "num_compiles": 2, "num_recompiles": 1, "compile_seconds": near(2.9, 0.1),
         "first_call_seconds": near(2.61), "steady_seconds": near(steady, 0.012), "peak_memory_bytes": 612 * 2**20,
-        "total_seconds": near(total), **fields,
+        "total_seconds": near(total), "totals": [RoundTotal(round=n, seconds=total) for n in range(1, 5)], **fields,
     })
 
 

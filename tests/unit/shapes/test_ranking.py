@@ -53,6 +53,12 @@ def test_one_odd_round_makes_no_leader() -> None:
     assert ranking(w=[10, 10, 10], t=[11, 2, 11]).leader == "as written"
 
 
+def test_who_ran_in_a_slow_round_only_may_lead() -> None:
+    found = ranking(w=[20, 10, 10.1, 9.9], f=[18, 9.2, 9.1, 9.1], m=[16])
+    assert found.leader == "marked"
+    assert 1.1 < found.over("dynamic=False", "marked") < 1.16
+
+
 def test_a_policy_far_behind_in_two_rounds_is_out_and_as_written_never() -> None:
     found = ranking(w=[10, 11], t=[4, 4], f=[9, 9])
     assert found.is_far_behind("dynamic=False")

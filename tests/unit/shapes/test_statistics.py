@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchtriage.shapes.statistics import interval, noise_of, paired_ratio, rounds_to_settle, t_quantile
+from torchtriage.shapes.statistics import interval, levels, noise_of, paired_ratio, rounds_to_settle, t_quantile
 
 TIMES = st.lists(st.floats(1e-6, 1e6), min_size=2, max_size=12)
 
@@ -131,3 +131,27 @@ def test_pooled_intervals_hold_the_truth_and_are_narrower() -> None:
         alone += math.log((own.high or 0.0) / (own.low or 1.0))
     assert 365 <= held <= 395
     assert pooled < 0.8 * alone
+
+
+SPEEDS = st.dictionaries(st.sampled_from("abcdef"), st.floats(0.1, 100), min_size=1)
+
+
+@given(SPEEDS, st.lists(st.floats(0.5, 2), min_size=1, max_size=6))
+def test_levels_are_those_of_the_policies_whatever_the_rounds_were_like(speeds: dict[str, float], slowness: list[float]) -> None:
+    found = levels({name: {n: speed * slow for n, slow in enumerate(slowness)} for name, speed in speeds.items()})
+    for name in speeds:
+        for other in speeds:
+            assert found[name] / found[other] == pytest.approx(speeds[name] / speeds[other])
+
+
+def test_who_ran_only_in_slow_rounds_is_not_taken_for_slow_and_an_odd_run_moves_nothing() -> None:
+    slowness = {1: 2.0, 2: 1.0, 3: 1.0, 4: 1.1, 5: 0.9}
+    measured = {name: {n: speed * slow for n, slow in slowness.items()} for name, speed in (("a", 10.0), ("b", 12.0), ("c", 20.0))}
+    measured["d"] = {1: 2.0 * 9.0}
+    assert levels(measured) == pytest.approx({"a": 10.0, "b": 12.0, "c": 20.0, "d": 9.0})
+    measured["a"][3] *= 3
+    assert levels(measured) == pytest.approx({"a": 10.0, "b": 12.0, "c": 20.0, "d": 9.0})
+
+
+def test_nothing_has_no_levels() -> None:
+    assert levels({}) == levels({"a": {}}) == {}
