@@ -20,6 +20,7 @@ MAX_QUEUE = 20_000      # events that wait for the disk; a compile makes about t
 FLUSH_SECONDS = 0.25
 IDLE_SECONDS = 2.0      # between writes of the running totals while there are no events
 CLOSE_SECONDS = 5.0
+FORK_SECONDS = 1.0      # that a fork waits for a write in progress at most
 
 
 class Observed(Protocol):
@@ -59,7 +60,8 @@ class Recorder:
         self._closing = False
         self._pid = os.getpid()
         self._observed: list[Observed] = []
-        os.register_at_fork(after_in_child=self._after_fork)
+        self._forking: set[int] = set()     # threads that hold the lock while they fork
+        os.register_at_fork(before=self._before_fork, after_in_parent=self._after_fork_in_parent, after_in_child=self._after_fork)
 
     def add(self, event: Event) -> None:
         """Queue an event; called on the program's threads, so it does no more than append."""
@@ -201,6 +203,16 @@ class Recorder:
                         found[path, line] = source
         return found
 
+    def _before_fork(self) -> None:
+        """A fork in the middle of a write would leave the child SQLite's own locks taken, and nobody there to give them back."""
+        if self._lock.acquire(timeout=FORK_SECONDS):
+            self._forking.add(threading.get_ident())
+
+    def _after_fork_in_parent(self) -> None:
+        if threading.get_ident() in self._forking:
+            self._forking.remove(threading.get_ident())
+            self._lock.release()
+
     def _after_fork(self) -> None:
         """The thread, the lock and the connection stayed with the parent; a child with events of its own makes its own file."""
         if self._writer is not None:
@@ -213,6 +225,7 @@ class Recorder:
         self._writer = None
         self._wake = threading.Event()
         self._lock = threading.Lock()
+        self._forking.clear()
         self._thread = None
         self._closing = False
         self._always = False

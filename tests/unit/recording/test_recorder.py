@@ -379,6 +379,43 @@ def test_a_forked_child_that_steps_leaves_a_file(folder: Path) -> None:
     recorder.close()
     assert len(files(folder)) == 2
 
+def test_a_fork_waits_for_a_write_whose_locks_the_child_would_find_taken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutex, is_writing = threading.Lock(), threading.Event()     # as SQLite has them, below Python
+
+    class Locking(Writer):
+        def put(self, *args: Any, **kwargs: Any) -> None:
+            with mutex:
+                is_writing.set()
+                time.sleep(0.2)
+                super().put(*args, **kwargs)
+
+    monkeypatch.setattr(module, "Writer", Locking)
+    monkeypatch.setattr(module, "CLOSE_SECONDS", 0.5)
+    recorder = Recorder(folder, lambda: {"host": "box", "pid": os.getpid()})
+    recorder.add(EVENT)
+    is_writing.wait(10)
+
+    def child() -> None:
+        recorder.add(GraphBreak(type="in the child"))
+        recorder.close()
+
+    assert in_child(child) == 0
+    until(lambda: recorder._num_written == 1)
+    monkeypatch.setattr(module, "CLOSE_SECONDS", 10)
+    recorder.close()
+    events = {read_process(path).events for path in files(folder)}
+    assert events == {(EVENT,), (GraphBreak(type="in the child"),)}
+
+
+def test_a_fork_does_not_wait_for_ever(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FORK_SECONDS", 0.01)
+    recorder = Recorder(folder, facts)
+    with recorder._lock:
+        assert in_child(lambda: None) == 0
+    recorder.add(EVENT)
+    recorder.close()
+    assert the_process(folder).events == (EVENT,)
+
 
 def test_what_another_process_began_is_left_to_it(folder: Path) -> None:
     recorder = Recorder(folder, facts)
