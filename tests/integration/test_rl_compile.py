@@ -1,6 +1,8 @@
 """The policy step and the update compile whole: one graph each, no break, no recompile, the same weights as eager."""
 
 import copy
+import signal
+import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -153,6 +155,23 @@ def test_shapes_that_never_end_are_an_error_that_says_so() -> None:
             compiled(torch.ones(size))
         with pytest.raises(TriageError, match="tensors of one shape"):
             compiled(torch.ones(5))
+
+
+@pytest.mark.parametrize(("deaths", "status", "comes_through"), [(1, -signal.SIGINT, True), (2, -signal.SIGINT, False), (1, 1, False)])
+def test_a_compiler_that_ctrl_c_reached_is_tried_once_more(deaths: int, status: int, comes_through: bool) -> None:
+    left = [subprocess.CalledProcessError(status, "g++") for _ in range(deaths)]
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor], **options: object) -> object:
+        if left:
+            raise RuntimeError("C++ compile error") from left.pop()
+        return graph.forward
+
+    compiled = Compiled(break_of, 5, name="the function", backend=backend)
+    if comes_through:
+        assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 6.0))
+    else:
+        with pytest.raises(TriageError, match="the function does not compile as one graph"):
+            compiled(torch.ones(2))
 
 
 def test_a_missing_compiler_is_named() -> None:

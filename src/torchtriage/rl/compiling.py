@@ -1,6 +1,8 @@
 """Compiles a function whole, or says why not and what to do."""
 
 import functools
+import signal
+import subprocess
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -56,7 +58,12 @@ class Compiled(Timed[P, R]):
 
     def _call(self, *args: P.args, **kwargs: P.kwargs) -> R:
         try:
-            return self._function(*args, **kwargs)
+            try:
+                return self._function(*args, **kwargs)
+            except _FAILURES as error:
+                if not _was_interrupted(error):
+                    raise
+                return self._function(*args, **kwargs)
         except _FAILURES as error:
             raise TriageError(f"{self.name} does not compile as one graph: {_reason(error)}; {_advice(error)}") from error
 
@@ -80,6 +87,15 @@ def _compiled(make: Callable[..., Any], constants: tuple[Hashable, ...], backend
 def _needed(guards: Sequence[Any]) -> list[bool]:
     """Those on tensors and on the state of torch, which have no name; others are on constants. They were a fifth of a policy step."""
     return [guard.guard_type == "TENSOR_MATCH" or not guard.name for guard in guards]
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Whether Ctrl-C ended the C++ compiler, which a terminal sends it to as well: a training that finishes its update needs it again."""
+    while error is not None:
+        if isinstance(error, subprocess.CalledProcessError) and error.returncode == -signal.SIGINT:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _reason(error: BaseException) -> str:
