@@ -85,7 +85,7 @@ def _policy(folder: str, recorder: Recorder) -> PolicyTaps | None:
 
     try:
         return PolicyTaps(parse_policy(text))
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         if _is_first(folder, "policy_refused"):
             print(f"torchtriage: {environment.POLICY}: {error}; the program runs as written", file=sys.stderr)
         recorder.add(Tap(name="policy", state="absent", detail=str(error), time=time.time(), pid=os.getpid()))

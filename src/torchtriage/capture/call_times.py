@@ -2,10 +2,10 @@
 
 import collections
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
+from torchtriage.capture.clock import Clock
 from torchtriage.capture.merged_series import MergedSeries
 from torchtriage.recording.events import CompileCall
 from torchtriage.recording.recording import Series
@@ -51,7 +51,8 @@ class _Function:
 class CallTimes:
     """Functions in the order of their first call; a compiled function that runs inside another compiled call is part of that call."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or Clock()
         self._by_place: dict[Place, _Function] = {}
         self._called: list[_Function] = []
         self._thread = _Thread()
@@ -68,7 +69,7 @@ class CallTimes:
         return self._entering(function)
 
     def _entering(self, function: _Function) -> Callable[[], Callable[[], None]]:
-        thread, clock = self._thread, time.perf_counter
+        thread, clock = self._thread, self._clock.now
 
         def enter() -> Callable[[], None]:
             if thread.is_inside:
@@ -123,7 +124,7 @@ class CallTimes:
         function.is_known = True
         self._called.append(function)
         if self._first is None:
-            self._first = (time.time(), None)
+            self._first = (self._clock.since_epoch(), None)
 
 
 def _nothing() -> None:

@@ -31,7 +31,7 @@ class Observer:
     def __init__(self, sink: Callable[[Event], None], measure: bool = False, on_first_step: Callable[[], None] = lambda: None,
                  telemetry: bool = False, policy: "PolicyTaps | None" = None) -> None:
         self._sink = sink
-        self.steps = steps.StepCounter(on_first_step)
+        self.steps = steps.StepCounter(on_first_step, policy.clock if policy is not None else None)
         self.meter = EagerMeter()
         self.timer = PieceTimer() if measure else None
         self.learning = LearningTaps(lambda: new_telemetry(self._put, self.steps.current), self._tap, self._on_error) if telemetry else None

@@ -23,6 +23,7 @@ class Policy:
     recompile_limit: int | None = None
     backend: str | None = None
     sizes: bool = False
+    paused: str = ""        # the file with the seconds that the process stood still, where it takes turns with others
     received: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -52,7 +53,7 @@ def _problem(key: str, value: Any) -> str:
     if key == "recompile_limit":
         is_well = isinstance(value, int) and not isinstance(value, bool) and value > 0
         return "" if is_well else '"recompile_limit" must be a whole number above 0'
-    if key in ("name", "backend"):
+    if key in ("name", "backend", "paused"):
         return "" if isinstance(value, str) and value else f'"{key}" must be a name'
     if key == "sizes":
         return "" if isinstance(value, bool) else '"sizes" must be true or false'

@@ -7,6 +7,7 @@ from typing import Any
 from torchtriage.capture import torch_private, torch_private_shapes
 from torchtriage.capture.call_sizes import CallSizes
 from torchtriage.capture.call_times import CallTimes
+from torchtriage.capture.clock import ActiveClock, Clock
 from torchtriage.capture.peak_memory import peak_memory_facts
 from torchtriage.capture.policy import Forcing, Policy
 from torchtriage.capture.shape_marks import CALLS, ShapeMarks
@@ -22,7 +23,8 @@ class PolicyTaps:
 
     def __init__(self, policy: Policy) -> None:
         self._forcing = Forcing(policy)
-        self._times = CallTimes()
+        self.clock = ActiveClock(policy.paused) if policy.paused else Clock()
+        self._times = CallTimes(self.clock)
         self._marks = ShapeMarks()
         self._sizes = CallSizes() if policy.sizes else None
         self._is_timing: bool | None = None     # whether the contexts of this torch take a hook; known with the first of them

@@ -1,11 +1,11 @@
 """Counts training steps: calls of torchtriage.step(), else steps of the first optimizer that stepped."""
 
-import time
 from collections.abc import Callable, Mapping
 from types import FrameType, ModuleType
 from typing import Any
 
 from torchtriage.capture import torch_private
+from torchtriage.capture.clock import Clock
 from torchtriage.capture.merged_series import MergedSeries
 from torchtriage.recording.recording import Series
 
@@ -16,10 +16,10 @@ MAX_POINTS = 2048   # of the step-time series
 class StepCounter:
     """The step that an event belongs to, and how long steps take, in bounded memory."""
 
-    __slots__ = ("_first_time", "_last", "_seconds", "by_optimizer", "explicit", "first", "marks", "on_first_step")
+    __slots__ = ("_first_time", "_last", "_seconds", "by_optimizer", "clock", "explicit", "first", "marks", "on_first_step")
 
-    def __init__(self, on_first_step: Callable[[], None] = lambda: None) -> None:
-        self.on_first_step = on_first_step
+    def __init__(self, on_first_step: Callable[[], None] = lambda: None, clock: Clock | None = None) -> None:
+        self.on_first_step, self.clock = on_first_step, clock or Clock()
         self.start_over()
 
     def start_over(self) -> None:
@@ -45,7 +45,7 @@ class StepCounter:
     def first_time(self) -> float | None:
         """When the first step ended, in seconds since the epoch; with the series it tells when every other step did."""
         if self._first_time is None and self.marks:
-            self._first_time = time.time() - (time.perf_counter() - self.marks[0])
+            self._first_time = self.clock.since_epoch() - (self.clock.now() - self.marks[0])
         return self._first_time
 
     def series(self) -> Series:
@@ -65,7 +65,7 @@ def watch_optimizers(counter: StepCounter, profiler_module: ModuleType) -> Calla
     Every optimizer steps inside a `record_function("Optimizer.step#...")` block, which Dynamo passes over without
     tracing it. A hook in torch's own lists would be traced, and changes which frames Dynamo compiles.
     """
-    clock = time.perf_counter
+    clock = counter.clock.now
 
     def on_block_end(frame: FrameType) -> None:
         key = id(frame.f_locals.get("self"))
@@ -94,4 +94,4 @@ def step() -> None:
         if not counter.explicit:
             counter.on_first_step()
         counter.explicit += 1
-        counter.marks.append(time.perf_counter())
+        counter.marks.append(counter.clock.now())

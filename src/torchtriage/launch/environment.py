@@ -14,7 +14,6 @@ FOLDER = "TORCHTRIAGE"              # the recording's folder; set it before any 
 RUN_ID = "TORCHTRIAGE_RUN_ID"       # set by the process that made the folder; whoever inherits it joins
 MEASURE = "TORCHTRIAGE_MEASURE"     # "1": time compiled pieces and the gaps between them
 TELEMETRY = "TORCHTRIAGE_TELEMETRY"     # "0": gradients, weights and losses are not recorded
-POLICY = "TORCHTRIAGE_POLICY"       # JSON: the shape policy that torch.compile calls are forced to, and what is noted of them
 POLICY = "TORCHTRIAGE_POLICY"       # JSON: what `torchtriage shapes` forces on this run, and what it shall note; see capture/policy.py
 RUN_FILE = "run_id"
 MAX_READS = 100                     # a second, for an id that another process is writing

@@ -39,7 +39,7 @@ def _too_slow(trial: Trial, written: Trial, unit: str) -> str:
     if span.unit != unit or not span.num_units:
         return here
     ratio = span.total(trial, span.num_units) / span.total(written, span.num_units)
-    return f"{here}, {times_text(ratio)} the time that they took {AS_WRITTEN}" if ratio > FAR_BEHIND else ""
+    return f"{here}, {times_text(ratio)} the time that they took {AS_WRITTEN}" if ratio > FAR_BEHIND.ratio else ""
 
 
 def last_line(trial: Trial) -> str:

@@ -17,7 +17,7 @@ from torchtriage.shapes.compiling import name_of, parameter_names, uncompiled
 from torchtriage.shapes.crossover import crossovers
 from torchtriage.shapes.devices import peak_memory_bytes, reset_peak_memory, synchronise
 from torchtriage.shapes.policies import FORCED, MARKED, by_simplicity
-from torchtriage.shapes.ranking import FAR_ROUNDS, ranked
+from torchtriage.shapes.ranking import FAR_BEHIND, ranked
 from torchtriage.shapes.table import rows
 from torchtriage.shapes.tree import decision_tree
 from torchtriage.shapes.trials import Lane, Trial, common_span
@@ -116,7 +116,7 @@ def _measure(
     _load(candidates[0], calls)
     for number in range(1, rounds + 1):
         order = [*candidates[(number - 1) % len(candidates):], *candidates[:(number - 1) % len(candidates)]]
-        running = _running(trials, failures) if number > FAR_ROUNDS else list(trials)
+        running = _running(trials, failures) if number > FAR_BEHIND.num_rounds else list(trials)
         for candidate in order:
             if candidate.name in failures or candidate.name not in running:
                 continue

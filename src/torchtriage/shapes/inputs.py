@@ -1,15 +1,17 @@
 """What the program reads and writes besides torch: its stdin, given to every run alike, and the files that each run writes again."""
 
+import itertools
 import os
 import select
 import shutil
 import stat
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 PATIENCE_SECONDS = 2.0      # for the first byte on a pipe: a pipe that nobody writes to must not hold us up
 SILENT = f"stdin is a pipe that stayed silent for {PATIENCE_SECONDS:.0f} s, so the runs got none; give the input from a file: < input.txt"
+MAX_FILES = 20_000          # below the working folder, that are looked at
 _PIPES = (stat.S_ISFIFO, stat.S_ISSOCK)
 
 
@@ -31,10 +33,10 @@ def kept_stdin(target: Path) -> tuple[Path | None, str]:
 
 
 def file_times(words: Sequence[str]) -> dict[Path, tuple[int, int]]:
-    """When each file was written, and its size: those of the working folder, and those that the command line names."""
+    """When each file was written, and its size: those below the working folder, and those that the command line names."""
     found: dict[Path, tuple[int, int]] = {}
     ours = _own_output()
-    for path in [*Path.cwd().iterdir(), *map(Path, words)]:
+    for path in [*itertools.islice(_files_below(Path.cwd()), MAX_FILES), *map(Path, words)]:
         try:
             info = path.absolute().stat()
         except (OSError, ValueError):
@@ -42,6 +44,13 @@ def file_times(words: Sequence[str]) -> dict[Path, tuple[int, int]]:
         if stat.S_ISREG(info.st_mode) and (info.st_dev, info.st_ino) not in ours:
             found[path.absolute()] = (info.st_mtime_ns, info.st_size)
     return found
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    """Without those in folders that no program writes its results to."""
+    for at, inner, files in os.walk(folder):
+        inner[:] = sorted(name for name in inner if not name.startswith((".", "__pycache__")) and not name.endswith(".triage"))
+        yield from (Path(at, name) for name in sorted(files))
 
 
 def _own_output() -> set[tuple[int, int]]:

@@ -25,7 +25,8 @@ from torchtriage.shapes.probe import takes_dimensions
 from torchtriage.shapes.processor_check import checked_cache
 from torchtriage.shapes.race import Race, mixed_choice
 from torchtriage.shapes.reading import main_process, read_trial
-from torchtriage.shapes.running import Outcome, Program, run_once
+from torchtriage.shapes.running import Outcome, Program, run_in_turns, run_once
+from torchtriage.shapes.side_by_side import why_alone
 from torchtriage.shapes.sizes import seen_sizes, varying
 from torchtriage.shapes.trials import Trial
 from torchtriage.shapes.wording import seconds_text
@@ -45,7 +46,7 @@ class Measurement:
 
     race: Race = field(default_factory=Race)
     first: Recording | None = None                  # of the first run as written
-    written: Outcome | None = None                  # the last run as written: its recording is kept
+    written: Outcome | None = None                  # the last run as written that was alone: its recording is kept
     num_planned: int = 0
     sizes: Sequence[VaryingSize] | None = None      # every one seen; None: they could not be seen
     marking: Marking | None = None
@@ -55,6 +56,7 @@ class Measurement:
     files: Sequence[str] = ()                       # that each run writes again
     notes: list[str] = field(default_factory=list)
     last_run: str = ""                              # the policy whose files lie there now
+    why_alone: str = ""                             # runs come one after the other; empty: they take turns
     is_interrupted: bool = False
 
     @property
@@ -131,6 +133,10 @@ class Experiment:
             self._find_marks(found.sizes or ())
         if found.race.trials[AS_WRITTEN][0].hit_limit:
             found.race.enter(self._with_raised_limit(found.race.policies[AS_WRITTEN]))
+        assert found.written is not None
+        assert found.first is not None
+        found.why_alone = why_alone(found.written, found.first, found.files, len(found.race.policies))
+        found.race.in_turns = not found.why_alone
 
     def _find_marks(self, sizes: Sequence[VaryingSize]) -> None:
         assert self.found.first is not None
@@ -162,6 +168,29 @@ class Experiment:
                 return
 
     def _run_round(self, number: int, names: list[str]) -> None:
+        if not self.found.race.in_turns or not self._run_in_turns(number, names):
+            self._run_one_by_one(number, names)
+
+    def _run_in_turns(self, number: int, names: Sequence[str]) -> bool:
+        """Whether it went well; else the runs got into each other's way, and nothing of it counts."""
+        race = self.found.race
+        self.tell(f"round {number}: {len(names)} policies take turns")
+        limit = self.budget.of_run(race, self._num_to_come(number, 0))
+        outcomes = dict(zip(names, run_in_turns(self.program, [race.policies[name] for name in names], limit), strict=True))
+        failed = [name for name, outcome in outcomes.items() if outcome.exit_status and not outcome.was_stopped]
+        for name in failed:
+            outcomes[name] = self._run(race.policies[name], None, limit)
+            if not outcomes[name].exit_status:
+                self.found.why_alone, race.in_turns = f"it failed while other runs of it were under way, under {name}, and not alone", False
+                return False
+        self.found.last_run = names[-1]
+        for name, outcome in outcomes.items():
+            if name not in failed:
+                self._tell_of(name, number, outcome)
+            self._newcomers(self._take(outcome, name, number), is_last=name == names[-1])
+        return True
+
+    def _run_one_by_one(self, number: int, names: list[str]) -> None:
         race, done = self.found.race, 0
         if number == 1 and not self.budget.allows_warm_up(race):
             names.remove(AS_WRITTEN)
@@ -169,17 +198,24 @@ class Experiment:
             name = names.pop(0)
             if not self.budget.left:
                 return
-            limit = self.budget.of_run(race, num_runs_to_come(len(race.policies) - len(race.failures), number, done))
-            outcome = self._run(race.policies[name], number, limit)
+            outcome = self._run(race.policies[name], number, self.budget.of_run(race, self._num_to_come(number, done)))
             done += 1
-            trial = trial_of(outcome, name, number)
-            why = race.add(trial)
-            if why:
-                self.tell(f"{name}: {why}")
-                if name == AS_WRITTEN:
-                    self.found.notes.append(f"a run {AS_WRITTEN} is left out: {why}")
+            trial = self._take(outcome, name, number)
             if number == 1:
                 names += self._newcomers(trial, is_last=not names)
+
+    def _num_to_come(self, number: int, done: int) -> int:
+        race = self.found.race
+        return num_runs_to_come(len(race.policies) - len(race.failures), number, done)
+
+    def _take(self, outcome: Outcome, name: str, number: int) -> Trial:
+        trial = trial_of(outcome, name, number)
+        why = self.found.race.add(trial)
+        if why:
+            self.tell(f"{name}: {why}")
+            if name == AS_WRITTEN:
+                self.found.notes.append(f"a run {AS_WRITTEN} is left out: {why}")
+        return trial
 
     def _newcomers(self, trial: Trial, is_last: bool) -> list[str]:
         """Policies that only the first round shows to be worth a try."""
@@ -206,9 +242,12 @@ class Experiment:
         outcome = run_once(self.program, policy, limit)
         if policy.name == AS_WRITTEN:
             self.found.written = outcome
-        how = "stopped at its time limit after" if outcome.was_stopped else "took"
-        self.tell(f"{f'round {number}, ' if number else ''}{policy.name}: {how} {seconds_text(outcome.seconds)}")
+        self._tell_of(policy.name, number, outcome)
         return outcome
+
+    def _tell_of(self, name: str, number: int | None, outcome: Outcome) -> None:
+        how = "stopped at its time limit after" if outcome.was_stopped else "took"
+        self.tell(f"{f'round {number}, ' if number else ''}{name}: {how} {seconds_text(outcome.seconds)}")
 
 
 def trial_of(outcome: Outcome, policy: str, number: int) -> Trial:
@@ -219,5 +258,5 @@ def trial_of(outcome: Outcome, policy: str, number: int) -> Trial:
         recording = Recording(processes=())
     return read_trial(
         recording, policy, number, seconds=outcome.seconds, exit_status=outcome.exit_status, was_stopped=outcome.was_stopped,
-        stdout=str(outcome.stdout), stderr=str(outcome.stderr), code=outcome.code,
+        stdout=str(outcome.stdout), stderr=str(outcome.stderr), code=outcome.code, pauses=outcome.pauses,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from torchtriage.findings.shape_study import AS_WRITTEN
 from torchtriage.shapes.checks import failure
 from torchtriage.shapes.policies import FORCED, Policy, by_simplicity
-from torchtriage.shapes.ranking import MIN_ROUNDS, TOLERANCE, Ranking, ranked
+from torchtriage.shapes.ranking import FAR_BEHIND, FAR_BEHIND_IN_TURNS, MIN_ROUNDS, TOLERANCE, Ranking, ranked
 from torchtriage.shapes.trials import Span, Trial, common_span
 
 MIN_GAIN = 0.1      # a function goes its own way only for so much of its time
@@ -20,6 +20,7 @@ class Race:
     policies: dict[str, Policy] = field(default_factory=dict)
     trials: dict[str, list[Trial]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
+    in_turns: bool = False      # the runs of a round, which then differ less by chance
 
     def enter(self, policy: Policy) -> None:
         self.policies.setdefault(policy.name, policy)
@@ -66,7 +67,8 @@ class Race:
         return common_span([trial for runs in self.compared().values() for trial in runs])
 
     def ranking(self, num_planned: int) -> Ranking:
-        return ranked(self.compared(), self.span(), num_planned, baseline=AS_WRITTEN)
+        far = FAR_BEHIND_IN_TURNS if self.in_turns else FAR_BEHIND
+        return ranked(self.compared(), self.span(), num_planned, baseline=AS_WRITTEN, far_behind=far)
 
     def preference(self) -> list[str]:
         return by_simplicity(list(self.policies))

@@ -8,10 +8,20 @@ from torchtriage.findings.shape_study import Interval
 from torchtriage.shapes.statistics import levels, noise_of, paired_ratio, rounds_to_settle
 from torchtriage.shapes.trials import Span, Trial
 
-TOLERANCE = 0.05        # policies that lie closer together count as equal: a change of the program should bring more
+TOLERANCE = 0.03        # policies that lie closer together count as equal: a change of the program should bring more
 MIN_ROUNDS = 2          # for a verdict: the noise is learned from all policies, so two are enough where much lies between them
-FAR_BEHIND = 1.5        # so many times the leader's total, in FAR_ROUNDS rounds, and a policy is out of the race
-FAR_ROUNDS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Far:
+    """When a policy is out of the race without an interval: so many times the leader's total in so many rounds."""
+
+    ratio: float
+    num_rounds: int
+
+
+FAR_BEHIND = Far(ratio=1.5, num_rounds=2)
+FAR_BEHIND_IN_TURNS = Far(ratio=1.25, num_rounds=1)     # runs that take turns differ by 1 or 2 % by chance, see turns.py
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +30,7 @@ class Ranking:
 
     totals: Mapping[str, Mapping[int, float]]
     baseline: str = ""
+    far_behind: Far = FAR_BEHIND
 
     @property
     def leader(self) -> str:
@@ -43,8 +54,8 @@ class Ranking:
         """Out of the race without an interval. The baseline stays: what is recommended must be measured against it."""
         leader = self.totals[self.leader]
         rounds = self.totals[name].keys() & leader.keys()
-        far = [n for n in rounds if self.totals[name][n] > FAR_BEHIND * leader[n]]
-        return name != self.baseline and len(far) >= FAR_ROUNDS and 2 * len(far) > len(rounds)
+        far = [n for n in rounds if self.totals[name][n] > self.far_behind.ratio * leader[n]]
+        return name != self.baseline and len(far) >= self.far_behind.num_rounds and 2 * len(far) > len(rounds)
 
     def is_slower(self, of: str, to: str, by: float = 0.0) -> bool:
         """Whether the whole interval of `of` / `to` is above 1, or above 1 + `by`."""
@@ -90,7 +101,9 @@ class Ranking:
         return max(needed)
 
 
-def ranked(trials: Mapping[str, Sequence[Trial]], span: Span, num_planned: int, baseline: str = "") -> Ranking:
+def ranked(
+    trials: Mapping[str, Sequence[Trial]], span: Span, num_planned: int, baseline: str = "", far_behind: Far = FAR_BEHIND,
+) -> Ranking:
     """The ranking of these policies by their totals for so many units."""
     totals = {name: {t.round: span.total(t, num_planned) for t in runs} for name, runs in trials.items() if runs}
-    return Ranking(totals=totals, baseline=baseline)
+    return Ranking(totals=totals, baseline=baseline, far_behind=far_behind)

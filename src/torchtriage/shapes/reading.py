@@ -1,25 +1,27 @@
 """From the recording of a run to the trial that it was."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torchtriage.diagnosis.totals import totals
-from torchtriage.recording.events import CompileStart, LimitHit
+from torchtriage.diagnosis.totals import busy_seconds, totals
+from torchtriage.recording.events import CompileEnd, CompileStart, LimitHit
 from torchtriage.recording.recording import Process, Recording, Series
 from torchtriage.shapes.trials import Lane, Stretch, Trial
+from torchtriage.shapes.turns import NEVER, Pauses
 
 _SAID = {"true": "dynamic=True", "false": "dynamic=False", "none": "dynamic=None"}     # else another argument that says the same
 
 
-def read_trial(recording: Recording, policy: str, number: int, **outcome: Any) -> Trial:
+def read_trial(recording: Recording, policy: str, number: int, pauses: Pauses = NEVER, **outcome: Any) -> Trial:
     """The trial that a recording holds; `outcome`: how the process ended, in the fields of a Trial."""
     process, counts = main_process(recording), totals(recording)
     compiles, eager = counts["compiles"], counts["eager_calls"]
     return Trial(
         policy=policy, round=number, steps=step_lane(process), functions=call_lanes(process), sites=_sites(process),
         num_compiles=int(compiles or 0), num_recompiles=int(counts["recompiles"] or 0), num_eager_calls=int(eager or 0),
-        hit_limit=any(True for _ in recording.of(LimitHit)), compile_seconds=counts["compile_seconds"] or 0.0,
+        hit_limit=any(True for _ in recording.of(LimitHit)), compile_seconds=compile_seconds(recording, pauses),
         first_call_seconds=process.facts.get("first_call_seconds"), peak_memory_bytes=peak_memory(process),
         overridden=overridden(process), **outcome,
     )
@@ -31,6 +33,15 @@ def main_process(recording: Recording) -> Process:
         return sum(function["num_calls"] for function in process.facts.get("functions") or ())
 
     return max(recording.processes, key=num_calls, default=Process())
+
+
+def compile_seconds(recording: Recording, pauses: Pauses) -> float:
+    """Of the process that compiled longest, without the time that it stood still: torch's own clock goes on then."""
+    def active(end: CompileEnd) -> CompileEnd:
+        began, ended = (pauses.active(moment) for moment in (end.time - (end.seconds or 0.0), end.time))
+        return replace(end, time=ended, seconds=ended - began)
+
+    return max((busy_seconds(list(map(active, process.of(CompileEnd)))) for process in recording.processes), default=0.0)
 
 
 def peak_memory(process: Process) -> int | None:

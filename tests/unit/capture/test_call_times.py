@@ -1,6 +1,7 @@
 """Outermost calls are timed one by one, by function, thread by thread."""
 
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -20,8 +21,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(call_times.time, "perf_counter", clock)
-    monkeypatch.setattr(call_times.time, "time", lambda: 1000.0 + clock.now)
+    monkeypatch.setattr(time, "perf_counter", clock)
+    monkeypatch.setattr(time, "time", lambda: 1000.0 + clock.now)
     return clock
 
 

@@ -1,6 +1,7 @@
 """Steps are counted by torchtriage.step(), else by the first optimizer; their times are kept in bounded memory."""
 
 import sys
+import time
 from types import ModuleType, SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -26,7 +27,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(steps.time, "perf_counter", clock)
+    monkeypatch.setattr(time, "perf_counter", clock)
     return clock
 
 
@@ -57,7 +58,7 @@ class Optimizer:
 
 
 @pytest.fixture
-def program(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+def program(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> SimpleNamespace:
     """A counter that torchtriage.step() reaches, in a program whose torch is not compiling."""
     state = SimpleNamespace(counter=StepCounter(), compiling=False)
     torch = SimpleNamespace(compiler=SimpleNamespace(is_compiling=lambda: state.compiling))

@@ -30,7 +30,7 @@ def test_a_winner_comes_with_its_gain_and_its_setting() -> None:
 def test_as_written_is_kept_when_nothing_is_better() -> None:
     found = advice(w=[10, 10, 10], t=[10.1, 10, 10], f=[20, 20])
     assert (found.policy, found.setting) == ("as written", ())
-    assert found.text == "keep it as written: 10.0 s for 10 calls, and nothing measured is quicker by more than 5%"
+    assert found.text == "keep it as written: 10.0 s for 10 calls, and nothing measured is quicker by more than 3%"
 
 
 def test_overlapping_intervals_are_refused_with_the_way_to_settle_it() -> None:

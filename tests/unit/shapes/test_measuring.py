@@ -1,7 +1,7 @@
 """The course of a study, with runs that are made up: which are made, in which order, and when it ends."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,19 @@ class World:
     def __init__(self, rates: Mapping[str, Any], sizes: Mapping[str, int] | None = None, **more: Any) -> None:
         self.rates, self.sizes, self.more = rates, {"4": 1, "5": 1} if sizes is None else sizes, more
         self.runs: list[str] = []
+        self.in_turns: list[list[str]] = []
         self.forced: dict[str, Any] = {}
+
+    def run_in_turns(self, program: Program, policies: Sequence[Policy], limit: float) -> list[Outcome]:
+        names = [policy.name for policy in policies]
+        self.in_turns.append(names)
+        self.forced |= {policy.name: policy.forced for policy in policies}
+        if KeyboardInterrupt in map(self.rates.get, names):
+            raise KeyboardInterrupt
+        return [self.outcome(name in self.more.get("fails_in_turns", ()) or self.rates[name] is None) for name in names]
+
+    def outcome(self, failed: bool) -> Outcome:
+        return Outcome(recording=Path(), exit_status=int(failed), seconds=1.0, was_stopped=False, stdout=NOTHING, stderr=NOTHING)
 
     def run_once(self, program: Program, policy: Policy, limit: float, extra: Mapping[str, Any] | None = None) -> Outcome:
         if extra is None:
@@ -34,8 +46,8 @@ class World:
             self.forced[policy.name] = policy.forced
         if self.rates.get(policy.name) is KeyboardInterrupt:
             raise KeyboardInterrupt
-        failed = "look_fails" in self.more and (extra or {}).get("dynamic") == "true"
-        return Outcome(recording=Path(), exit_status=int(failed), seconds=1.0, was_stopped=False, stdout=NOTHING, stderr=NOTHING)
+        look_fails = "look_fails" in self.more and (extra or {}).get("dynamic") == "true"
+        return self.outcome(look_fails if extra else self.rates[policy.name] is None)
 
     def read_recording(self, path: Path) -> Recording:
         size = {"path": "m.py", "line": 3, "function": "f", "source": "L['x']", "dim": 0, "values": self.sizes,
@@ -53,9 +65,12 @@ class World:
                      code=frozenset(self.more.get("code", {}).get(policy, ())))
 
 
-def measured(world: World, monkeypatch: pytest.MonkeyPatch, *, seconds: float = 600.0, rounds: int = 9) -> Measurement:
-    for name in ("run_once", "read_recording", "trial_of"):
+def measured(
+    world: World, monkeypatch: pytest.MonkeyPatch, *, seconds: float = 600.0, rounds: int = 9, alone: str = "it must",
+) -> Measurement:
+    for name in ("run_once", "run_in_turns", "read_recording", "trial_of"):
         monkeypatch.setattr(measuring, name, getattr(world, name))
+    monkeypatch.setattr(measuring, "why_alone", lambda *of: alone)
     monkeypatch.setattr(measuring, "takes_dimensions", lambda version: True)
     program = Program(command=["m.py"], folder=Path())
     budget = Budget(seconds=seconds)
@@ -146,3 +161,45 @@ def test_ctrl_c_keeps_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None
 def test_ctrl_c_in_the_first_run_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(KeyboardInterrupt):
         measured(World({"as written": KeyboardInterrupt}), monkeypatch)
+
+
+def test_the_policies_of_a_round_take_turns_and_who_is_far_behind_leaves_after_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World({**FOUR, "as written": 0.25, "marked": 0.22})
+    found = measured(world, monkeypatch, alone="")
+    assert world.runs == ["as written"]
+    assert world.in_turns == [["as written", "dynamic=False", "dynamic=True", "marked"], ["dynamic=True", "marked", "as written"]]
+    assert found.race.ranking(found.num_planned).settled(found.race.preference()) == "dynamic=True"
+    assert [t.round for t in found.race.trials["as written"]] == [1, 2]     # none of them the run that was alone
+    assert found.why_alone == ""
+
+
+def test_runs_that_get_into_each_others_way_come_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(FOUR, fails_in_turns=("dynamic=True",))
+    found = measured(world, monkeypatch, alone="")
+    assert len(world.in_turns) == 1
+    assert world.runs[1] == "dynamic=True"      # alone it does not fail
+    assert world.runs[2:6] == ["as written", "dynamic=False", "dynamic=True", "marked"]
+    assert "dynamic=True" in found.why_alone
+    assert found.race.failures == {}
+
+
+def test_a_policy_that_fails_alone_too_has_failed_and_the_others_go_on_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World({**FOUR, "marked": None})
+    found = measured(world, monkeypatch, alone="")
+    assert list(found.race.failures) == ["marked"]
+    assert world.runs == ["as written", "marked"]
+    assert [("marked" in names) for names in world.in_turns] == [True, False]
+
+
+def test_a_policy_that_the_first_round_brings_up_takes_its_turns_from_the_second_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = {**FOUR, "dynamic=True": 1.05, "dynamic=False, recompile_limit=64": 0.1}
+    world = World(rates, at_limit=("dynamic=False",))
+    found = measured(world, monkeypatch, alone="")
+    assert ["dynamic=False, recompile_limit=64" in names for names in world.in_turns] == [False, True, True]
+    assert found.race.ranking(found.num_planned).settled(found.race.preference()) == "dynamic=False, recompile_limit=64"
+
+
+def test_ctrl_c_while_they_take_turns_keeps_the_first_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = measured(World({**FOUR, "dynamic=True": KeyboardInterrupt}), monkeypatch, alone="")
+    assert found.is_interrupted
+    assert list(found.race.compared()) == ["as written"]

@@ -8,6 +8,7 @@ from torchtriage.recording.events import CompileEnd, CompileStart, LimitHit, Rec
 from torchtriage.recording.recording import Process, Recording, Series
 from torchtriage.shapes.reading import call_lanes, main_process, overridden, read_trial, step_lane
 from torchtriage.shapes.trials import Stretch
+from torchtriage.shapes.turns import Pauses
 
 
 def function(target: str, num_calls: int, line: int = 6) -> dict[str, Any]:
@@ -97,3 +98,10 @@ def test_overridden_calls_read_as_a_change() -> None:
     one = {"path": "/w/train.py", "line": 31, "target": "model", "written": "false", "forced": "true"}
     assert overridden(process({"overrides": [one, one]})) == ("train.py:31 model: dynamic=False -> True",)
     assert overridden(process({"overrides": [{**one, "written": "shapes_spec"}]})) == ("train.py:31 model: shapes_spec -> True",)
+
+
+def test_compiling_is_counted_without_the_time_that_the_process_stood_still() -> None:
+    ends = [CompileEnd(time=at, seconds=seconds) for at, seconds in ((10.0, 6.0), (9.0, 4.0), (20.0, 1.0), (30.0, None))]
+    recording = Recording(processes=(process({}, events=tuple(ends)),))
+    assert read_trial(recording, "p", 1).compile_seconds == 7.0        # the second one lies within the first
+    assert read_trial(recording, "p", 1, Pauses([(3.0, 5.0), (6.0, 8.5), (19.5, 25.0)])).compile_seconds == pytest.approx(6 - 3.5 + 0.5)

@@ -143,10 +143,13 @@ def test_files_that_a_run_writes_are_named(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     for name in ("kept.txt", "changed.txt"):
         Path(name).write_text("x")
-    Path("out").mkdir()
+    Path("out/deep").mkdir(parents=True)
+    for skipped in (".git", "x.triage"):
+        Path(skipped).mkdir()
     words = ["python", "train.py", "--log", "out/log.txt", "\0"]
     before = file_times(words)
     Path("changed.txt").write_text("longer")
     Path("new.txt").write_text("x")
-    Path("out/log.txt").write_text("x")
-    assert written_files(before, file_times(words)) == ["changed.txt", "new.txt", "out/log.txt"]
+    for name in ("out/log.txt", "out/deep/last.pt", ".git/index", "x.triage/run.sqlite"):
+        Path(name).write_text("x")
+    assert written_files(before, file_times(words)) == ["changed.txt", "new.txt", "out/deep/last.pt", "out/log.txt"]

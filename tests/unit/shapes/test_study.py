@@ -145,3 +145,8 @@ def test_the_best_policy_of_each_function_is_told_where_there_are_several() -> N
         race.enter(Policy(name=name))
         race.add(Trial(policy=name, round=1, functions={"f": Lane.of([slow] * 3), "g": Lane.of([quick] * 3)}))
     assert study(Measurement(race=race, num_planned=6)).by_function == {"f": "dynamic=True", "g": "as written"}
+
+
+def test_why_runs_came_one_after_the_other_is_said() -> None:
+    notes = study(measurement(why_alone="it writes files")).notes
+    assert notes == ["policies were run one after the other, which is noisier than in turns: it writes files"]

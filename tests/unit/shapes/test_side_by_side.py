@@ -1,0 +1,62 @@
+"""Which programs may run several times at once."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchtriage.recording.events import CompileCall
+from torchtriage.recording.recording import Process, Recording
+from torchtriage.shapes import side_by_side
+from torchtriage.shapes.running import Outcome
+from torchtriage.shapes.side_by_side import free_memory, why_alone
+
+GIB = 2 ** 30
+
+
+def why(
+    monkeypatch: pytest.MonkeyPatch, *, files: tuple[str, ...] = (), cpu_seconds: float = 9.0, num_processes: int = 1, num_runs: int = 4,
+    **facts: Any,
+) -> str:
+    monkeypatch.setattr(side_by_side, "free_memory", lambda: 8 * GIB)
+    process = Process(events=(CompileCall(target="f"),), facts={"peak_memory_bytes": GIB, **facts})
+    first = Outcome(recording=Path(), exit_status=0, seconds=10.0, was_stopped=False, stdout=Path(), stderr=Path(), cpu_seconds=cpu_seconds)
+    return why_alone(first, Recording(processes=(process,) * num_processes), files, num_runs)
+
+
+def test_a_program_that_only_works_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert why(monkeypatch) == ""
+
+
+@pytest.mark.parametrize(("given", "told"), [
+    ({"files": ("log.txt",)}, "it writes files"),
+    ({"num_processes": 2}, "several processes"),
+    ({"peak_device_memory_bytes": 1}, "accelerator"),
+    ({"num_runs": 6}, "6 of it at a time may not fit into memory"),
+    ({"peak_memory_bytes": None}, "may not fit into memory"),
+    ({"cpu_seconds": 2.0}, "waits for something else"),
+])
+def test_what_stands_against_it_is_said(monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], told: str) -> None:
+    assert told in why(monkeypatch, **given)
+
+
+def test_where_a_process_cannot_be_stopped_nobody_takes_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("signal.SIGSTOP")
+    assert "cannot stop a process" in why(monkeypatch)
+
+
+@pytest.mark.parametrize(("limit", "expected"), [("max", 4096 * 1024), ("3000000", 2000000), ("9000000", 4096 * 1024)])
+def test_free_memory_is_the_least_of_machine_and_confinement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, expected: int,
+) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal: 9999 kB\nMemAvailable:    4096 kB\n")
+    (tmp_path / "memory.max").write_text(f"{limit}\n")
+    (tmp_path / "memory.current").write_text("1000000\n")
+    monkeypatch.setattr(side_by_side, "_CGROUP", tmp_path)
+    monkeypatch.setattr(side_by_side, "_MEMINFO", tmp_path / "meminfo")
+    assert free_memory() == expected
+
+
+def test_a_system_that_does_not_tell_has_no_known_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(side_by_side, "_MEMINFO", tmp_path / "none")
+    assert free_memory() is None
