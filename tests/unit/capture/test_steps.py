@@ -215,7 +215,7 @@ def test_the_time_of_the_first_step_is_kept_while_the_series_grows(program: Simp
     assert program.counter.first_time() is None
     steps.step()
     clock.now += 5.0
-    with patch.object(steps.time, "time", lambda: 1000.0):
+    with patch.object(program.counter.clock, "since_epoch", lambda: 1000.0):
         steps.step()
         program.counter.series()
     clock.now += 7.0
