@@ -90,6 +90,7 @@ def test_the_files_that_stay_are_those_of_a_run_as_written(grown: tuple[Path, Do
     folder, done = grown
     assert json.loads((folder / "log.txt").read_text())["name"] == "as written"
     assert any(note.startswith("every run writes log.txt again") for note in study_in(done)["notes"])
+    assert any(note.endswith("it writes files") for note in study_in(done)["notes"])       # so they did not take turns
     assert sorted(path.name for path in folder.iterdir()) == ["decode.py", "log.txt", "out.triage"]
 
 
@@ -98,6 +99,30 @@ def test_report_shows_the_study_that_the_recording_holds(grown: tuple[Path, Done
     shown = command(folder, "report", "out.triage")
     assert "recompile_limit=64" in shown.stdout
     assert json.loads(command(folder, "report", "out.triage", "--format", "json").stdout)["shapes"] == study_in(done)
+
+
+def test_policies_take_turns_where_the_program_writes_nothing(tmp_path: Path) -> None:
+    write(tmp_path, """
+        import torch
+
+        def total(x):
+            return (x * x).sum()
+
+        f = torch.compile(total, dynamic=False)
+        for n in range(3, 9):
+            f(torch.ones(n))
+        print("done")
+    """)
+    done = command(tmp_path, "shapes", *QUICK, "-o", "out", "--format", "json", "train.py")
+    study = study_in(done)
+    assert "4 policies take turns" in done.stderr
+    assert {p["name"]: p["num_compiles"] for p in study["policies"]} == {"as written": 6, "dynamic=None": 2, "dynamic=True": 1, "marked": 1}
+    for policy in study["policies"]:
+        # By clocks that stand still: compiling is a part of the calls, however long the others had their turns in between.
+        assert 0 < policy["compile_seconds"]["middle"] < policy["total_seconds"]["middle"]
+    assert not any("one after the other" in note for note in study["notes"])
+    kept = command(tmp_path, "report", "out.triage", "--format", "json")
+    assert "paused" not in kept.stdout
 
 
 def test_shapes_that_are_fixed_need_no_measuring(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from torchtriage.capture.call_times import CallTimes
 from torchtriage.capture.clock import ActiveClock, Clock
 from torchtriage.capture.peak_memory import peak_memory_facts
 from torchtriage.capture.policy import Forcing, Policy
+from torchtriage.capture.processor_wait import processor_wait_seconds
 from torchtriage.capture.shape_marks import CALLS, ShapeMarks
 from torchtriage.launch.imports import ImportWatcher
 from torchtriage.recording.events import CompileCall
@@ -59,7 +60,8 @@ class PolicyTaps:
 
     def facts(self) -> dict[str, Any]:
         sizes = self._sizes.facts() if self._sizes is not None else {}
-        return {**self._forcing.facts(), **self._marks.facts(), **self._times.facts(), **sizes, **peak_memory_facts()}
+        return {**self._forcing.facts(), **self._marks.facts(), **self._times.facts(), **sizes, **peak_memory_facts(),
+                "processor_wait_seconds": processor_wait_seconds()}
 
     def series(self) -> list[Series]:
         return self._times.series()

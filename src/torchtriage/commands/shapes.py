@@ -47,8 +47,8 @@ class Shapes:
     torchtriage shapes --budget 30m --steps 50000 train.py               longer, and for a run of so many steps
 
     The program is run again and again, each time in a process of its own with an empty compile cache: as written, with dynamic=False,
-    None and True, with only the dimensions marked that vary, and more where it makes sense. Rounds are repeated until the best policy is
-    settled or the budget ends.
+    None and True, with only the dimensions marked that vary, and more where it makes sense. The runs of a round take turns, so that what
+    slows the machine down slows all of them alike. Rounds are repeated until the best policy is settled or the budget ends.
     """
 
     name = "shapes"
@@ -58,6 +58,9 @@ class Shapes:
         parser.add_argument("--budget", metavar="TIME", help=f"how long to measure, such as 90s, 10m or 1h (default: {DEFAULT_BUDGET})")
         parser.add_argument("--rounds", metavar="N", help=f"at most so many runs of each policy (default: {MAX_ROUNDS})")
         parser.add_argument("--steps", metavar="N", help="the steps (or calls) that the real run will have (default: those of the program)")
+        parser.add_argument("--one-by-one", action="store_true", help=(
+            "run the policies one after the other (default: in turns of 50 ms, where the program allows it)"
+        ))
         parser.add_argument("--sizes", metavar="N,N,...", help="with FILE::FUNCTION: the sizes of its calls; 57x4 is 57, four times")
         parser.add_argument("--inputs", metavar="NAME", help=(
             "with FILE::FUNCTION: what makes the arguments for a size (default: FUNCTION_inputs, then make_inputs, of that file)"
@@ -114,7 +117,8 @@ def measured(command: list[str], work: Path, args: argparse.Namespace) -> tuple[
     program = Program(command=command, folder=work, stdin=stdin, forced={"backend": args.backend} if args.backend else {})
     say(args, f"measuring shape policies for at most {args.budget or DEFAULT_BUDGET}; the program's output is kept from the terminal")
     experiment = Experiment(
-        program, budget, max_rounds=max_rounds, num_planned=num_planned, users_sources=users_sources, tell=lambda text: say(args, text),
+        program, budget, max_rounds=max_rounds, num_planned=num_planned, users_sources=users_sources, one_by_one=args.one_by_one,
+        tell=lambda text: say(args, text),
     )
     found = experiment.measure()
     found.notes += [note] if note else []

@@ -74,8 +74,8 @@ class Experiment:
     """One program, its budget, and whom to tell what is going on."""
 
     def __init__(self, program: Program, budget: Budget, *, max_rounds: int, num_planned: int | None, users_sources: str,
-                 tell: Callable[[str], None]) -> None:
-        self.program, self.budget, self.max_rounds, self.tell = program, budget, max_rounds, tell
+                 tell: Callable[[str], None], one_by_one: bool = False) -> None:
+        self.program, self.budget, self.max_rounds, self.tell, self.one_by_one = program, budget, max_rounds, tell, one_by_one
         self.users_sources = users_sources
         self.found = Measurement(num_planned=num_planned or 0)
 
@@ -135,7 +135,8 @@ class Experiment:
             found.race.enter(self._with_raised_limit(found.race.policies[AS_WRITTEN]))
         assert found.written is not None
         assert found.first is not None
-        found.why_alone = why_alone(found.written, found.first, found.files, len(found.race.policies))
+        asked = "--one-by-one" if self.one_by_one else ""
+        found.why_alone = asked or why_alone(found.written, found.first, found.files, len(found.race.policies))
         found.race.in_turns = not found.why_alone
 
     def _find_marks(self, sizes: Sequence[VaryingSize]) -> None:
@@ -187,7 +188,9 @@ class Experiment:
         for name, outcome in outcomes.items():
             if name not in failed:
                 self._tell_of(name, number, outcome)
-            self._newcomers(self._take(outcome, name, number), is_last=name == names[-1])
+            trial = self._take(outcome, name, number)
+            if number == 1:
+                self._newcomers(trial, is_last=name == names[-1])
         return True
 
     def _run_one_by_one(self, number: int, names: list[str]) -> None:

@@ -79,7 +79,8 @@ class Race:
         if number > 1:
             running = self.ranking(num_planned).running()
             names = [name for name in names if name in running or not self.trials[name]]
-        if (written_last or number <= MIN_ROUNDS) and AS_WRITTEN not in names:
+        is_needed = written_last or len(names) < 2 or (number <= MIN_ROUNDS and not self.in_turns)
+        if is_needed and AS_WRITTEN not in names:
             names.insert(0, AS_WRITTEN)
         turned = names[(number - 1) % len(names):] + names[:(number - 1) % len(names)]
         return [name for name in turned if name != AS_WRITTEN] + [AS_WRITTEN] if written_last else turned

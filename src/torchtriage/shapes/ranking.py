@@ -51,11 +51,13 @@ class Ranking:
         return paired_ratio(self.totals[of], self.totals[to], noise_of(self.totals, paired=True))
 
     def is_far_behind(self, name: str) -> bool:
-        """Out of the race without an interval. The baseline stays: what is recommended must be measured against it."""
+        """Out of the race without an interval. The baseline stays where one round proves nothing: a change must be measured against it."""
+        if name == self.baseline and self.far_behind.num_rounds > 1:
+            return False
         leader = self.totals[self.leader]
         rounds = self.totals[name].keys() & leader.keys()
         far = [n for n in rounds if self.totals[name][n] > self.far_behind.ratio * leader[n]]
-        return name != self.baseline and len(far) >= self.far_behind.num_rounds and 2 * len(far) > len(rounds)
+        return len(far) >= self.far_behind.num_rounds and 2 * len(far) > len(rounds)
 
     def is_slower(self, of: str, to: str, by: float = 0.0) -> bool:
         """Whether the whole interval of `of` / `to` is above 1, or above 1 + `by`."""
@@ -72,7 +74,10 @@ class Ranking:
         return self.ratio(of, to) if len(self.totals[of].keys() & self.totals[to].keys()) >= MIN_ROUNDS else None
 
     def beats_baseline(self, name: str) -> bool:
-        return name == self.baseline or self.baseline not in self.totals or self.is_slower(self.baseline, name)
+        """Of a policy that is near the leader."""
+        if name == self.baseline or self.baseline not in self.totals:
+            return True
+        return self.is_far_behind(self.baseline) or self.is_slower(self.baseline, name)
 
     def is_best(self, name: str) -> bool:
         """Whether no other policy can be better by more than the tolerance, and this one is surely no worse than the baseline."""
@@ -80,7 +85,8 @@ class Ranking:
 
     def settled(self, preference: Sequence[str]) -> str:
         """The first of these names, the simplest first, that is as good as any; empty if no policy is shown to be."""
-        return next((name for name in preference if name in self.totals and not self.is_far_behind(name) and self.is_best(name)), "")
+        known = [name for name in preference if len(self.totals.get(name, ())) >= MIN_ROUNDS]
+        return next((name for name in known if not self.is_far_behind(name) and self.is_best(name)), "")
 
     def running(self) -> list[str]:
         """The policies that another round could still tell something about."""

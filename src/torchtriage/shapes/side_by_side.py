@@ -8,7 +8,7 @@ from torchtriage.recording.recording import Recording
 from torchtriage.shapes.reading import main_process, peak_memory
 from torchtriage.shapes.running import Outcome
 
-MIN_BUSY = 0.5          # of a run, that it must keep the processor busy: what it waits for goes on while it stands still
+MIN_BUSY = 0.5          # of a run, that it must use the processor, or be ready to: what else it waits for goes on while it stands still
 MEMORY_SHARE = 0.7      # of the free memory, that all of them may take together
 _MEMINFO, _CGROUP = Path("/proc/meminfo"), Path("/sys/fs/cgroup")
 
@@ -27,7 +27,7 @@ def why_alone(first: Outcome, recording: Recording, files: Sequence[str], num_ru
     needed, free = peak_memory(process), free_memory()
     if needed is None or free is None or num_runs * needed > MEMORY_SHARE * free:
         return f"{num_runs} of it at a time may not fit into memory"
-    if first.cpu_seconds < MIN_BUSY * first.seconds:
+    if first.cpu_seconds + (process.facts.get("processor_wait_seconds") or 0.0) < MIN_BUSY * first.seconds:
         return "it waits for something else than the processor most of the time"
     return ""
 

@@ -20,7 +20,8 @@ SURFACE = {
     "explain": sorted(SHARED),
     "demo": sorted([*SHARED, "--measure"]),
     "shapes": sorted([
-        *SHARED, "--backend", "--baseline", "--budget", "--inputs", "--redact", "--repeat", "--rounds", "--sizes", "--steps",
+        *SHARED, "--backend", "--baseline", "--budget", "--inputs", "--one-by-one", "--redact", "--repeat", "--rounds", "--sizes",
+        "--steps",
         "--update-baseline", "-m",
     ]),
     "train": sorted([

@@ -67,6 +67,7 @@ class World:
 
 def measured(
     world: World, monkeypatch: pytest.MonkeyPatch, *, seconds: float = 600.0, rounds: int = 9, alone: str = "it must",
+    one_by_one: bool = False,
 ) -> Measurement:
     for name in ("run_once", "run_in_turns", "read_recording", "trial_of"):
         monkeypatch.setattr(measuring, name, getattr(world, name))
@@ -74,7 +75,10 @@ def measured(
     monkeypatch.setattr(measuring, "takes_dimensions", lambda version: True)
     program = Program(command=["m.py"], folder=Path())
     budget = Budget(seconds=seconds)
-    return Experiment(program, budget, max_rounds=rounds, num_planned=None, users_sources="", tell=lambda text: None).measure()
+    experiment = Experiment(
+        program, budget, max_rounds=rounds, num_planned=None, users_sources="", tell=lambda text: None, one_by_one=one_by_one,
+    )
+    return experiment.measure()
 
 
 FOUR = {"as written": 1.0, "dynamic=False": 1.1, "dynamic=True": 0.2, "marked": 0.9}
@@ -164,13 +168,23 @@ def test_ctrl_c_in_the_first_run_leaves_nothing(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_policies_of_a_round_take_turns_and_who_is_far_behind_leaves_after_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World({**FOUR, "as written": 0.25, "marked": 0.22})
+    world = World({**FOUR, "as written": 0.24, "marked": 0.22})
     found = measured(world, monkeypatch, alone="")
     assert world.runs == ["as written"]
     assert world.in_turns == [["as written", "dynamic=False", "dynamic=True", "marked"], ["dynamic=True", "marked", "as written"]]
     assert found.race.ranking(found.num_planned).settled(found.race.preference()) == "dynamic=True"
     assert [t.round for t in found.race.trials["as written"]] == [1, 2]     # none of them the run that was alone
     assert found.why_alone == ""
+
+
+def test_as_written_is_not_run_again_once_it_is_far_behind_unless_it_would_leave_one_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World({**FOUR, "marked": 0.201})
+    found = measured(world, monkeypatch, alone="")
+    assert world.in_turns[1:] == [["marked", "dynamic=True"]]
+    assert found.race.ranking(found.num_planned).settled(found.race.preference()) == "dynamic=True"
+    world = World(FOUR)
+    measured(world, monkeypatch, alone="")
+    assert world.in_turns[1:] == [["dynamic=True", "as written"]]
 
 
 def test_runs_that_get_into_each_others_way_come_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,3 +217,9 @@ def test_ctrl_c_while_they_take_turns_keeps_the_first_run(monkeypatch: pytest.Mo
     found = measured(World({**FOUR, "dynamic=True": KeyboardInterrupt}), monkeypatch, alone="")
     assert found.is_interrupted
     assert list(found.race.compared()) == ["as written"]
+
+
+def test_who_asks_for_it_has_them_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(FOUR)
+    found = measured(world, monkeypatch, alone="", one_by_one=True)
+    assert (world.in_turns, found.why_alone) == ([], "--one-by-one")

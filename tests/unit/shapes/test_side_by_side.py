@@ -28,6 +28,10 @@ def test_a_program_that_only_works_may(monkeypatch: pytest.MonkeyPatch) -> None:
     assert why(monkeypatch) == ""
 
 
+def test_a_busy_machine_is_not_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert why(monkeypatch, cpu_seconds=2.0, processor_wait_seconds=7.0) == ""
+
+
 @pytest.mark.parametrize(("given", "told"), [
     ({"files": ("log.txt",)}, "it writes files"),
     ({"num_processes": 2}, "several processes"),

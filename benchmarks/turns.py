@@ -1,0 +1,70 @@
+"""How much the same program differs from run to run: one after the other, and in turns as `torchtriage shapes` runs it.
+
+    python benchmarks/turns.py [--program tiny_batches] [--runs 5] [--rounds 2]
+
+Each round makes so many runs of one program, as written, in a row and then in turns. Shown is the spread of the logarithm of what its calls
+took: over the runs of a row, and over those that took turns together.
+"""
+
+import argparse
+import math
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from common import PROGRAMS, clean_environment, machine, note, save, table
+
+from torchtriage.shapes.measuring import trial_of
+from torchtriage.shapes.policies import as_written
+from torchtriage.shapes.processor_check import checked_cache
+from torchtriage.shapes.running import Outcome, Program, run_in_turns, run_once
+from torchtriage.shapes.trials import common_span
+from torchtriage.shapes.turns import TURN_SECONDS
+
+PATIENCE_SECONDS = 1800.0
+
+
+def totals(outcomes: Sequence[Outcome]) -> list[float]:
+    trials = [trial_of(outcome, "as written", number) for number, outcome in enumerate(outcomes)]
+    span = common_span(trials)
+    return [span.total(trial, span.num_units) for trial in trials]
+
+
+def spread(groups: Sequence[Sequence[float]]) -> float:
+    """The standard deviation of the logarithms around the mean of their group."""
+    logs = [[math.log(value) for value in values] for values in groups]
+    squares = sum((log - statistics.fmean(values)) ** 2 for values in logs for log in values)
+    return math.sqrt(squares / sum(len(values) - 1 for values in logs))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", default="tiny_batches")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=2)
+    options = parser.parse_args()
+    os.environ.update(clean_environment())
+    before, policy = machine(), as_written()
+    found: dict[str, list[list[float]]] = {"one after the other": [], f"in turns of {1e3 * TURN_SECONDS:.0f} ms": []}
+    in_a_row, in_turns = found.values()
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, str(PROGRAMS / f"shapes_{options.program}.py")]
+        program = Program(command=command, folder=Path(folder), cache=checked_cache(Path(folder), sys.executable))
+        run_once(program, policy, PATIENCE_SECONDS)     # reads torch from the disk
+        for number in range(options.rounds):
+            in_a_row.append(totals([run_once(program, policy, PATIENCE_SECONDS) for _ in range(options.runs)]))
+            in_turns.append(totals(run_in_turns(program, [policy] * options.runs, PATIENCE_SECONDS)))
+            note(f"  round {number + 1} of {options.rounds}: {in_a_row[-1]} {in_turns[-1]}")
+    rows = [
+        [how, f"{100 * spread(groups):.2f} %", f"{statistics.median(v for values in groups for v in values):.2f}",
+         "; ".join(" ".join(f"{v:.2f}" for v in values) for values in groups)] for how, groups in found.items()
+    ]
+    print(table(["runs of one program", "spread", "median, s", "seconds of all"], rows))
+    save("turns", before, {"program": options.program, "seconds": found, "spread": {how: spread(groups) for how, groups in found.items()}})
+
+
+if __name__ == "__main__":
+    main()
