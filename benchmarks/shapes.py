@@ -147,7 +147,8 @@ def advice_of(name: str, budget: str, backend: str | None) -> Advised:
         num_rounds=max(policy["num_runs"] for policy in study["policies"]),
         totals={p["name"]: {one["round"]: one["seconds"] for one in p["totals"]} for p in study["policies"] if p["totals"]},
     )
-    note(f"  {name}: {advised.policy or REFUSED} in {advised.seconds:.0f} s: {advised.text}")
+    usual = ", ".join(f"{policy} {seconds:.2f}" for policy, seconds in levels(advised.totals).items())
+    note(f"  {name}: {advised.policy or REFUSED} in {advised.seconds:.0f} s, {advised.num_rounds} rounds: {advised.text} ({usual})")
     return advised
 
 

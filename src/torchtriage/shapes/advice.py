@@ -8,7 +8,6 @@ from torchtriage.shapes.ranking import MIN_ROUNDS, TOLERANCE, Ranking
 from torchtriage.shapes.wording import listed, minutes_text, seconds_text, times_text, units_text
 
 NOT_SETTLED = "not settled"
-NEAR = 0.1      # of the leader's total, that a simpler policy may lie behind while it is not shown to be slower by more than the tolerance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,34 +16,21 @@ class Plan:
 
     unit: str
     num_planned: int
-    preference: Sequence[str]                       # every policy, the simplest to set first
     settings: Mapping[str, Sequence[str]]           # policy -> the lines or the variable that bring it about
     round_seconds: float = 0.0                      # of another round of the policies still in the race; 0: not known
     spent_seconds: float = 0.0
 
 
 def advise(ranking: Ranking, crossovers: Sequence[Crossover], plan: Plan) -> Advice:
-    """As written where nothing is better; else the simplest policy that surely beats it and may count as equal to the best; else none."""
-    settled = ranking.settled(plan.preference)
-    chosen = settled if settled and settled == ranking.baseline else _surely_better(ranking, plan) or settled
+    """The simplest policy that is as good as any; where that is open, the one that seems to be and surely beats as written; else none."""
+    settled = ranking.settled()
+    chosen = settled or ranking.guess()
     if not chosen:
         return Advice(text=_refusal(ranking), needs=_needs(ranking, plan))
-    rivals = [name for name in ranking.running() if name != chosen and ranking.may_be_quicker(name, chosen)]
+    rivals = [] if settled else [name for name in ranking.running() if ranking.may_be_quicker(name, chosen)]
     doubt = f"; {listed(rivals)} may be better still, which {len(_rounds(ranking))} rounds do not settle" if rivals else ""
     text, needs = _verdict(chosen, ranking, crossovers, plan) + doubt, "" if settled else _needs(ranking, plan)
     return Advice(policy=chosen, text=text, setting=plan.settings.get(chosen, ()), needs=needs)
-
-
-def _surely_better(ranking: Ranking, plan: Plan) -> str:
-    """The simplest of the policies that surely beat the baseline and may count as equal to the leader: the same one each time."""
-    baseline, leader = ranking.baseline, ranking.leader
-    if baseline not in ranking.totals or ranking.over(baseline, leader) <= 1 + TOLERANCE:
-        return ""
-    near = [
-        name for name in plan.preference if name in ranking.totals and ranking.over(name, leader) <= 1 + NEAR
-        and not ranking.is_slower(name, leader, by=TOLERANCE)
-    ]
-    return next((name for name in near if name != baseline and ranking.beats_baseline(name)), "")
 
 
 def _verdict(name: str, ranking: Ranking, crossovers: Sequence[Crossover], plan: Plan) -> str:

@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from torchtriage.errors import CommandError
@@ -14,6 +15,7 @@ FIRST_SHARE = 0.25      # of the budget, that the first run may take before it i
 WARM_UP_SHARE = 0.05    # of the budget, that a first run may take to serve as a mere warm-up
 LOOK_SHARE = 0.1        # of the budget, for one run that only looks at sizes
 ENOUGH_UNITS = 20       # a run may always take the time that so many units took as written, and half as much again
+FAR_SHARE = 2.0         # of the time of a whole run as written, that another may take in turns
 MIN_RUN_SECONDS = 10.0  # importing torch alone may take as long
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h)?")
 
@@ -52,6 +54,12 @@ class Budget:
     def of_run(self, race: Race, num_to_come: int) -> float:
         """A fair share of what is left, but enough for a few units."""
         return max(self.left / max(1, num_to_come), enough_seconds(race.trials[AS_WRITTEN][0]), MIN_RUN_SECONDS)
+
+    def in_turns(self, race: Race, names: Sequence[str], num_to_come: int) -> float:
+        """The limit of each of the runs that take turns: if they fit into the time left, none is cut short before it is far behind."""
+        alone = race.trials[AS_WRITTEN][0]
+        is_whole = not alone.was_stopped and len(names) * alone.seconds < self.left
+        return max(self.of_run(race, num_to_come), FAR_SHARE * alone.seconds if is_whole else 0.0)
 
     def of_look(self, race: Race) -> float:
         """For a run that only looks at sizes: it is over sooner than one as written, and a part of a long one will do."""

@@ -16,7 +16,7 @@ from torchtriage.shapes.compiles import Compiles
 from torchtriage.shapes.compiling import name_of, parameter_names, uncompiled
 from torchtriage.shapes.crossover import crossovers
 from torchtriage.shapes.devices import peak_memory_bytes, reset_peak_memory, synchronise
-from torchtriage.shapes.policies import FORCED, MARKED, by_simplicity
+from torchtriage.shapes.policies import FORCED, MARKED
 from torchtriage.shapes.ranking import FAR_BEHIND, ranked
 from torchtriage.shapes.table import rows
 from torchtriage.shapes.tree import decision_tree
@@ -197,7 +197,7 @@ def _study(
     span = common_span([trial for runs in compared.values() for trial in runs])
     settings = {candidate.name: candidate.setting for candidate in candidates}
     lines = crossovers(compared, span)
-    plan = Plan(unit=span.unit, num_planned=num_planned, preference=by_simplicity(list(settings)), settings=settings)
+    plan = Plan(unit=span.unit, num_planned=num_planned, settings=settings)
     advice = advise(ranked(compared, span, num_planned), lines, plan)
     varying = sizes.as_study(fn, is_marked=MARKED in compared)
     return ShapeStudy(

@@ -47,7 +47,7 @@ class Measurement:
     race: Race = field(default_factory=Race)
     first: Recording | None = None                  # of the first run as written
     written: Outcome | None = None                  # the last run as written that was alone: its recording is kept
-    num_planned: int = 0
+    num_asked: int = 0                              # the units that the real run will have; 0: as many as can be compared
     sizes: Sequence[VaryingSize] | None = None      # every one seen; None: they could not be seen
     marking: Marking | None = None
     with_dims: bool = True
@@ -66,6 +66,11 @@ class Measurement:
         return self.sizes is not None and not varying(self.sizes) and not first.num_recompiles and not first.was_stopped
 
     @property
+    def num_planned(self) -> int:
+        """Without a wish, what all runs went through: nothing is estimated then."""
+        return self.num_asked or self.race.span().num_units
+
+    @property
     def calls(self) -> list[CompileCall]:
         return list(self.first.of(CompileCall)) if self.first is not None else []
 
@@ -77,7 +82,7 @@ class Experiment:
                  tell: Callable[[str], None], one_by_one: bool = False) -> None:
         self.program, self.budget, self.max_rounds, self.tell, self.one_by_one = program, budget, max_rounds, tell, one_by_one
         self.users_sources = users_sources
-        self.found = Measurement(num_planned=num_planned or 0)
+        self.found = Measurement(num_asked=num_planned or 0)
 
     def measure(self) -> Measurement:
         """Ctrl-C ends it with what there is; without one whole run there is nothing."""
@@ -102,7 +107,6 @@ class Experiment:
         self.found.first = read_recording(outcome.recording)
         race.add(trial_of(outcome, AS_WRITTEN, 1))
         check_first_run(outcome, race.span().num_units, has_calls=bool(self.found.calls), has_stdin=self.program.stdin is not None)
-        self.found.num_planned = self.found.num_planned or race.span().num_units
 
     def _look_at_sizes(self) -> None:
         self.tell("looking at the sizes of every call (backend eager)")
@@ -165,7 +169,7 @@ class Experiment:
             self._run_round(number, names)
             race.judge_again()
             self.found.same_code |= race.drop_same_code()
-            if race.ranking(self.found.num_planned).settled(race.preference()):
+            if race.ranking(self.found.num_planned).settled():
                 return
 
     def _run_round(self, number: int, names: list[str]) -> None:
@@ -176,7 +180,7 @@ class Experiment:
         """Whether it went well; else the runs got into each other's way, and nothing of it counts."""
         race = self.found.race
         self.tell(f"round {number}: {len(names)} policies take turns")
-        limit = self.budget.of_run(race, self._num_to_come(number, 0))
+        limit = self.budget.in_turns(race, names, self._num_to_come(number, 0))
         outcomes = dict(zip(names, run_in_turns(self.program, [race.policies[name] for name in names], limit), strict=True))
         failed = [name for name, outcome in outcomes.items() if outcome.exit_status and not outcome.was_stopped]
         for name in failed:

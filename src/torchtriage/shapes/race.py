@@ -50,7 +50,7 @@ class Race:
         """Policies under which exactly the same code is compiled are one: of each only the simplest stays. Who left, and for whom."""
         left: dict[str, str] = {}
         stay: dict[tuple[object, ...], str] = {}
-        for name in self.preference():
+        for name in by_simplicity(list(self.policies)):
             runs = self.compared().get(name)
             if runs and runs[-1].code and not runs[-1].was_stopped:
                 own = runs[-1].code, runs[-1].num_compiles, runs[-1].num_eager_calls
@@ -69,9 +69,6 @@ class Race:
     def ranking(self, num_planned: int) -> Ranking:
         far = FAR_BEHIND_IN_TURNS if self.in_turns else FAR_BEHIND
         return ranked(self.compared(), self.span(), num_planned, baseline=AS_WRITTEN, far_behind=far)
-
-    def preference(self) -> list[str]:
-        return by_simplicity(list(self.policies))
 
     def order(self, number: int, num_planned: int, written_last: bool) -> list[str]:
         """Who runs in a round, each beginning with another one; a policy that lost already does not."""

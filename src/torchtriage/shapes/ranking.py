@@ -1,14 +1,19 @@
 """Which policy needs least time in total, and whether the rounds so far are enough to say so."""
 
+import enum
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torchtriage.findings.shape_study import Interval
-from torchtriage.shapes.statistics import levels, noise_of, paired_ratio, rounds_to_settle
+from torchtriage.shapes.policies import by_simplicity
+from torchtriage.shapes.statistics import levels, noise_of, paired_ratio, rounds_to_tell
 from torchtriage.shapes.trials import Span, Trial
 
-TOLERANCE = 0.03        # policies that lie closer together count as equal: a change of the program should bring more
+TOLERANCE = 0.03        # a policy that is not farther behind the best counts as equal to it: a change of the program should bring more
+NARROW = 0.01           # half the width of an interval that is told by its middle: what lies at the edge would never be settled
+SEEMS_EQUAL = 0.05      # behind the best in a usual round, that a policy may be while its interval leaves open whether it is equal
 MIN_ROUNDS = 2          # for a verdict: the noise is learned from all policies, so two are enough where much lies between them
 
 
@@ -22,6 +27,14 @@ class Far:
 
 FAR_BEHIND = Far(ratio=1.5, num_rounds=2)
 FAR_BEHIND_IN_TURNS = Far(ratio=1.25, num_rounds=1)     # runs that take turns differ by 1 or 2 % by chance, see turns.py
+
+
+class Standing(enum.Enum):
+    """What is known of a policy and the best one."""
+
+    EQUAL = "behind by less than the tolerance"
+    BEHIND = "behind by more"
+    OPEN = "not told yet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,52 +72,75 @@ class Ranking:
         far = [n for n in rounds if self.totals[name][n] > self.far_behind.ratio * leader[n]]
         return len(far) >= self.far_behind.num_rounds and 2 * len(far) > len(rounds)
 
-    def is_slower(self, of: str, to: str, by: float = 0.0) -> bool:
-        """Whether the whole interval of `of` / `to` is above 1, or above 1 + `by`."""
+    def standing(self, name: str) -> Standing:
+        """To the leader."""
+        if self.is_far_behind(name):
+            return Standing.BEHIND
+        if name == self.leader:
+            return Standing.EQUAL if len(self.totals[name]) >= MIN_ROUNDS else Standing.OPEN
+        ratio = self._verdict(name, self.leader)
+        if ratio is None or ratio.low is None or ratio.high is None:
+            return Standing.OPEN
+        low, high = _ends(ratio)
+        return Standing.EQUAL if high <= 1 + TOLERANCE else Standing.BEHIND if low > 1 + TOLERANCE else Standing.OPEN
+
+    def is_slower(self, of: str, to: str) -> bool:
+        """Whether the whole interval of `of` / `to` is above 1."""
         ratio = self._verdict(of, to)
-        return ratio is not None and ratio.low is not None and ratio.low > 1 + by
+        return ratio is not None and ratio.low is not None and ratio.low > 1
 
     def may_be_quicker(self, of: str, to: str) -> bool:
         """Whether `of` could still turn out to need less than `to` by more than the tolerance."""
         ratio = self._verdict(of, to)
-        return not self.is_far_behind(of) and (ratio is None or ratio.low is None or ratio.low < 1 - TOLERANCE)
+        return of != to and not self.is_far_behind(of) and (ratio is None or ratio.low is None or _ends(ratio)[0] < 1 - TOLERANCE)
 
     def _verdict(self, of: str, to: str) -> Interval | None:
         """The ratio, once there are enough rounds to go by it."""
         return self.ratio(of, to) if len(self.totals[of].keys() & self.totals[to].keys()) >= MIN_ROUNDS else None
 
-    def beats_baseline(self, name: str) -> bool:
-        """Of a policy that is near the leader."""
-        if name == self.baseline or self.baseline not in self.totals:
-            return True
-        return self.is_far_behind(self.baseline) or self.is_slower(self.baseline, name)
+    @property
+    def preference(self) -> list[str]:
+        """The simplest to set first, as written before all."""
+        return by_simplicity(list(self.totals))
 
-    def is_best(self, name: str) -> bool:
-        """Whether no other policy can be better by more than the tolerance, and this one is surely no worse than the baseline."""
-        return self.beats_baseline(name) and not any(self.may_be_quicker(other, name) for other in self.totals if other != name)
+    def settled(self) -> str:
+        """The simplest policy that is as good as any; empty as long as that is open."""
+        name = next(name for name in self.preference if self.standing(name) is not Standing.BEHIND)
+        is_open = self.standing(name) is Standing.OPEN or any(self.may_be_quicker(other, name) for other in self.totals)
+        return "" if is_open else name
 
-    def settled(self, preference: Sequence[str]) -> str:
-        """The first of these names, the simplest first, that is as good as any; empty if no policy is shown to be."""
-        known = [name for name in preference if len(self.totals.get(name, ())) >= MIN_ROUNDS]
-        return next((name for name in known if not self.is_far_behind(name) and self.is_best(name)), "")
+    def guess(self) -> str:
+        """Where it is open: the simplest policy that may be as good as any, if it is surely better than the baseline; else empty."""
+        open_names = [name for name in self.preference if self.standing(name) is not Standing.BEHIND]
+        name = next(name for name in open_names if self.over(name, self.leader) <= 1 + SEEMS_EQUAL)
+        if self.baseline not in self.totals or name == self.baseline or len(self.totals[name]) < MIN_ROUNDS:
+            return ""
+        return name if self.is_far_behind(self.baseline) or self.is_slower(self.baseline, name) else ""
 
     def running(self) -> list[str]:
-        """The policies that another round could still tell something about."""
-        leader = self.leader
-        return [name for name in self.totals if name == leader or not (self.is_far_behind(name) or self.is_slower(name, leader))]
+        """The policies that another round could still tell something about, in the order of their totals."""
+        simplest = next((name for name in self.preference if self.standing(name) is Standing.EQUAL), self.leader)
+        simpler = self.preference[:self.preference.index(simplest)]
+        found = {self.leader, simplest, *(name for name in simpler if self.standing(name) is Standing.OPEN)}
+        return [name for name in self.totals if name in found or self.may_be_quicker(name, simplest)]
 
     def rounds_needed(self) -> int | None:
         """How many rounds in all would settle it, at the spread seen so far; None if that cannot be told."""
-        leader, needed = self.leader, [MIN_ROUNDS]
-        pairs = [(name, leader) for name in self.running() if name != leader]
-        if self.baseline in self.totals and leader != self.baseline:
-            pairs.append((leader, self.baseline))
-        for of, to in pairs:
-            rounds = rounds_to_settle(self.totals[of], self.totals[to], TOLERANCE, noise_of(self.totals, paired=True))
+        leader, needed, noise = self.leader, [MIN_ROUNDS], noise_of(self.totals, paired=True)
+        for name in self.running():
+            if name == leader:
+                continue
+            rounds = rounds_to_tell(self.totals[name], self.totals[leader], 1 + TOLERANCE, NARROW, noise)
             if rounds is None:
                 return None
             needed.append(rounds)
         return max(needed)
+
+
+def _ends(ratio: Interval) -> tuple[float, float]:
+    """Both ends of an interval, or its middle if it is narrow."""
+    low, high = ratio.low or ratio.middle, ratio.high or ratio.middle
+    return (ratio.middle, ratio.middle) if math.log(high / low) <= 2 * NARROW else (low, high)
 
 
 def ranked(

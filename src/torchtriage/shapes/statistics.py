@@ -100,8 +100,8 @@ def paired_ratio(of: ByRound, to: ByRound, noise: Noise | None = None) -> Interv
     return _around([math.log(ratio) for ratio in ratios], statistics.median(ratios), noise, variance=2.0)
 
 
-def rounds_to_settle(of: ByRound, to: ByRound, tolerance: float, noise: Noise | None = None) -> int | None:
-    """How many rounds in all, with the noise seen so far, would show that `of` is quicker than `to`, or not by more than the tolerance.
+def rounds_to_tell(of: ByRound, to: ByRound, edge: float, narrow: float, noise: Noise | None = None) -> int | None:
+    """How many rounds in all, with the noise seen so far, would show on which side of the edge `of` / `to` lies, or make it narrow.
 
     None if that cannot be told yet, or if it would take more rounds than anybody waits for.
     """
@@ -109,8 +109,7 @@ def rounds_to_settle(of: ByRound, to: ByRound, tolerance: float, noise: Noise | 
     noise = noise or noise_of({"of": {n: of[n] for n in common}, "to": {n: to[n] for n in common}}, paired=True)
     if len(common) < 2 or noise is None:
         return None
-    distance, slack = statistics.fmean(math.log(of[n] / to[n]) for n in common), -math.log1p(-tolerance)
-    margin = max(-distance, slack + distance)
+    margin = max(narrow, abs(statistics.fmean(math.log(of[n] / to[n]) for n in common) - math.log(edge)))
     for rounds in range(len(common), MAX_ROUNDS + 1):
         degrees = noise.degrees * (rounds - 1) // (len(common) - 1)
         if Noise(spread=noise.spread, degrees=degrees).half_width(2 / rounds) < margin:

@@ -32,7 +32,7 @@ def study_of(found: Measurement, command: Sequence[str], *, spent_seconds: float
     lines = crossovers(compared, span)
     settings = {name: policy.setting for name, policy in race.policies.items()}
     plan = Plan(
-        unit=span.unit, num_planned=found.num_planned, preference=race.preference(), settings=settings,
+        unit=span.unit, num_planned=found.num_planned, settings=settings,
         round_seconds=race.seconds_of(_to_repeat(ranking)), spent_seconds=spent_seconds,
     )
     advice = advise(ranking, lines, plan) if len(compared) > 1 else _only_one(found, spent_seconds)

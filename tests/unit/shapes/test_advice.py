@@ -15,7 +15,7 @@ def advice(crossovers: Sequence[Crossover] = (), baseline: str = "as written", *
     trials = {NAMES[key]: rounds(NAMES[key], values) for key, values in totals.items()}
     span = common_span([t for runs in trials.values() for t in runs])
     plan = Plan(
-        unit="call", num_planned=10, preference=list(NAMES.values()), settings={"dynamic=True": ["set it"]},
+        unit="call", num_planned=10, settings={"dynamic=True": ["set it"]},
         round_seconds=60, spent_seconds=300,
     )
     return advise(ranked(trials, span, 10, baseline=baseline), crossovers, plan)
@@ -54,21 +54,24 @@ def test_two_policies_that_both_beat_as_written_are_a_recommendation_with_a_doub
 
 
 def test_of_policies_that_are_not_told_apart_the_simplest_is_recommended_each_time() -> None:
-    for f, m in ([9.9, 9.6, 8.2], [8.3, 9.5, 8.6]), ([8.3, 9.5, 8.6], [9.9, 9.6, 8.2]):
-        found = advice(w=[14, 15.5, 14.8], t=[9.6, 8.7, 9.1], f=f, m=m)
+    for f, m in ([9.9, 9.6, 8.4], [8.5, 9.5, 8.9]), ([8.5, 9.5, 8.9], [9.9, 9.6, 8.4]):
+        found = advice(w=[14, 15.5, 14.8], t=[9.3, 8.7, 9.1], f=f, m=m)
         assert found.policy == "dynamic=True"
         assert "may be better still" in found.text
     assert advice(w=[30, 33, 30], t=[15, 14.8, 15.4], m=[10, 11.2, 9.5]).policy == "marked"
 
 
-def test_a_simpler_policy_is_taken_where_the_best_is_not_told_apart_from_it() -> None:
-    found = advice(w=[14, 15.5, 14.8], t=[8.8, 9.0, 9.1], f=[9.2, 9.6, 8.9], m=[8.3, 9.1, 8.6])      # nothing is better than marked
-    assert (found.policy, found.needs) == ("dynamic=True", "")
+def test_a_simpler_policy_is_taken_where_the_best_is_not_told_apart_from_it_but_not_one_that_seems_far_behind() -> None:
+    found = advice(w=[14, 15.5, 14.8], t=[8.7, 9.2, 9.0], f=[9.2, 9.6, 8.9], m=[8.3, 9.1, 8.6])
+    assert found.policy == "dynamic=True"
     assert "; marked may be better still" in found.text
+    assert found.needs
+    found = advice(w=[14, 15.5, 14.8], t=[9.2, 9.8, 9.5], f=[9.2, 9.6, 8.9], m=[8.3, 9.1, 8.6])
+    assert found.policy == "marked"
 
 
 def test_a_few_percent_are_no_reason_for_more_than_the_simplest() -> None:
-    found = advice(w=[30, 30.2, 29.9], t=[10.3, 10.31, 10.29, 10.3], m=[10, 10, 10.01, 10])
+    found = advice(w=[30, 30.2, 29.9], t=[10.2, 10.21, 10.19, 10.2], m=[10, 10, 10.01, 10])
     assert (found.policy, found.needs) == ("dynamic=True", "")
     assert advice(w=[30, 30.2, 29.9], t=[10.8, 10.81, 10.79, 10.8], m=[10, 10, 10.01, 10]).policy == "marked"
 

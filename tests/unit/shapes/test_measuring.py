@@ -92,7 +92,7 @@ def test_a_warm_up_then_rounds_that_each_begin_with_another_policy(monkeypatch: 
         "as written", "dynamic=False", "dynamic=True", "marked",
         "dynamic=False", "dynamic=True", "marked", "as written",
     ]
-    assert found.race.ranking(found.num_planned).settled(found.race.preference()) == "dynamic=True"
+    assert found.race.ranking(found.num_planned).settled() == "dynamic=True"
     assert found.num_planned == 10
 
 
@@ -128,7 +128,7 @@ def test_functions_that_want_different_policies_are_mixed_in_the_first_round(mon
     found = measured(world, monkeypatch)
     assert world.runs.index("mixed") == 5
     assert world.forced["mixed"] == {"at": {"m.py:3": "false", "m.py:4": "true"}}
-    assert found.race.ranking(found.num_planned).settled(found.race.preference()) == "mixed"
+    assert found.race.ranking(found.num_planned).settled() == "mixed"
 
 
 def test_where_nothing_varies_only_what_is_written_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +147,7 @@ def test_the_rounds_end_with_the_budget(monkeypatch: pytest.MonkeyPatch) -> None
     world = World(FOUR)
     found = measured(world, monkeypatch, seconds=3.0)       # a round is said to take four seconds
     assert world.runs == ["as written", "dynamic=False", "dynamic=True", "marked"]
-    assert not found.race.ranking(found.num_planned).settled(found.race.preference())
+    assert not found.race.ranking(found.num_planned).settled()
 
 
 def test_the_rounds_end_with_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +172,7 @@ def test_the_policies_of_a_round_take_turns_and_who_is_far_behind_leaves_after_o
     found = measured(world, monkeypatch, alone="")
     assert world.runs == ["as written"]
     assert world.in_turns == [["as written", "dynamic=False", "dynamic=True", "marked"], ["dynamic=True", "marked", "as written"]]
-    assert found.race.ranking(found.num_planned).settled(found.race.preference()) == "dynamic=True"
+    assert found.race.ranking(found.num_planned).settled() == "dynamic=True"
     assert [t.round for t in found.race.trials["as written"]] == [1, 2]     # none of them the run that was alone
     assert found.why_alone == ""
 
@@ -181,7 +181,7 @@ def test_as_written_is_not_run_again_once_it_is_far_behind_unless_it_would_leave
     world = World({**FOUR, "marked": 0.201})
     found = measured(world, monkeypatch, alone="")
     assert world.in_turns[1:] == [["marked", "dynamic=True"]]
-    assert found.race.ranking(found.num_planned).settled(found.race.preference()) == "dynamic=True"
+    assert found.race.ranking(found.num_planned).settled() == "dynamic=True"
     world = World(FOUR)
     measured(world, monkeypatch, alone="")
     assert world.in_turns[1:] == [["dynamic=True", "as written"]]
@@ -210,7 +210,7 @@ def test_a_policy_that_the_first_round_brings_up_takes_its_turns_from_the_second
     world = World(rates, at_limit=("dynamic=False",))
     found = measured(world, monkeypatch, alone="")
     assert ["dynamic=False, recompile_limit=64" in names for names in world.in_turns] == [False, True, True]
-    assert found.race.ranking(found.num_planned).settled(found.race.preference()) == "dynamic=False, recompile_limit=64"
+    assert found.race.ranking(found.num_planned).settled() == "dynamic=False, recompile_limit=64"
 
 
 def test_ctrl_c_while_they_take_turns_keeps_the_first_run(monkeypatch: pytest.MonkeyPatch) -> None:

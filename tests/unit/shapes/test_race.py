@@ -28,7 +28,7 @@ def test_each_round_begins_with_another_policy() -> None:
 
 
 def test_as_written_is_last_where_runs_write_files() -> None:
-    one = race(w=[10, 10, 10], a=[2, 2, 2], b=[2, 2, 2])
+    one = race(w=[10, 10, 10], a=[2, 2.3, 1.9], b=[2.2, 1.9, 2.1])
     assert one.order(4, 10, written_last=True)[-1] == "as written"
     assert "as written" not in one.order(4, 10, written_last=False)
 

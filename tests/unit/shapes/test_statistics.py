@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchtriage.shapes.statistics import interval, levels, noise_of, paired_ratio, rounds_to_settle, t_quantile
+from torchtriage.shapes.statistics import interval, levels, noise_of, paired_ratio, rounds_to_tell, t_quantile
 
 TIMES = st.lists(st.floats(1e-6, 1e6), min_size=2, max_size=12)
 
@@ -73,17 +73,18 @@ def test_the_quantiles_fall_towards_the_normal_one() -> None:
 
 def test_clear_differences_need_no_more_rounds_and_noisy_ones_do() -> None:
     ones = {1: 1.0, 2: 1.0, 3: 1.0}
-    assert rounds_to_settle({1: 2.0, 2: 2.1, 3: 1.9}, ones, 0.05) == 3
-    assert rounds_to_settle({1: 0.5, 2: 0.51, 3: 0.49}, ones, 0.05) == 3
-    noisy = rounds_to_settle({1: 0.8, 2: 1.1, 3: 0.9}, ones, 0.05)
+    assert rounds_to_tell({1: 2.0, 2: 2.1, 3: 1.9}, ones, 1.05, 0.01) == 3
+    assert rounds_to_tell({1: 0.5, 2: 0.51, 3: 0.49}, ones, 1.05, 0.01) == 3
+    noisy = rounds_to_tell({1: 0.8, 2: 1.1, 3: 0.9}, ones, 1.05, 0.01)
     assert noisy is not None
     assert 5 < noisy < 60
-    assert rounds_to_settle({1: 1.0}, ones, 0.05) is None
+    assert rounds_to_tell({1: 1.0}, ones, 1.05, 0.01) is None
 
 
 def test_what_no_patience_settles_is_said() -> None:
-    at_the_edge = {1: math.exp(-0.0256) * 2, 2: math.exp(-0.0256) / 2, 3: math.exp(-0.0256)}
-    assert rounds_to_settle(at_the_edge, {1: 1.0, 2: 1.0, 3: 1.0}, 0.05) is None
+    at_the_edge, ones = {1: 2.1, 2: 0.525, 3: 1.05}, {1: 1.0, 2: 1.0, 3: 1.0}
+    assert rounds_to_tell(at_the_edge, ones, 1.05, 0.01) is None
+    assert rounds_to_tell({1: 1.05, 2: 1.06, 3: 1.04}, ones, 1.05, 0.01) is not None        # a narrow interval is enough
 
 
 def noisy_rounds(rng: random.Random, levels: dict[str, float], num_rounds: int, spread: float = 0.08) -> dict[str, dict[int, float]]:

@@ -25,7 +25,7 @@ def measurement(*, facts: dict[str, Any] | None = None, **more: Any) -> Measurem
     for one in [*rounds("as written", [10, 10, 10]), *rounds("dynamic=True", [5, 5, 5])]:
         race.add(one)
     process = Process(events=(CompileCall(target="f"),), facts={"torch": "2.13.0", **(facts or {})})
-    return Measurement(race=race, first=Recording(processes=(process,)), num_planned=10, sizes=[SIZE], **more)
+    return Measurement(race=race, first=Recording(processes=(process,)), num_asked=10, sizes=[SIZE], **more)
 
 
 def study(found: Measurement, **more: Any) -> ShapeStudy:
@@ -144,7 +144,7 @@ def test_the_best_policy_of_each_function_is_told_where_there_are_several() -> N
     for name, slow, quick in (("as written", 5.0, 1.0), ("dynamic=True", 1.0, 2.0)):
         race.enter(Policy(name=name))
         race.add(Trial(policy=name, round=1, functions={"f": Lane.of([slow] * 3), "g": Lane.of([quick] * 3)}))
-    assert study(Measurement(race=race, num_planned=6)).by_function == {"f": "dynamic=True", "g": "as written"}
+    assert study(Measurement(race=race, num_asked=6)).by_function == {"f": "dynamic=True", "g": "as written"}
 
 
 def test_why_runs_came_one_after_the_other_is_said() -> None:
