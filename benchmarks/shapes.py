@@ -1,12 +1,13 @@
 """Shape policies: does `torchtriage shapes` find the best one, the same one each time, and what does asking cost?
 
-    python benchmarks/shapes.py [--programs flex_decode,ragged_text] [--part truth | --with-truth] [--rounds 5] [--repeats 3] [--jobs 2]
+    python benchmarks/shapes.py [--programs flex_decode,ragged_text] [--part truth | --with-truth] [--rounds 5] [--repeats 3] [--jobs 2] [--add]
 
 Advice: independent runs of the command. Truth: every policy of a program in every round, none dropped, by the tool's own trials; the totals
 for the program's own number of units, and for a hundred times as many (estimated from the second half of each run). Without that part,
 which takes as long again, each advice is judged by what the other runs of the command measured, never by its own. An advice is right if the
 truth of its policy lies within 5 % of the best, and worse than as written if the whole interval of their ratio lies above 1. A refusal says
-to keep the program as written for now, and is judged as that. With --jobs 2 two programs are measured at a time, on a core each.
+to keep the program as written for now, and is judged as that. With --jobs 2 two programs are measured at a time, on a core each. --add puts
+the runs beside those that the results hold already: three times --repeats 1 --add is --repeats 3, in three pieces.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common import PROGRAMS, Spread, clean_environment, machine, note, peers_python, run, save, table
+from common import PROGRAMS, RESULTS, Spread, clean_environment, machine, note, peers_python, run, save, table
 
 from torchtriage.findings.shape_study import AS_WRITTEN, Interval
 from torchtriage.shapes.budget import Budget
@@ -35,7 +36,7 @@ PREFIX = "shapes_"
 TRANSFORMERS = ("generate_dynamic_cache", "generate_static_cache")
 PEERS = (("transformers==5.22.2",),)
 FLEX = "flex_decode"
-BUDGETS = {FLEX: "7m"}     # a flex kernel compiles for many seconds: three rounds of its policies take longer than the others'
+BUDGETS = {FLEX: "7m", **dict.fromkeys(TRANSFORMERS, "8m")}     # these compile for many seconds: two rounds take longer than the others'
 WITHIN = 1.05               # of the best total, and an advice is right
 LONGER = 100                # times the program's own units
 PATIENCE_SECONDS = 7200.0   # for the truth about one program; no run of it should end at its time limit
@@ -112,6 +113,17 @@ class Advised:
     def followed(self) -> str:
         """What a user does who goes by it."""
         return self.policy or AS_WRITTEN
+
+
+def earlier_advice() -> dict[str, list[Advised]]:
+    """What the results hold already, by program."""
+    path = RESULTS / "shapes.json"
+    programs = json.loads(path.read_text())["programs"] if path.exists() else {}
+
+    def advised(data: Mapping[str, Any]) -> Advised:
+        return Advised(**{**data, "totals": {p: {int(n): s for n, s in by_round.items()} for p, by_round in data["totals"].items()}})
+
+    return {name: [advised(data) for data in parts.get("advice", ())] for name, parts in programs.items()}
 
 
 def best(totals: Mapping[str, Mapping[int, float]]) -> str:
@@ -272,6 +284,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="runs of the command")
     parser.add_argument("--budget", default="5m", help=f"of each run of the command; {FLEX} has {BUDGETS[FLEX]}")
     parser.add_argument("--backend", help="instead of the programs' own, to try this benchmark out: the figures mean nothing then")
+    parser.add_argument("--add", action="store_true", help="beside the runs that the results hold already")
     parser.add_argument("--jobs", type=int, default=1, help="programs at a time, on a core each")
     options = parser.parse_args()
     unknown = set(options.programs) - set(known)
@@ -281,7 +294,11 @@ def main() -> None:
     if set(options.programs) & set(TRANSFORMERS):
         command_of(TRANSFORMERS[0])     # makes the venv before two threads ask for it
     before = machine()
+    earlier = earlier_advice() if options.add else {}
     found = measure_all(options.programs, options)
+    for name, advised in earlier.items():
+        parts = found.setdefault(name, {})
+        parts["advice"] = [*advised, *parts.get("advice", ())]
     results: dict[str, Any] = {"programs": found}
     if options.part == "truth" or options.with_truth:
         show_truth(found)
