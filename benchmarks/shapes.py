@@ -1,6 +1,6 @@
 """Shape policies: does `torchtriage shapes` find the best one, the same one each time, and what does asking cost?
 
-    python benchmarks/shapes.py [--programs flex_decode,ragged_text] [--part truth | --with-truth] [--rounds 5] [--repeats 3] [--jobs 2] [--add]
+    python benchmarks/shapes.py [--programs flex_decode,ragged_text] [--part truth | --with-truth] [--rounds 5] [--repeats 3] [--jobs 2]
 
 Advice: independent runs of the command. Truth: every policy of a program in every round, none dropped, by the tool's own trials; the totals
 for the program's own number of units, and for a hundred times as many (estimated from the second half of each run). Without that part,

@@ -118,7 +118,7 @@ class Ranking:
         return name if self.is_far_behind(self.baseline) or self.is_slower(self.baseline, name) else ""
 
     def running(self) -> list[str]:
-        """The policies that another round could still tell something about, in the order of their totals."""
+        """The policies that another round could still tell something about."""
         simplest = next((name for name in self.preference if self.standing(name) is Standing.EQUAL), self.leader)
         simpler = self.preference[:self.preference.index(simplest)]
         found = {self.leader, simplest, *(name for name in simpler if self.standing(name) is Standing.OPEN)}
