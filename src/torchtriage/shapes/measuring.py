@@ -29,7 +29,7 @@ from torchtriage.shapes.running import Outcome, Program, run_in_turns, run_once
 from torchtriage.shapes.side_by_side import why_alone
 from torchtriage.shapes.sizes import seen_sizes, varying
 from torchtriage.shapes.trials import Trial
-from torchtriage.shapes.wording import seconds_text
+from torchtriage.shapes.wording import minutes_text, seconds_text
 
 UNLIMITED = 100_000     # recompiles, in a run that only looks at sizes
 # The first of these that the program survives: nothing recompiles, so that every call is seen; then as it is but quick; then as it is.
@@ -179,7 +179,7 @@ class Experiment:
     def _run_in_turns(self, number: int, names: Sequence[str]) -> bool:
         """Whether it went well; else the runs got into each other's way, and nothing of it counts."""
         race = self.found.race
-        self.tell(f"round {number}: {len(names)} policies take turns")
+        self.tell(f"round {number}: {len(names)} policies take turns, about {minutes_text(race.seconds_of(names))}")
         limit = self.budget.in_turns(race, names, self._num_to_come(number, 0))
         outcomes = dict(zip(names, run_in_turns(self.program, [race.policies[name] for name in names], limit), strict=True))
         failed = [name for name, outcome in outcomes.items() if outcome.exit_status and not outcome.was_stopped]

@@ -62,7 +62,7 @@ def _buckets(size: VaryingSize) -> Branch | None:
     edges, waste = best_edges(known, num_buckets)
     where = f"{num_buckets} bucket{'s' * (num_buckets > 1)} at {', '.join(map(str, edges))}"
     return Branch(
-        question="Would padding or buckets do?", answer=f"{where}: {num_buckets} compiles",
+        question="Would padding or buckets do?", answer=f"{where}: {num_buckets} compile{'s' * (num_buckets > 1)}",
         evidence=f"{waste:.0%} of the padded {name_of(size)} would be padding (estimated from the sizes seen; not run). "
                  "Try it with torchtriage.bucketed",
     )
