@@ -103,7 +103,7 @@ def _notes(found: Measurement, users_sources: str) -> list[str]:
     stopped = [t for runs in found.race.trials.values() for t in runs if t.was_stopped]
     if stopped:
         notes.append(f"runs were stopped at their time limit; compared are the first {units_text(span.num_units, span.unit)} of each")
-    if found.why_alone:
+    if found.why_alone and len(found.race.policies) > 1:
         notes.append(f"policies were run one after the other, which is noisier than in turns: {found.why_alone}")
     if found.files:
         notes.append(f"every run writes {listed(list(found.files[:5]))} again; what is there now is from a run {_of(found.last_run)}")

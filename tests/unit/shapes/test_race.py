@@ -131,6 +131,17 @@ def test_a_run_gets_its_share_but_enough_for_a_few_units() -> None:
     assert enough_seconds(long) == pytest.approx(20 + 1.5 * 30)
 
 
+def test_runs_in_turns_are_whole_if_they_fit_into_the_time_left() -> None:
+    one = race(w=[10])      # a process of 5 s
+    names = ["as written", "a", "b"]
+    assert budget(90, 60).in_turns(one, names, 6) == 10                     # three of 5 s fit: each may take twice that
+    assert budget(600, 0).in_turns(one, names, 6) == pytest.approx(100, abs=1)
+    long = Race()
+    long.enter(as_written())
+    long.add(trial("as written", startup=10.0, rate=1.0, units=500, seconds=530.0))
+    assert budget(600, 0).in_turns(long, names, 6) == pytest.approx(100, abs=1)     # they do not: a share
+
+
 def test_a_quick_first_run_is_only_a_warm_up() -> None:
     one = race(w=[10])      # a process of 5 s
     assert budget(600, 0).allows_warm_up(one)
