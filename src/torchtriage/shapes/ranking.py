@@ -84,10 +84,12 @@ class Ranking:
         low, high = _ends(ratio)
         return Standing.EQUAL if high <= 1 + TOLERANCE else Standing.BEHIND if low > 1 + TOLERANCE else Standing.OPEN
 
-    def is_slower(self, of: str, to: str) -> bool:
-        """Whether the whole interval of `of` / `to` is above 1."""
-        ratio = self._verdict(of, to)
-        return ratio is not None and ratio.low is not None and ratio.low > 1
+    def beats_baseline(self, name: str) -> bool:
+        """Whether the whole interval of what a change gains is above 1; nothing to beat is beaten."""
+        if name == self.baseline or self.baseline not in self.totals:
+            return True
+        gain = self.ratio(self.baseline, name)
+        return gain is not None and gain.low is not None and gain.low > 1
 
     def may_be_quicker(self, of: str, to: str) -> bool:
         """Whether `of` could still turn out to need less than `to` by more than the tolerance."""
@@ -107,7 +109,7 @@ class Ranking:
         """The simplest policy that is as good as any; empty as long as that is open."""
         name = next(name for name in self.preference if self.standing(name) is not Standing.BEHIND)
         is_open = self.standing(name) is Standing.OPEN or any(self.may_be_quicker(other, name) for other in self.totals)
-        return "" if is_open else name
+        return "" if is_open or not self.beats_baseline(name) else name
 
     def guess(self) -> str:
         """Where it is open: the simplest policy that may be as good as any, if it is surely better than the baseline; else empty."""
@@ -115,7 +117,7 @@ class Ranking:
         name = next(name for name in open_names if self.over(name, self.leader) <= 1 + SEEMS_EQUAL)
         if self.baseline not in self.totals or name == self.baseline or len(self.totals[name]) < MIN_ROUNDS:
             return ""
-        return name if self.is_far_behind(self.baseline) or self.is_slower(self.baseline, name) else ""
+        return name if self.beats_baseline(name) else ""
 
     def running(self) -> list[str]:
         """The policies that another round could still tell something about."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tests.unit.shapes.trial_samples import rounds
-from torchtriage.shapes.ranking import Ranking, ranked
+from torchtriage.shapes.ranking import FAR_BEHIND_IN_TURNS, Ranking, ranked
 from torchtriage.shapes.trials import common_span
 
 
@@ -87,6 +87,13 @@ def test_what_is_simpler_runs_until_it_is_known_whether_it_is_equal() -> None:
     assert (found.settled(), found.running()) == ("", ["dynamic=True", "marked"])
     found = ranking(w=[12, 12.1, 12], t=[9.6, 9.65, 9.6], m=[9, 9, 9.02])
     assert found.settled() == "marked"
+
+
+def test_as_written_far_behind_is_beaten_only_once_the_interval_says_so() -> None:
+    totals = {"as written": {1: 13.0, 2: 15.0}, "dynamic=None": {1: 10.0, 2: 10.3}, "marked": {1: 13.5}}
+    assert Ranking(totals=totals, baseline="as written", far_behind=FAR_BEHIND_IN_TURNS).settled() == ""       # one degree of freedom
+    totals = {name: {**rounds, 3: 1.01 * rounds[1]} for name, rounds in totals.items()}
+    assert Ranking(totals=totals, baseline="as written", far_behind=FAR_BEHIND_IN_TURNS).settled() == "dynamic=None"
 
 
 def test_an_interval_around_the_edge_is_told_by_its_middle_once_it_is_narrow() -> None:
