@@ -1,6 +1,6 @@
 """flex_attention decoding over a cache that grows by pages, compiled with dynamic=False: the public case behind this command, on the CPU.
 
-Expected: dynamic=True. A flex kernel takes many seconds to compile, and every page is another length. See examples/flex_decode.py.
+Best: dynamic=True, or the length marked. A flex kernel takes seconds to compile, every page is another length. See examples/flex_decode.py.
 """
 
 import torch

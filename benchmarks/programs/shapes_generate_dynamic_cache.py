@@ -1,6 +1,6 @@
 """transformers' generate with its default cache, which grows by a key a token; the forward compiled as the documentation shows.
 
-Expected: dynamic=True. The prompt, then a new length at every token; automatic shapes compile the first lengths before they learn.
+Best: as written. A new length at every token, which automatic shapes learn with the second; marked costs 8 % more, dynamic=True 30 %.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """transformers' generate with a static cache, and prompts of one length; the forward compiled with dynamic=True.
 
-Expected: dynamic=False or automatic. Two shapes in all, the prompt and a token: symbolic sizes buy nothing.
+Best: automatic. Two shapes in all, the prompt and a token: symbolic sizes buy nothing.
 """
 
 import torch
