@@ -1,13 +1,14 @@
 """Shape policies: does `torchtriage shapes` find the best one, the same one each time, and what does asking cost?
 
-    python benchmarks/shapes.py [--programs flex_decode,ragged_text] [--part truth | --with-truth] [--rounds 5] [--repeats 3] [--jobs 2]
+    python benchmarks/shapes.py [--programs flex_decode,ragged_text] [--part truth | --with-truth] [--rounds 3] [--repeats 3] [--jobs 2]
 
-Advice: independent runs of the command. Truth: every policy of a program in every round, none dropped, by the tool's own trials; the totals
-for the program's own number of units, and for a hundred times as many (estimated from the second half of each run). Without that part,
+Advice: independent runs of the command. Truth: every policy in every round, by the tool's own trials, for so many rounds whatever they
+show; only a policy at 1.5 times the best is not repeated, and a run that takes three times one as written is stopped. Shown are the totals
+for the program's own number of units, and for a hundred times as many (estimated from the second half of each run). Without a truth,
 which takes as long again, each advice is judged by what the other runs of the command measured, never by its own. An advice is right if the
 truth of its policy lies within 5 % of the best, and worse than as written if the whole interval of their ratio lies above 1. A refusal says
 to keep the program as written for now, and is judged as that. With --jobs 2 two programs are measured at a time, on a core each. --add puts
-the runs beside those that the results hold already: three times --repeats 1 --add is --repeats 3, in three pieces.
+what is measured beside what the results hold already: three times --repeats 1 --add is --repeats 3, in three pieces.
 """
 
 import argparse
@@ -39,18 +40,30 @@ FLEX = "flex_decode"
 BUDGETS = {FLEX: "7m", **dict.fromkeys(TRANSFORMERS, "8m")}     # these compile for many seconds: two rounds take longer than the others'
 WITHIN = 1.05               # of the best total, and an advice is right
 LONGER = 100                # times the program's own units
-PATIENCE_SECONDS = 7200.0   # for the truth about one program; no run of it should end at its time limit
+PATIENCE_SECONDS = 7200.0   # for one program
+TOO_LONG = 3.0              # times a run as written, and a run for the truth is stopped
+HOPELESS = 1.5              # times the best total, and a policy is not repeated for the truth: runs in turns differ by 1 or 2 %
 MANY_ROUNDS = 1000          # more than a run has
 REFUSED = "refused"
 
 
+class Patient(Budget):
+    """Time for every run that is not hopelessly behind."""
+
+    def in_turns(self, race: Race, names: Sequence[str], num_to_come: int) -> float:
+        del names, num_to_come
+        return TOO_LONG * race.trials[AS_WRITTEN][0].seconds
+
+
 class Exhaustive(Experiment):
-    """Every policy in every round, whatever the others did."""
+    """Every policy in every round, as long as it is not beyond hope: no verdict ends it sooner."""
 
     def _run_rounds(self) -> None:
         race = self.found.race
         for number in range(1, self.max_rounds + 1):
-            names = [name for name in race.policies if name not in race.failures]
+            found = levels(race.ranking(self.found.num_planned).totals)
+            hopeless = {name for name, seconds in found.items() if seconds > HOPELESS * min(found.values())} - {AS_WRITTEN}
+            names = [name for name in race.policies if name not in race.failures and name not in hopeless]
             first = (number - 1) % len(names)
             self._run_round(number, [*names[first:], *names[:first]])
 
@@ -115,15 +128,31 @@ class Advised:
         return self.policy or AS_WRITTEN
 
 
-def earlier_advice() -> dict[str, list[Advised]]:
+def earlier() -> dict[str, dict[str, Any]]:
     """What the results hold already, by program."""
     path = RESULTS / "shapes.json"
     programs = json.loads(path.read_text())["programs"] if path.exists() else {}
 
-    def advised(data: Mapping[str, Any]) -> Advised:
-        return Advised(**{**data, "totals": {p: {int(n): s for n, s in by_round.items()} for p, by_round in data["totals"].items()}})
+    def by_round(totals: Mapping[str, Mapping[str, float]]) -> dict[str, dict[int, float]]:
+        return {policy: {int(number): seconds for number, seconds in found.items()} for policy, found in totals.items()}
 
-    return {name: [advised(data) for data in parts.get("advice", ())] for name, parts in programs.items()}
+    found: dict[str, dict[str, Any]] = {name: {} for name in programs}
+    for name, parts in programs.items():
+        if "advice" in parts:
+            found[name]["advice"] = [Advised(**{**data, "totals": by_round(data["totals"])}) for data in parts["advice"]]
+        if "truth" in parts:
+            data = parts["truth"]
+            found[name]["truth"] = Truth(**{**data, "own": by_round(data["own"]), "longer": by_round(data["longer"])})
+    return found
+
+
+def added(before: Mapping[str, dict[str, Any]], found: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """What was found beside what was there: an advice more, a truth in the place of the one before."""
+    merged = {name: {**before.get(name, {}), **found.get(name, {})} for name in sorted({*before, *found})}
+    for name, parts in merged.items():
+        if advised := [*before.get(name, {}).get("advice", ()), *found.get(name, {}).get("advice", ())]:
+            parts["advice"] = advised
+    return merged
 
 
 def best(totals: Mapping[str, Mapping[int, float]]) -> str:
@@ -141,7 +170,7 @@ def truth_of(name: str, rounds: int, backend: str | None) -> Truth:
     with tempfile.TemporaryDirectory() as folder:
         experiment = Exhaustive(
             Program(command=command_of(name), folder=Path(folder), forced={"backend": backend} if backend else {}),
-            Budget(seconds=PATIENCE_SECONDS), max_rounds=rounds, num_planned=None, users_sources="",
+            Patient(seconds=PATIENCE_SECONDS), max_rounds=rounds, num_planned=None, users_sources="",
             tell=lambda text: note(f"  {name}: {text}"),
         )
         return Truth.of(experiment.measure().race)
@@ -194,7 +223,7 @@ def show_truth(found: Mapping[str, dict[str, Any]]) -> None:
     for name, parts in found.items():
         truth = parts.get("truth")
         if truth is None:
-            rows.append([name, parts.get("error", "")[:60]])
+            rows += [[name, parts["error"][:60]]] if "error" in parts else []
             continue
         totals = sorted((seconds, policy) for policy, seconds in levels(truth.own).items())
         failed = [f"{policy} failed" for policy in truth.failures]
@@ -280,7 +309,7 @@ def main() -> None:
     parser.add_argument("--programs", type=lambda text: text.split(","), default=known, help=f"of {', '.join(known)}")
     parser.add_argument("--part", choices=("truth", "advice"), default="advice")
     parser.add_argument("--with-truth", action="store_true", help="judge the advice by the truth, measured for itself")
-    parser.add_argument("--rounds", type=int, default=5, help="runs of each policy for the truth")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each policy for the truth")
     parser.add_argument("--repeats", type=int, default=3, help="runs of the command")
     parser.add_argument("--budget", default="5m", help=f"of each run of the command; {FLEX} has {BUDGETS[FLEX]}")
     parser.add_argument("--backend", help="instead of the programs' own, to try this benchmark out: the figures mean nothing then")
@@ -294,15 +323,12 @@ def main() -> None:
     if set(options.programs) & set(TRANSFORMERS):
         command_of(TRANSFORMERS[0])     # makes the venv before two threads ask for it
     before = machine()
-    earlier = earlier_advice() if options.add else {}
-    found = measure_all(options.programs, options)
-    for name, advised in earlier.items():
-        parts = found.setdefault(name, {})
-        parts["advice"] = [*advised, *parts.get("advice", ())]
+    known_before = earlier() if options.add else {}
+    found = added(known_before, measure_all(options.programs, options))
     results: dict[str, Any] = {"programs": found}
-    if options.part == "truth" or options.with_truth:
+    if any("truth" in parts for parts in found.values()):
         show_truth(found)
-    if options.part == "advice":
+    if any("advice" in parts for parts in found.values()):
         results["summary"] = show_advice(found)
         results["flex_worst_over_recommended"] = show_flex(found.get(FLEX, {}))
     save("shapes", before, results)
