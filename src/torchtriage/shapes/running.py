@@ -1,5 +1,6 @@
 """Runs the program under a policy, or under several in turns: each a process of its own, with a fresh compile cache and a time limit."""
 
+import ctypes
 import json
 import os
 import resource
@@ -7,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,10 +18,11 @@ from torchtriage.capture import launcher_file
 from torchtriage.launch import environment, supervise
 from torchtriage.recording.store import Writer
 from torchtriage.shapes.policies import Policy
-from torchtriage.shapes.turns import NEVER, InTurns, Pauses, ends_with_us, new_pause_file, take_turns
+from torchtriage.shapes.turns import NEVER, InTurns, Pauses, new_pause_file, take_turns
 
 GRACE_SECONDS = 5.0     # between asking a process to stop and insisting
 RECORDING, PAUSED = "run.triage", "paused"
+_PR_SET_PDEATHSIG = 1
 _INDUCTOR, _TRITON = "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"
 
 
@@ -121,9 +123,15 @@ def _started(program: Program, policy: Policy, extra: Mapping[str, Any], *, in_t
         with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err, open(program.stdin or os.devnull, "rb") as given:
             # A session of its own: Ctrl-C is ours to handle, and whatever the program starts can be stopped with it.
             child = subprocess.Popen(list(program.command), env=env, stdin=given, stdout=out, stderr=err, start_new_session=True,
-                                     preexec_fn=ends_with_us() if in_turns else None)
+                                     preexec_fn=_ends_with_us())
         stack.callback(stop, child)
         yield _Run(folder=folder, child=child, launcher=launcher, shared_cache=program.cache)
+
+
+def _ends_with_us() -> Callable[[], None] | None:
+    """What a child calls before it starts: were we killed, it would go on, or stand still for ever. None where a system lacks it."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    return None if prctl is None else lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _cpu_seconds() -> float:

@@ -4,20 +4,18 @@ Run one after the other, the same program takes 7 % more or less from run to run
 """
 
 import bisect
-import ctypes
 import mmap
 import os
 import signal
 import struct
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from torchtriage.capture.clock import NUM_BYTES
 
 TURN_SECONDS = 0.05
-_PR_SET_PDEATHSIG = 1
 
 
 class Pauses:
@@ -94,12 +92,6 @@ def take_turns(runs: Sequence[InTurns]) -> None:
 def new_pause_file(path: Path) -> Path:
     path.write_bytes(bytes(NUM_BYTES))
     return path
-
-
-def ends_with_us() -> Callable[[], None] | None:
-    """What a child calls before it starts: were we killed, it would stand still for ever. None where a system has no such thing."""
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    return None if prctl is None else lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _signal_all(child: "subprocess.Popen[bytes]", number: int) -> None:

@@ -78,22 +78,25 @@ def test_nobody_stays_behind_when_we_are_interrupted(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells a child that its parent was killed")
-def test_nobody_stands_still_for_ever_when_we_are_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("runs", "num_runs"), [
+    ("run_in_turns(program, [Policy(name='a'), Policy(name='b')], 60.0)", 2), ("run_once(program, Policy(name='a'), 60.0)", 1),
+])
+def test_nobody_stays_behind_when_we_are_killed(tmp_path: Path, runs: str, num_runs: int) -> None:
     ours = (
         "import sys; from pathlib import Path; from torchtriage.shapes.policies import Policy\n"
-        "from torchtriage.shapes.running import Program, run_in_turns\n"
+        "from torchtriage.shapes.running import Program, run_in_turns, run_once\n"
         "program = Program(command=[sys.executable, '-c', 'import os, time; print(os.getpid(), flush=True); time.sleep(60)'],"
         " folder=Path(sys.argv[1]))\n"
-        "run_in_turns(program, [Policy(name='a'), Policy(name='b')], 60.0)\n"
+        f"{runs}\n"
     )
     with subprocess.Popen([sys.executable, "-c", ours, str(tmp_path)]) as killed:
         until = time.monotonic() + 30
         pids: list[int] = []
-        while len(pids) < 2 and time.monotonic() < until:
+        while len(pids) < num_runs and time.monotonic() < until:
             time.sleep(0.05)
             pids = [int(text) for path in tmp_path.glob("run*/stdout") if (text := path.read_text()).endswith("\n")]
         killed.kill()
-    assert len(pids) == 2
+    assert len(pids) == num_runs
     while any(map(is_there, pids)) and time.monotonic() < until:
         time.sleep(0.05)
     assert not any(map(is_there, pids))
