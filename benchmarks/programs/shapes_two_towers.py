@@ -26,7 +26,8 @@ def read(text_TD: Tensor) -> Tensor:
 
 
 torch.set_num_threads(1)
-seeing, reading = torch.compile(see, dynamic=True), torch.compile(read, dynamic=True)
+seeing = torch.compile(see, dynamic=True)
+reading = torch.compile(read, dynamic=True)
 generator = torch.Generator().manual_seed(0)
 images = [torch.rand(side, side, CHANNELS, generator=generator) for side in SIDES]
 total = 0.0

@@ -99,15 +99,26 @@ def best_by_function(trials: Mapping[str, Sequence[Trial]]) -> dict[str, str]:
 
 def mixed_choice(trials: Mapping[str, Sequence[Trial]]) -> dict[str, str]:
     """path:line of a torch.compile call -> the forced policy that suits its functions; empty if one policy for all is as good."""
+    found = {site: set(wanted.values()) for site, wanted in _wanted_by_site(trials).items()}
+    return {site: next(iter(names)) for site, names in found.items() if len(names) == 1 and names <= FORCED.keys()}
+
+
+def divided_sites(trials: Mapping[str, Sequence[Trial]]) -> dict[str, list[str]]:
+    """path:line of a torch.compile call -> its functions, where they want different policies and one call can have only one."""
+    return {site: list(wanted) for site, wanted in _wanted_by_site(trials).items() if len(set(wanted.values())) > 1}
+
+
+def _wanted_by_site(trials: Mapping[str, Sequence[Trial]]) -> dict[str, dict[str, str]]:
+    """path:line of a torch.compile call -> its functions -> the policy that suits each; empty if one policy for all is as good."""
     best, totals, sites = best_by_function(trials), _function_totals(trials), trials[AS_WRITTEN][0].sites
     names = set.intersection(*(set(by_policy) for by_policy in totals.values())) if totals else set()
     together = sum(totals[function][name] for function, name in best.items())
     if not names or together > (1 - TOLERANCE) * min(sum(by_policy[name] for by_policy in totals.values()) for name in names):
         return {}
-    by_site: dict[str, set[str]] = {}
+    found: dict[str, dict[str, str]] = {}
     for function, name in best.items():
-        by_site.setdefault(sites[function], set()).add(name)
-    return {site: next(iter(found)) for site, found in by_site.items() if len(found) == 1 and found <= FORCED.keys()}
+        found.setdefault(sites[function], {})[function] = name
+    return found
 
 
 def _function_totals(trials: Mapping[str, Sequence[Trial]]) -> dict[str, dict[str, float]]:

@@ -10,7 +10,7 @@ from torchtriage.shapes.crossover import crossovers
 from torchtriage.shapes.marking import with_marks
 from torchtriage.shapes.measuring import Measurement
 from torchtriage.shapes.policies import MARKED, SOURCES
-from torchtriage.shapes.race import best_by_function
+from torchtriage.shapes.race import best_by_function, divided_sites
 from torchtriage.shapes.ranking import MIN_ROUNDS, Ranking
 from torchtriage.shapes.reading import main_process
 from torchtriage.shapes.settings import short
@@ -105,6 +105,9 @@ def _notes(found: Measurement, users_sources: str) -> list[str]:
         notes.append(f"runs were stopped at their time limit; compared are the first {units_text(span.num_units, span.unit)} of each")
     if found.why_alone and len(found.race.policies) > 1:
         notes.append(f"policies were run one after the other, which is noisier than in turns: {found.why_alone}")
+    for site, functions in divided_sites(found.race.compared()).items():
+        notes.append(f"{listed(functions)} want different policies, and one line compiles them ({short(site)}): "
+                     "with a torch.compile call on a line of its own each can be measured, and have its own")
     if found.files:
         notes.append(f"every run writes {listed(list(found.files[:5]))} again; what is there now is from a run {_of(found.last_run)}")
     marks = [f"{m['call']}(dim {m['dim']}) at {short(m['path'])}:{m['line']}" for m in _own_marks(found)]

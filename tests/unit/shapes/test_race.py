@@ -8,7 +8,7 @@ from tests.unit.shapes.trial_samples import rounds, trial
 from torchtriage.errors import CommandError
 from torchtriage.shapes.budget import Budget, enough_seconds, num_runs_to_come, parse_duration
 from torchtriage.shapes.policies import Policy, as_written
-from torchtriage.shapes.race import Race, best_by_function, mixed_choice
+from torchtriage.shapes.race import Race, best_by_function, divided_sites, mixed_choice
 from torchtriage.shapes.trials import Lane, Trial
 
 
@@ -88,6 +88,7 @@ def test_functions_that_want_different_policies_are_mixed() -> None:
     )}
     assert best_by_function(trials) == {"prefill": "dynamic=False", "decode": "dynamic=True"}
     assert mixed_choice(trials) == {"m.py:3": "dynamic=False", "m.py:4": "dynamic=True"}
+    assert divided_sites(trials) == {}
 
 
 def test_functions_that_one_policy_suits_as_well_are_not() -> None:
@@ -104,6 +105,7 @@ def test_two_functions_of_one_call_must_agree() -> None:
         ("as written", 5.0, 0.5), ("dynamic=False", 1.0, 0.9), ("dynamic=True", 4.0, 0.1),
     )}
     assert mixed_choice(trials) == {}
+    assert divided_sites(trials) == {"m.py:3": ["prefill", "decode"]}
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("10m", 600), ("1.5h", 5400)])

@@ -143,8 +143,11 @@ def test_the_best_policy_of_each_function_is_told_where_there_are_several() -> N
     race = Race()
     for name, slow, quick in (("as written", 5.0, 1.0), ("dynamic=True", 1.0, 2.0)):
         race.enter(Policy(name=name))
-        race.add(Trial(policy=name, round=1, functions={"f": Lane.of([slow] * 3), "g": Lane.of([quick] * 3)}))
-    assert study(Measurement(race=race, num_asked=6)).by_function == {"f": "dynamic=True", "g": "as written"}
+        lanes = {"f": Lane.of([slow] * 3), "g": Lane.of([quick] * 3)}
+        race.add(Trial(policy=name, round=1, functions=lanes, sites=dict.fromkeys(lanes, "m.py:3")))
+    found = study(Measurement(race=race, num_asked=6))
+    assert found.by_function == {"f": "dynamic=True", "g": "as written"}
+    assert any(note.startswith("f and g want different policies, and one line compiles them (m.py:3)") for note in found.notes)
 
 
 def test_why_runs_came_one_after_the_other_is_said() -> None:
