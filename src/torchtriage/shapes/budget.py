@@ -16,6 +16,7 @@ WARM_UP_SHARE = 0.05    # of the budget, that a first run may take to serve as a
 LOOK_SHARE = 0.1        # of the budget, for one run that only looks at sizes
 ENOUGH_UNITS = 20       # a run may always take the time that so many units took as written, and half as much again
 FAR_SHARE = 2.0         # of the time of a whole run as written, that another may take in turns
+GRACE = 1.2             # of the time left, that a round in turns may take: what was measured in it would be cut short for all
 MIN_RUN_SECONDS = 10.0  # importing torch alone may take as long
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h)?")
 
@@ -60,6 +61,10 @@ class Budget:
         alone = race.trials[AS_WRITTEN][0]
         is_whole = not alone.was_stopped and len(names) * alone.seconds < self.left
         return max(self.of_run(race, num_to_come), FAR_SHARE * alone.seconds if is_whole else 0.0)
+
+    def of_round(self, race: Race, names: Sequence[str]) -> float:
+        """For all runs of a round in turns together: what is left, with some grace, but enough for a few units of each."""
+        return max(GRACE * self.left, len(names) * max(enough_seconds(race.trials[AS_WRITTEN][0]), MIN_RUN_SECONDS))
 
     def of_look(self, race: Race) -> float:
         """For a run that only looks at sizes: it is over sooner than one as written, and a part of a long one will do."""

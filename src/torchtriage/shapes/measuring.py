@@ -181,7 +181,8 @@ class Experiment:
         race = self.found.race
         self.tell(f"round {number}: {len(names)} policies take turns, about {minutes_text(race.seconds_of(names))}")
         limit = self.budget.in_turns(race, names, self._num_to_come(number, 0))
-        outcomes = dict(zip(names, run_in_turns(self.program, [race.policies[name] for name in names], limit), strict=True))
+        policies, together = [race.policies[name] for name in names], self.budget.of_round(race, names)
+        outcomes = dict(zip(names, run_in_turns(self.program, policies, limit, together), strict=True))
         failed = [name for name, outcome in outcomes.items() if outcome.exit_status and not outcome.was_stopped]
         for name in failed:
             outcomes[name] = self._run(race.policies[name], None, limit)

@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import math
 import os
 import resource
 import shutil
@@ -65,14 +66,14 @@ def run_once(program: Program, policy: Policy, limit_seconds: float, extra: Mapp
         return run.outcome(was_stopped, time.monotonic() - started, cpu_seconds=_cpu_seconds() - used)
 
 
-def run_in_turns(program: Program, policies: Sequence[Policy], limit_seconds: float) -> list[Outcome]:
-    """Run side by side, one at a time for an instant, each to its end or to the limit, which is for the time that it runs itself."""
+def run_in_turns(program: Program, policies: Sequence[Policy], limit_seconds: float, all_seconds: float = math.inf) -> list[Outcome]:
+    """Run side by side, one at a time for an instant: each to its end, to the limit of its own time, or to that of all together."""
     with ExitStack() as stack:
         runs, turns = [], []
         for policy in policies:
             runs.append(stack.enter_context(_started(program, policy, {}, in_turns=True)))
             turns.append(InTurns(runs[-1].child, runs[-1].paused, limit_seconds))
-        take_turns(turns)
+        take_turns(turns, all_seconds)
         for run in runs:
             stop(run.child)
         return [run.outcome(turn.reached_limit, turn.seconds, pauses=turn.pauses) for run, turn in zip(runs, turns, strict=True)]

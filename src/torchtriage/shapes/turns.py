@@ -4,6 +4,7 @@ Run one after the other, the same program takes 7 % more or less from run to run
 """
 
 import bisect
+import math
 import mmap
 import os
 import signal
@@ -82,11 +83,13 @@ class InTurns:
         return now
 
 
-def take_turns(runs: Sequence[InTurns]) -> None:
-    """Until every process has ended, or stands still at its limit."""
-    going = list(runs)
-    while going:
+def take_turns(runs: Sequence[InTurns], seconds: float = math.inf) -> None:
+    """Until every process has ended or stands still: at its own limit, or because this is how long all may take together."""
+    going, until = list(runs), time.monotonic() + seconds
+    while going and time.monotonic() < until:
         going = [run for run in going if run.go_on(TURN_SECONDS)]
+    for run in going:
+        run.reached_limit = True
 
 
 def new_pause_file(path: Path) -> Path:

@@ -29,7 +29,7 @@ class World:
         self.in_turns: list[list[str]] = []
         self.forced: dict[str, Any] = {}
 
-    def run_in_turns(self, program: Program, policies: Sequence[Policy], limit: float) -> list[Outcome]:
+    def run_in_turns(self, program: Program, policies: Sequence[Policy], limit: float, together: float) -> list[Outcome]:
         names = [policy.name for policy in policies]
         self.in_turns.append(names)
         self.forced |= {policy.name: policy.forced for policy in policies}

@@ -144,6 +144,12 @@ def test_runs_in_turns_are_whole_if_they_fit_into_the_time_left() -> None:
     assert budget(600, 0).in_turns(long, names, 6) == pytest.approx(100, abs=1)     # they do not: a share
 
 
+def test_a_round_in_turns_takes_what_is_left_but_enough_for_a_few_units_of_each() -> None:
+    one = race(w=[10])      # a process of 5 s
+    assert budget(600, 100).of_round(one, ["as written", "a"]) == pytest.approx(600, abs=1)
+    assert budget(600, 599).of_round(one, ["as written", "a"]) == 20
+
+
 def test_a_quick_first_run_is_only_a_warm_up() -> None:
     one = race(w=[10])      # a process of 5 s
     assert budget(600, 0).allows_warm_up(one)

@@ -33,11 +33,11 @@ print(json.dumps([time.perf_counter() - began, clock.now() - own, at_work]))
 """
 
 
-def outcomes(folder: Path, *sources: str, limit: float = 60.0) -> list[tuple[bool, int, str]]:
+def outcomes(folder: Path, *sources: str, limit: float = 60.0, together: float = 60.0) -> list[tuple[bool, int, str]]:
     """(stopped at its limit, status, output) of each program."""
     policies = [Policy(name="p", environment={"SOURCE": source}) for source in sources]
     program = Program(command=[sys.executable, "-c", "import os; exec(os.environ['SOURCE'])"], folder=folder)
-    return [(o.was_stopped, o.exit_status, o.stdout.read_text()) for o in run_in_turns(program, policies, limit)]
+    return [(o.was_stopped, o.exit_status, o.stdout.read_text()) for o in run_in_turns(program, policies, limit, together)]
 
 
 def test_one_works_while_the_others_stand_still(tmp_path: Path) -> None:
@@ -56,6 +56,11 @@ def test_how_each_ended_is_kept(tmp_path: Path) -> None:
     assert found[0][2] == "a\n"
 
 
+def test_all_together_end_when_their_time_is_up(tmp_path: Path) -> None:
+    found = outcomes(tmp_path, "raise SystemExit(3)", "while True: pass", "while True: pass", together=2.0)
+    assert [(stopped, status) for stopped, status, _ in found] == [(False, 3), (True, 130), (True, 130)]
+
+
 def test_what_was_started_with_it_stands_still_too(tmp_path: Path) -> None:
     child = "import time\nwhile True: print(time.time(), flush=True); time.sleep(0.005)"
     source = f"import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', {child!r}])\ntime.sleep(3); p.kill()"
@@ -65,7 +70,7 @@ def test_what_was_started_with_it_stands_still_too(tmp_path: Path) -> None:
 
 
 def test_nobody_stays_behind_when_we_are_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(runs: list[InTurns]) -> None:
+    def interrupted(runs: list[InTurns], seconds: float) -> None:
         pids.extend(run.child.pid for run in runs)
         raise KeyboardInterrupt
 
