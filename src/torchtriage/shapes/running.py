@@ -124,15 +124,21 @@ def _started(program: Program, policy: Policy, extra: Mapping[str, Any], *, in_t
         with (folder / "stdout").open("wb") as out, (folder / "stderr").open("wb") as err, open(program.stdin or os.devnull, "rb") as given:
             # A session of its own: Ctrl-C is ours to handle, and whatever the program starts can be stopped with it.
             child = subprocess.Popen(list(program.command), env=env, stdin=given, stdout=out, stderr=err, start_new_session=True,
-                                     preexec_fn=_ends_with_us())
+                                     preexec_fn=_before_it_starts())
         stack.callback(stop, child)
         yield _Run(folder=folder, child=child, launcher=launcher, shared_cache=program.cache)
 
 
-def _ends_with_us() -> Callable[[], None] | None:
-    """What a child calls before it starts: were we killed, it would go on, or stand still for ever. None where a system lacks it."""
+def _before_it_starts() -> Callable[[], None]:
+    """What a child calls: it hears our SIGINT even if we ignore it (`nohup ... &`), and where a system can do that ends with us."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    return None if prctl is None else lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    def prepare() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        if prctl is not None:
+            prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    return prepare
 
 
 def _cpu_seconds() -> float:

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -80,6 +81,14 @@ def test_the_same_input_is_given_to_every_run(tmp_path: Path) -> None:
 def test_a_run_that_takes_too_long_is_asked_to_stop(tmp_path: Path) -> None:
     outcome = run(tmp_path, "import time\ntry:\n    time.sleep(60)\nfinally:\n    print('tidy')", limit=2.0)
     assert (outcome.was_stopped, outcome.exit_status, outcome.stdout.read_text()) == (True, 130, "tidy\n")
+
+
+def test_it_hears_us_where_we_ignore_ctrl_c_ourselves(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)       # as under `nohup torchtriage shapes ... &`
+    try:
+        assert run(tmp_path, "import time; time.sleep(60)", limit=1.0).exit_status == 128 + signal.SIGINT
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_run_that_does_not_listen_is_ended_with_all_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
