@@ -1,6 +1,6 @@
 """Images of two sizes go through one compiled function, texts of every length through another, both with dynamic=True.
 
-Expected: a policy each. The index arithmetic of shifted windows takes twice as long with unknown sizes, of which there are only two;
+Best: a policy each. The index arithmetic of shifted windows takes twice as long with unknown sizes, of which there are only two;
 texts have too many lengths to compile each.
 """
 

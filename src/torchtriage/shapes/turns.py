@@ -1,6 +1,6 @@
 """Processes that take turns on the machine, a few milliseconds each, so that whatever slows it down slows all of them alike.
 
-Run one after the other, the same program takes 7 % more or less from run to run on a busy machine; in turns, 1 % (docs/how-it-works.md).
+One after the other, runs of the same program differ by 3 to 7 % on a busy machine; in turns, by 1 % (docs/how-it-works.md).
 """
 
 import bisect
