@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from torchtriage.shapes.policies import Policy, as_written
+from torchtriage.shapes.race import Race
 from torchtriage.shapes.trials import Lane, Trial
 
 
@@ -15,3 +17,14 @@ def trial(policy: str, number: int = 1, *, startup: float = 1.0, rate: float = 0
 def rounds(policy: str, totals: Sequence[float], **more: Any) -> list[Trial]:
     """One trial a round, each of ten calls that take so much together."""
     return [trial(policy, number, startup=0.0, rate=total / 10, **more) for number, total in enumerate(totals, start=1)]
+
+
+def race(**totals: list[float]) -> Race:
+    """The policies with their totals by round; `w` is as written."""
+    found = Race()
+    found.enter(as_written())
+    for name, values in {"as written": totals.pop("w"), **totals}.items():
+        found.enter(Policy(name=name))
+        for one in rounds(name, values):
+            found.add(one)
+    return found
