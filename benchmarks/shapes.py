@@ -323,8 +323,8 @@ def main() -> None:
     if set(options.programs) & set(TRANSFORMERS):
         command_of(TRANSFORMERS[0])     # makes the venv before two threads ask for it
     before = machine()
-    known_before = earlier() if options.add else {}
-    found = added(known_before, measure_all(options.programs, options))
+    found = measure_all(options.programs, options)
+    found = added(earlier() if options.add else {}, found)
     results: dict[str, Any] = {"programs": found}
     if any("truth" in parts for parts in found.values()):
         show_truth(found)

@@ -71,12 +71,13 @@ class Race:
         return ranked(self.compared(), self.span(), num_planned, baseline=AS_WRITTEN, far_behind=far)
 
     def order(self, number: int, num_planned: int, written_last: bool) -> list[str]:
-        """Who runs in a round, each beginning with another one; a policy that lost already does not."""
+        """Who runs in a round, each beginning with another one; a policy that lost already does not, one that is new meets as written."""
         names = [name for name in self.policies if name not in self.failures]
+        new = [name for name in names if not self.trials[name]]
         if number > 1:
             running = self.ranking(num_planned).running()
-            names = [name for name in names if name in running or not self.trials[name]]
-        is_needed = written_last or len(names) < 2 or (number <= MIN_ROUNDS and not self.in_turns)
+            names = [name for name in names if name in running or name in new]
+        is_needed = written_last or len(names) < 2 or new or (number <= MIN_ROUNDS and not self.in_turns)
         if is_needed and AS_WRITTEN not in names:
             names.insert(0, AS_WRITTEN)
         turned = names[(number - 1) % len(names):] + names[:(number - 1) % len(names)]

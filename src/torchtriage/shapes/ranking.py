@@ -69,6 +69,8 @@ class Ranking:
             return False
         leader = self.totals[self.leader]
         rounds = self.totals[name].keys() & leader.keys()
+        if not rounds:      # they met only others
+            return self.far_behind.num_rounds == 1 and self.over(name, self.leader) > self.far_behind.ratio
         far = [n for n in rounds if self.totals[name][n] > self.far_behind.ratio * leader[n]]
         return len(far) >= self.far_behind.num_rounds and 2 * len(far) > len(rounds)
 

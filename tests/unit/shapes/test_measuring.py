@@ -213,6 +213,15 @@ def test_a_policy_that_the_first_round_brings_up_takes_its_turns_from_the_second
     assert found.race.ranking(found.num_planned).settled() == "dynamic=False, recompile_limit=64"
 
 
+def test_a_policy_that_comes_later_meets_as_written_however_far_that_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World({**FOUR, "dynamic=False, recompile_limit=64": 0.1}, at_limit=("dynamic=False",))
+    found = measured(world, monkeypatch, alone="")
+    assert [sorted(names) for names in world.in_turns[1:]] == [
+        ["as written", "dynamic=False, recompile_limit=64", "dynamic=True"], ["as written", "dynamic=False, recompile_limit=64"],
+    ]
+    assert found.race.ranking(found.num_planned).settled() == "dynamic=False, recompile_limit=64"
+
+
 def test_ctrl_c_while_they_take_turns_keeps_the_first_run(monkeypatch: pytest.MonkeyPatch) -> None:
     found = measured(World({**FOUR, "dynamic=True": KeyboardInterrupt}), monkeypatch, alone="")
     assert found.is_interrupted

@@ -17,11 +17,12 @@ def test_as_written_is_last_where_runs_write_files() -> None:
     assert "as written" not in one.order(4, 10, written_last=False)
 
 
-def test_a_policy_that_lost_does_not_run_again_and_one_that_never_ran_does() -> None:
-    one = race(w=[10, 10], a=[2, 2], b=[9, 9])
-    one.enter(Policy(name="c"))
+def test_a_policy_that_lost_does_not_run_again_and_one_that_never_ran_does_beside_as_written() -> None:
+    one = race(w=[10, 10], a=[2, 2.3], b=[9, 9], c=[2.2, 1.9])
     assert sorted(one.order(2, 10, written_last=False)) == ["a", "as written", "c"]
     assert sorted(one.order(3, 10, written_last=False)) == ["a", "c"]       # that as written lost is known by then
+    one.enter(Policy(name="d"))
+    assert sorted(one.order(3, 10, written_last=False)) == ["a", "as written", "c", "d"]
 
 
 def test_of_policies_with_the_same_code_the_simplest_stays() -> None:

@@ -64,6 +64,13 @@ def test_a_policy_far_behind_in_two_rounds_is_out_and_as_written_never() -> None
     assert "dynamic=False" not in found.running()
 
 
+def test_who_never_met_the_leader_is_far_behind_by_way_of_those_that_met_both_where_one_round_is_enough() -> None:
+    totals = {"as written": {1: 10.0, 2: 20.0}, "dynamic=False": {1: 9.0}, "marked": {1: 6.0}, "mixed": {2: 10.0}}
+    found = Ranking(totals=totals, baseline="as written", far_behind=FAR_BEHIND_IN_TURNS)
+    assert [name for name in totals if found.is_far_behind(name)] == ["as written", "dynamic=False"]
+    assert not Ranking(totals=totals, baseline="as written").is_far_behind("dynamic=False")
+
+
 def test_a_policy_that_is_out_does_not_hold_up_the_verdict() -> None:
     assert ranking(w=[10, 10, 10], t=[4, 4, 4], f=[9, 9]).settled() == "dynamic=True"
 
