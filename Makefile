@@ -6,6 +6,8 @@ STAMP := $(VENV)/installed
 SOURCES := pyproject.toml constraints.txt hatch_build.py torchtriage.pth $(wildcard src/torchtriage/native/*.[ch]*)
 # Compiled kernels are shared between tests, and kept between runs.
 export TORCHINDUCTOR_CACHE_DIR ?= $(CURDIR)/.cache/inductor
+# The tests start hundreds of processes: what Python compiles of ours is kept, as it is after an install.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test check slow bench docs test-2.9 clean
 

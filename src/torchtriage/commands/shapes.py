@@ -115,7 +115,7 @@ def measured(command: list[str], work: Path, args: argparse.Namespace) -> tuple[
     max_rounds, num_planned = number(args.rounds, "--rounds", MAX_ROUNDS), number(args.steps, "--steps", 0)
     stdin, note = kept_stdin(work / "stdin")
     program = Program(command=command, folder=work, stdin=stdin, forced={"backend": args.backend} if args.backend else {})
-    say(args, f"measuring shape policies for at most {args.budget or DEFAULT_BUDGET}; the program's output is kept from the terminal")
+    say(args, f"measuring shape policies for about {args.budget or DEFAULT_BUDGET}; the program's output is kept from the terminal")
     experiment = Experiment(
         program, budget, max_rounds=max_rounds, num_planned=num_planned, users_sources=users_sources, one_by_one=args.one_by_one,
         tell=lambda text: say(args, text),

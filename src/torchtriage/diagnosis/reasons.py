@@ -49,6 +49,7 @@ class Reason:
     entry: str | None = None    # compile id of the cache entry whose guard failed
     code: str = ""              # the user's line that made torch guard
     place: str = ""             # path:line of that line
+    by_torch: str = ""          # path:line in torch, where it guards for its own ends: no line of the user's made it
     hint: str = ""              # torch's own hint
 
     @property
@@ -87,7 +88,8 @@ MAX_READ = 4_000    # characters; real reasons stay below 2,000, and patterns mu
 _ENTRY = re.compile(r"(?:- )?(?:(!\d+(?:/\d+/\d+)?|\d+/\d+(?:_\d+)?|None):(?:\s|$))?\s*")
 _STACK = re.compile(r"\n[\s-]*user stack(?: trace)?:", re.IGNORECASE)
 _FRAME = re.compile(r'File "(?P<path>[^"\n]+)", line (?P<line>\d+), in [^\n]+(?:\n[\s-]*(?P<code>[^\n]+))?')
-_COMMENT = re.compile(r"(?:(?P<code>.*?)  # )?(?P<place>\S+:\d+) in ")
+_COMMENT = re.compile(r"(?:(?P<code>.*?)  # )?(?P<place>[^\s(]\S*:\d+) in ")
+_BY_TORCH = re.compile(r"\((?P<place>[^\s/]\S*:\d+) in ")
 _HINT = re.compile(r"\s*\(HINT: (.*)\)", re.DOTALL)
 _ON_A_PARAMETER = re.compile(r"\. (Guard failed on a parameter, .*)$", re.DOTALL)
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
@@ -108,7 +110,10 @@ def parse_reason(raw: str) -> Reason:
     closure = re.match(r'guard on "(\w+)"', hint[1]) if hint else None
     if closure and ".__closure__[" in reason.path:
         reason = replace(reason, source=closure[1])
-    return _as_key(replace(reason, entry=entry, code=code, place=place, hint=hint[1] if hint else ""))
+    by_torch = None if place else _BY_TORCH.match(comment)
+    return _as_key(replace(
+        reason, entry=entry, code=code, place=place, by_torch=by_torch["place"] if by_torch else "", hint=hint[1] if hint else "",
+    ))
 
 
 def _as_key(reason: Reason) -> Reason:

@@ -262,8 +262,10 @@ def _symbolic(scene: Scene) -> Fix:
     reason = scene.story.reasons[0]
     if "duck sizing" in reason.raw:
         return Fix(text="set torch.fx.experimental._config.use_duck_shape = False, so that sizes equal at first are told apart")
-    line = f" at {reason.place}" if reason.place else ""
-    return Fix(text=f"pad {scene.subject} so that `{reason.guard}` always holds, or take out the branch on it{line}")
+    padded = f"pad {scene.subject} so that `{reason.guard}` always holds"
+    if reason.by_torch:
+        return Fix(text=f"{padded}, or keep both sides: it is torch that compiles differently there (torch/{reason.by_torch})")
+    return Fix(text=f"{padded}, or take out the branch on it{f' at {reason.place}' if reason.place else ''}")
 
 
 def _other(scene: Scene) -> Fix:

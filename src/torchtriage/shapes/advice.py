@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torchtriage.findings.shape_study import Advice, Crossover, Interval
-from torchtriage.shapes.ranking import MIN_ROUNDS, TOLERANCE, Ranking
+from torchtriage.shapes.ranking import TOLERANCE, Ranking
 from torchtriage.shapes.wording import listed, minutes_text, seconds_text, times_text, units_text
 
 NOT_SETTLED = "not settled"
@@ -28,7 +28,8 @@ def advise(ranking: Ranking, crossovers: Sequence[Crossover], plan: Plan) -> Adv
     if not chosen:
         return Advice(text=_refusal(ranking), needs=_needs(ranking, plan))
     rivals = [] if settled else [name for name in ranking.running() if ranking.may_be_quicker(name, chosen)]
-    doubt = f"; {listed(rivals)} may be better still, which {len(_rounds(ranking))} rounds do not settle" if rivals else ""
+    num_rounds = len({number for by_round in ranking.totals.values() for number in by_round})
+    doubt = f"; {listed(rivals)} may be better still, which {num_rounds} rounds do not settle" if rivals else ""
     text, needs = _verdict(chosen, ranking, crossovers, plan) + doubt, "" if settled else _needs(ranking, plan)
     return Advice(policy=chosen, text=text, setting=plan.settings.get(chosen, ()), needs=needs)
 
@@ -46,7 +47,7 @@ def _verdict(name: str, ranking: Ranking, crossovers: Sequence[Crossover], plan:
 
 
 def _gain_text(gain: Interval | None) -> str:
-    assert gain is not None     # the baseline takes part in every round
+    assert gain is not None     # what is recommended surely beats the baseline
     ends = f" ({times_text(gain.low)} to {times_text(gain.high)})" if gain.low is not None and gain.high is not None else ""
     return f"{times_text(gain.middle)}{ends}"
 
@@ -77,17 +78,11 @@ def _refusal(ranking: Ranking) -> str:
     return f"{NOT_SETTLED}: {listed(rivals)} {were} not told apart from {ranking.baseline}; keep it until then"
 
 
-def _rounds(ranking: Ranking) -> set[int]:
-    return {number for rounds in ranking.totals.values() for number in rounds}
-
-
 def _needs(ranking: Ranking, plan: Plan) -> str:
     """How long a run would settle it."""
-    done = len(_rounds(ranking))
-    rounds = ranking.rounds_needed() if done > 1 else MIN_ROUNDS
-    if rounds is None:
+    more = ranking.more_rounds()
+    if more is None:
         return "repeating does not settle it in any reasonable time: the policies lie too close together for the noise of this machine"
-    more = max(1, rounds - done)
     text = f"about {more} more round{'s' * (more > 1)}"
     if not plan.round_seconds:
         return text

@@ -26,6 +26,12 @@ class Policy:
     environment: Mapping[str, str] = field(default_factory=dict)
     setting: Sequence[str] = ()
 
+    @property
+    def by_site(self) -> dict[str, str]:
+        """path:line of a torch.compile call -> the policy that it alone is given."""
+        names = {value: name for name, value in FORCED.items()}
+        return {site: names[value] for site, value in self.forced.get("at", {}).items()}
+
 
 def as_written() -> Policy:
     return Policy(name=AS_WRITTEN)

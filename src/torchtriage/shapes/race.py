@@ -90,10 +90,10 @@ class Race:
 
 
 def best_by_function(trials: Mapping[str, Sequence[Trial]]) -> dict[str, str]:
-    """Compiled function -> the policy under which its calls took least; as written unless another gains enough."""
+    """Compiled function -> the simplest policy under which its calls took least; as written unless another gains enough."""
     found = {}
     for function, totals in _function_totals(trials).items():
-        best = min(totals, key=lambda name: totals[name])
+        best = next(name for name in by_simplicity(list(totals)) if totals[name] <= (1 + TOLERANCE) * min(totals.values()))
         found[function] = best if totals[best] < (1 - MIN_GAIN) * totals[AS_WRITTEN] else AS_WRITTEN
     return found
 

@@ -128,16 +128,18 @@ class Ranking:
         found = {self.leader, simplest, *(name for name in simpler if self.standing(name) is Standing.OPEN)}
         return [name for name in self.totals if name in found or self.may_be_quicker(name, simplest)]
 
-    def rounds_needed(self) -> int | None:
-        """How many rounds in all would settle it, at the spread seen so far; None if that cannot be told."""
-        leader, needed, noise = self.leader, [MIN_ROUNDS], noise_of(self.totals, paired=True)
-        for name in self.running():
-            if name == leader:
-                continue
-            rounds = rounds_to_tell(self.totals[name], self.totals[leader], 1 + TOLERANCE, NARROW, noise)
-            if rounds is None:
-                return None
-            needed.append(rounds)
+    def more_rounds(self) -> int | None:
+        """How many more would settle it, at the spread seen so far; None if it would take more than anybody waits for."""
+        leader, needed, noise = self.totals[self.leader], [1], noise_of(self.totals, paired=True)
+        for runs in (self.totals[name] for name in self.running()):
+            common = len(runs.keys() & leader.keys())
+            if common < MIN_ROUNDS:
+                needed.append(MIN_ROUNDS - common)
+            elif runs is not leader:
+                rounds = rounds_to_tell(runs, leader, 1 + TOLERANCE, NARROW, noise)
+                if rounds is None:
+                    return None
+                needed.append(rounds - common)
         return max(needed)
 
 

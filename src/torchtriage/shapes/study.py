@@ -9,7 +9,7 @@ from torchtriage.shapes.checks import output_notes, unit_notes
 from torchtriage.shapes.crossover import crossovers
 from torchtriage.shapes.marking import with_marks
 from torchtriage.shapes.measuring import Measurement
-from torchtriage.shapes.policies import MARKED, SOURCES
+from torchtriage.shapes.policies import MARKED, MIXED, SOURCES
 from torchtriage.shapes.race import best_by_function, divided_sites
 from torchtriage.shapes.ranking import MIN_ROUNDS, Ranking
 from torchtriage.shapes.reading import main_process
@@ -71,7 +71,11 @@ def _only_one(found: Measurement, spent_seconds: float) -> Advice:
 
 
 def _by_function(found: Measurement) -> dict[str, str]:
-    best = best_by_function(found.race.compared())
+    """What each function wants: what `mixed` gave it, if that was tried."""
+    best, tried = best_by_function(found.race.compared()), found.race.policies.get(MIXED)
+    if tried is not None:
+        given, sites = tried.by_site, found.race.trials[AS_WRITTEN][0].sites
+        best = {function: given.get(sites[function], AS_WRITTEN) for function in best}
     return best if len(best) > 1 else {}
 
 

@@ -225,3 +225,11 @@ def test_a_guard_that_failed_on_a_parameter_is_of_a_parameter() -> None:
     reason = "0/1: tensor 'x' size mismatch at index 0. expected 1, actual 2"
     assert parse_reason(f"{reason}. Guard failed on a parameter, consider using x = False to allow it.").is_parameter
     assert not parse_reason(reason).is_parameter
+
+
+def test_what_torch_asks_for_its_own_ends_is_no_line_of_the_user() -> None:
+    guard = "0/0: x.size()[0] > 4096  # "
+    ours = parse_reason(f"{guard}(_inductor/codegen/cpp.py:2273 in need_use_acc_helper)")
+    assert (ours.code, ours.place, ours.by_torch) == ("", "", "_inductor/codegen/cpp.py:2273")
+    users = parse_reason(f"{guard}if n > 4096:  # p.py:28 in f (_dynamo/variables/tensor.py:9 in evaluate_expr)")
+    assert (users.code, users.place, users.by_torch) == ("if n > 4096:", "p.py:28", "")

@@ -353,3 +353,13 @@ def test_only_what_the_user_compiles_has_a_last_batch() -> None:
 def test_a_cache_that_grows_is_to_be_a_static_one() -> None:
     [finding] = found(again(size(1, 2, dim=2, name="past_key_values.layers[0].keys")))
     assert "cache_implementation='static'" in finding.fix.text
+
+
+def test_a_branch_that_is_torchs_own_is_not_to_be_taken_out() -> None:
+    finding, = found(again("x.size()[0] > 4096  # (_inductor/codegen/cpp.py:2273 in need_use_acc_helper)"))
+    assert finding.fix.text == (
+        "pad x.size(0) so that `x.size()[0] > 4096` always holds, or keep both sides: it is torch that compiles differently there "
+        "(torch/_inductor/codegen/cpp.py:2273)"
+    )
+    finding, = found(again("x.size()[0] > 4096  # if n > 4096:  # p.py:28 in f"))
+    assert finding.fix.text.endswith("or take out the branch on it at p.py:28")

@@ -76,6 +76,13 @@ def test_functions_that_want_different_policies_are_mixed() -> None:
     assert divided_sites(trials) == {}
 
 
+def test_of_policies_that_suit_a_function_alike_it_wants_the_simplest() -> None:
+    trials = {n: [two_functions(n, p, d)] for n, p, d in (
+        ("as written", 5.0, 0.1), ("dynamic=False", 1.0, 0.9), ("dynamic=None", 1.02, 0.3),
+    )}
+    assert best_by_function(trials) == {"prefill": "dynamic=None", "decode": "as written"}
+
+
 def test_functions_that_one_policy_suits_as_well_are_not() -> None:
     trials = {n: [two_functions(n, p, d)] for n, p, d in (("as written", 5.0, 0.5), ("dynamic=True", 1.0, 0.49))}
     assert best_by_function(trials) == {"prefill": "dynamic=True", "decode": "as written"}

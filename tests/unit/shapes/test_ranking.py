@@ -114,4 +114,10 @@ def test_without_a_baseline_the_best_wins_by_itself() -> None:
 
 def test_more_rounds_are_asked_for_by_the_widest_pair() -> None:
     few, many = ranking(w=[10, 10.2, 9.9], t=[9.6, 9.9, 9.4]), ranking(w=[10, 12, 9], t=[9, 13, 7])
-    assert 3 <= (few.rounds_needed() or 0) < (many.rounds_needed() or 0)
+    assert 1 <= (few.more_rounds() or 0) < (many.more_rounds() or 0)
+
+
+def test_who_met_the_leader_too_seldom_needs_as_many_rounds_more() -> None:
+    totals = {"as written": {1: 10.0, 2: 10.1}, "marked": {1: 9.0, 2: 9.1}, "mixed": {2: 8.5}}
+    assert Ranking(totals=totals, baseline="as written").more_rounds() == 1
+    assert Ranking(totals={"as written": {1: 10.0}, "marked": {1: 9.0}}, baseline="as written").more_rounds() == 1

@@ -10,7 +10,7 @@ from torchtriage.recording.events import CompileCall
 from torchtriage.recording.recording import Process, Recording
 from torchtriage.shapes.marking import Marking
 from torchtriage.shapes.measuring import Measurement
-from torchtriage.shapes.policies import Policy, as_written
+from torchtriage.shapes.policies import Policy, as_written, mixed
 from torchtriage.shapes.race import Race
 from torchtriage.shapes.study import study_of
 from torchtriage.shapes.trials import Lane, Trial
@@ -148,6 +148,16 @@ def test_the_best_policy_of_each_function_is_told_where_there_are_several() -> N
     found = study(Measurement(race=race, num_asked=6))
     assert found.by_function == {"f": "dynamic=True", "g": "as written"}
     assert any(note.startswith("f and g want different policies, and one line compiles them (m.py:3)") for note in found.notes)
+
+
+def test_where_a_policy_each_was_tried_it_is_the_one_that_is_told() -> None:
+    race = Race()
+    sites = {"f": "m.py:3", "g": "m.py:4"}
+    policies = (Policy(name="as written"), Policy(name="dynamic=True"), mixed({"m.py:3": "dynamic=False"}, []))
+    for policy, seconds in zip(policies, (5.0, 1.0, 0.9), strict=True):
+        race.enter(policy)
+        race.add(Trial(policy=policy.name, round=1, functions=dict.fromkeys(sites, Lane.of([seconds] * 3)), sites=sites))
+    assert study(Measurement(race=race, num_asked=6)).by_function == {"f": "dynamic=False", "g": "as written"}
 
 
 def test_why_runs_came_one_after_the_other_is_said() -> None:
