@@ -16,7 +16,7 @@ demo: $(STAMP)
 
 # One compile thread a process: the workers of the tests keep all cores busy, and a pool of compilers takes seconds to start.
 test: $(STAMP) check
-	TORCHINDUCTOR_COMPILE_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
+	TORCHINDUCTOR_COMPILE_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not slow"
 
 check: $(STAMP)
 	$(BIN)/ruff check .
