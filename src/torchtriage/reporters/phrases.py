@@ -44,7 +44,7 @@ def level_of(severity: Severity) -> str:
 
 
 def counted(number: float | None, word: str) -> str:
-    return f"{number or 0} {word}" if number == 1 else f"{number or 0} {word}s"
+    return f"{number or 0:,} {word}{'s' * (number != 1)}"
 
 
 def duration(seconds: float) -> str:

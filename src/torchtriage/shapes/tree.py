@@ -41,7 +41,7 @@ def decision_tree(sizes: Sequence[VaryingSize] | None, num_sources: int, num_cal
         often = f"no: {most.num_values} values, each could have a graph of its own"
     changes = Branch(
         question="Does it change frequently?", answer=often,
-        evidence=f"{name_of(most)} took {most.num_values} values in {most.num_calls} calls",
+        evidence=f"{name_of(most)} took {most.num_values:,} values in {most.num_calls:,} calls",
     )
     buckets = _buckets(most)
     return [branch for branch in (fixed, changes, buckets, measured) if branch is not None]

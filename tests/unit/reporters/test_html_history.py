@@ -77,7 +77,7 @@ def test_too_many_moments_are_thinned_evenly_and_counted() -> None:
     assert len(drawn) <= MAX_MOMENTS
     assert drawn[0].time < 0.1
     assert drawn[-1].time > history.moments[-1].time - 1
-    said = f"{len(history.moments) - len(drawn)} marks of {len(history.moments):,} not drawn"
+    said = f"{len(history.moments) - len(drawn):,} marks of {len(history.moments):,} not drawn"
     assert said in Page(render(a_report(history=history))).text
 
 

@@ -181,10 +181,10 @@ def test_it_stays_below_what_github_takes_and_counts_what_is_left_out(number: in
     assert len(text.encode()) < GITHUB_LIMIT
     sections = text.count("\n### ")
     assert sections > 0
-    left = [int(found) for found in re.findall(r"^(\d+) findings? more .*in full", text, re.M)]
+    left = [int(found.replace(",", "")) for found in re.findall(r"^([\d,]+) findings? more .*in full", text, re.M)]
     assert left == ([number - sections] if sections < number else [])
     rows = len(re.findall(r"^\| P\d \|", text, re.M))
-    not_in_table = [int(found) for found in re.findall(r"^(\d+) findings? more .*not in this table", text, re.M)]
+    not_in_table = [int(found.replace(",", "")) for found in re.findall(r"^([\d,]+) findings? more .*not in this table", text, re.M)]
     assert not_in_table == ([number - rows] if rows < number else [])
 
 

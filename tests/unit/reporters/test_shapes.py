@@ -126,7 +126,7 @@ def test_what_was_not_measured_is_a_dash_and_never_zero() -> None:
 def test_eager_calls_and_compiles_that_do_not_end_are_flagged_below_their_policy() -> None:
     lines = lines_of(clear_win(), width=120)
     at = lines.index(next(line for line in lines if line.startswith("  as written")))
-    assert lines[at + 1] == "    504 calls ran eager past the recompile limit"
+    assert lines[at + 1] == "    1,504 calls ran eager past the recompile limit"
     assert lines[at + 2].startswith("    still compiling in the second half of its run")
 
 
