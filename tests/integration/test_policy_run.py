@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 
 from tests.integration.test_same_run import TAIL
-from tests.programs import Outcome, environment, observe, plain, write
+from tests.programs import Outcome, environment, observe, plain, torch_version, write
 from torchtriage.recording.events import Tap
 from torchtriage.recording.reader import read_recording
 from torchtriage.recording.recording import Process
+from torchtriage.shapes.probe import takes_dimensions
 
 SITES = """
 import torch
@@ -212,6 +213,10 @@ for size in (2, 3, 5, 7):
     call(torch.ones(size, 4), items=[torch.ones(2), torch.ones(size + 1)], n=size + 2, extra=torch.ones(size + 4))
 print(counters["stats"]["unique_graphs"])
 """
+
+
+def test_torch_is_asked_whether_an_entry_may_name_a_dimension() -> None:
+    assert takes_dimensions("any") is (torch_version() > (2, 9))
 
 
 def test_sizes_have_the_names_that_torch_takes_as_dynamic_sources(tmp_path: Path) -> None:

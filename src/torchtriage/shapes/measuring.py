@@ -29,7 +29,7 @@ from torchtriage.shapes.running import Outcome, Program, run_in_turns, run_once
 from torchtriage.shapes.side_by_side import why_alone
 from torchtriage.shapes.sizes import seen_sizes, varying
 from torchtriage.shapes.trials import Trial
-from torchtriage.shapes.wording import minutes_text, seconds_text
+from torchtriage.shapes.wording import minutes_text, seconds_text, units_text
 
 UNLIMITED = 100_000     # recompiles, in a run that only looks at sizes
 # The first of these that the program survives: nothing recompiles, so that every call is seen; then as it is but quick; then as it is.
@@ -151,7 +151,7 @@ class Experiment:
         def policy(marks: Collection[Mark]) -> Policy:
             return marked(sources_value(marks, self.found.with_dims), self.users_sources)
 
-        self.tell(f"marking the {len(varying(sizes))} sizes that vary")
+        self.tell(f"marking what varies: {units_text(len(varying(sizes)), 'size')}")
         extra = {"sizes": True, "backend": "eager", "recompile_limit": UNLIMITED}
         self.found.marking = find_marks(sizes, self.found.first, lambda marks: self._look(policy(marks), extra))
         self.found.race.enter(policy(self.found.marking.marks))

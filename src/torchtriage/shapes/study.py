@@ -72,11 +72,12 @@ def _only_one(found: Measurement, spent_seconds: float) -> Advice:
 
 def _by_function(found: Measurement) -> dict[str, str]:
     """What each function wants: what `mixed` gave it, if that was tried."""
-    best, tried = best_by_function(found.race.compared()), found.race.policies.get(MIXED)
-    if tried is not None:
-        given, sites = tried.by_site, found.race.trials[AS_WRITTEN][0].sites
-        best = {function: given.get(sites[function], AS_WRITTEN) for function in best}
-    return best if len(best) > 1 else {}
+    first, tried = found.race.trials[AS_WRITTEN][0], found.race.policies.get(MIXED)
+    if len(first.functions) < 2:
+        return {}
+    if tried is None:
+        return best_by_function(found.race.compared())
+    return {function: tried.by_site.get(first.sites[function], AS_WRITTEN) for function in first.functions}
 
 
 def _shown_sizes(found: Measurement, sizes: Sequence[VaryingSize] | None) -> Sequence[VaryingSize]:

@@ -33,7 +33,7 @@ def decision_tree(sizes: Sequence[VaryingSize] | None, num_sources: int, num_cal
     most = max(sizes, key=lambda size: size.num_values)
     names = [name_of(size) for size in sorted(sizes, key=lambda size: -size.num_values)[:MAX_NAMED]]
     more = f" and {len(sizes) - MAX_NAMED} more" if len(sizes) > MAX_NAMED else ""
-    evidence = f"{listed(names)}{more} {'varies' if len(sizes) == 1 else 'vary'}, of {num_sources} sizes and numbers seen"
+    evidence = f"{listed(names)}{more} {'varies' if len(sizes) == 1 else 'vary'}; sizes and numbers seen: {num_sources}"
     fixed = Branch(question=IS_FIXED, answer="no", evidence=evidence)
     if most.num_values > FEW_SHAPES:
         often = f"yes: dynamic shapes, a graph for each of {most.num_values} values does not pay"

@@ -91,6 +91,15 @@ def test_functions_take_turns_in_rotating_order(monkeypatch: pytest.MonkeyPatch)
     assert "".join(order) == "abcbcacababc"
 
 
+def test_every_block_waits_for_the_accelerator_before_and_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(benchmarking, "NUM_BLOCKS", 3)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    order: list[str] = []
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda: order.append("|"))
+    benchmarking._measure([benchmarking._Subject("f", lambda: order.append("f"), (), {})], 10.0)
+    assert "".join(order) == "|f|" * 3
+
+
 def test_a_slow_function_is_called_at_least_once_and_never_for_long() -> None:
     calls = []
 

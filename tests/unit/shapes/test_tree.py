@@ -27,7 +27,7 @@ def test_fixed_shapes_end_the_tree() -> None:
 
 def test_many_values_change_frequently() -> None:
     found = questions([size(20), size(3, "L['n']", None)])
-    assert found["Is the tensor shape fixed?"] == ("no", "x.size(1) and n vary, of 12 sizes and numbers seen")
+    assert found["Is the tensor shape fixed?"] == ("no", "x.size(1) and n vary; sizes and numbers seen: 12")
     answer, evidence = found["Does it change frequently?"]
     assert answer.startswith("yes")
     assert evidence == "x.size(1) took 20 values in 40 calls"
