@@ -1,4 +1,4 @@
-# make demo: set up, run the demo, leave its report.   make test: set up, check, test.
+# make demo: set up, run the demo, leave its report.   make test: set up, check, test.   make test-all: the longer tests.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,37 +9,50 @@ export TORCHINDUCTOR_CACHE_DIR ?= $(CURDIR)/.cache/inductor
 # The tests start hundreds of processes: what Python compiles of ours is kept, as it is after an install.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check slow bench docs test-2.9 clean
+.PHONY: demo test test-all golden check bench docs transcripts test-2.9 clean
 
 demo: $(STAMP)
 	$(BIN)/torchtriage demo
 
 # One compile thread a process: the workers of the tests keep all cores busy, and a pool of compilers takes seconds to start.
+PYTEST := TORCHINDUCTOR_COMPILE_THREADS=1 $(BIN)/python -m pytest -n auto --no-loadscope-reorder
+
 test: $(STAMP) check
-	TORCHINDUCTOR_COMPILE_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not slow"
+	$(PYTEST) --dist loadfile -m "not thorough"
+
+# What `make test` leaves out: every example and rule page, long sweeps, the browser, the transcripts of the docs.
+test-all: $(STAMP)
+	$(PYTEST) --dist loadfile -m thorough
+
+# Rewrites the stored reports in tests/golden; what `git diff` then shows is what a user would see change.
+golden: $(STAMP)
+	TORCHTRIAGE_GOLDEN=write $(BIN)/python -m pytest -n 0 tests/test_golden.py
 
 check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-slow: $(STAMP)
-	$(BIN)/python -m pytest -m slow
-
 # make bench NAME=overhead
 bench: $(STAMP)
 	$(BIN)/python benchmarks/$(NAME).py
 
+# Writes the generated pages again and builds the site into build/site; a warning, such as a broken link, is an error.
 docs: $(STAMP)
 	$(BIN)/python docs/generate.py
+	$(BIN)/python -m mkdocs build --strict
+
+# Runs the commands of the docs and rewrites their transcripts; what `git diff` then shows is what a reader would see change.
+transcripts: $(STAMP)
+	$(BIN)/python docs/transcripts.py
 
 # The oldest supported torch, in its own venv (about 7 GB: its wheel asks for the CUDA libraries); not part of CI.
 test-2.9: .venv-2.9/installed
-	.venv-2.9/bin/python -m pytest -m "not slow" tests/integration
+	.venv-2.9/bin/python -m pytest tests/integration
 
 $(STAMP): $(SOURCES)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check torch==2.13.0 -c constraints.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]' -c constraints.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev,docs]' -c constraints.txt
 	touch $@
 
 .venv-2.9/installed: $(SOURCES)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from torchtriage.diagnosis.learning_watch import LearningWatch
+from torchtriage.diagnosis.learning.watch import LearningWatch
 from torchtriage.recording.recording import Process, Series
 
 

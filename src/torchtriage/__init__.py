@@ -9,18 +9,18 @@ TYPE_CHECKING = False   # importing typing would be half the cost of importing t
 if TYPE_CHECKING:
     from typing import Any
 
-    from torchtriage.capture.steps import step as step
+    from torchtriage.capture.taps.steps import step as step
     from torchtriage.integrations.compare import compare_policies as compare_policies
     from torchtriage.integrations.watch import Seen as Seen
     from torchtriage.integrations.watch import watch as watch
-    from torchtriage.shapes.benchmark import benchmark as benchmark
-    from torchtriage.shapes.bucketed import bucketed as bucketed
+    from torchtriage.shapes.functions.benchmark import benchmark as benchmark
+    from torchtriage.shapes.functions.buckets import bucketed as bucketed
 
 __all__ = ["Seen", "__version__", "benchmark", "bucketed", "compare_policies", "step", "watch"]
 
 _HOMES = {
-    "step": "torchtriage.capture.steps", "watch": "torchtriage.integrations.watch", "Seen": "torchtriage.integrations.watch",
-    "bucketed": "torchtriage.shapes.bucketed", "benchmark": "torchtriage.shapes.benchmark",
+    "step": "torchtriage.capture.taps.steps", "watch": "torchtriage.integrations.watch", "Seen": "torchtriage.integrations.watch",
+    "bucketed": "torchtriage.shapes.functions.buckets", "benchmark": "torchtriage.shapes.functions.benchmark",
     "compare_policies": "torchtriage.integrations.compare",
 }
 
@@ -34,3 +34,8 @@ def __getattr__(name: str) -> "Any":
     value = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> "list[str]":
+    """The public names, also those that are not loaded yet."""
+    return list(__all__)

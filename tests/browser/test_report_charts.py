@@ -12,6 +12,8 @@ from torchtriage.findings.history import Moment
 from torchtriage.findings.model import Finding, Location, Owner, OwnerKind, Severity
 from torchtriage.findings.report import Report
 
+pytestmark = pytest.mark.thorough
+
 GUTTER, HEAD, CURVE, ROW, RIGHT = 76, 18, 72, 13, 8     # as in chart.js and timeline.js
 ROWS = ["compile", "recompile", "graph break", "recompile limit", "anomaly"]
 INK = """canvas => { const d = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
@@ -159,7 +161,7 @@ def test_the_step_under_the_pointer_is_told(open_report: Open) -> None:
 def test_marks_can_be_visited_by_buttons(open_report: Open) -> None:
     page = open_report(a_report())
     page.get_by_role("button", name="Next mark").click()
-    assert page.locator("#readout").inner_text().startswith("compile: Policy.forward compile 0/0, at 0.80 s, took 3 s, rank 0")
+    assert page.locator("#readout").inner_text().startswith("compile: Policy.forward compile 0/0, at 0.80 s, took 3.00 s, rank 0")
     for _ in range(3):
         page.get_by_role("button", name="Next mark").click()
     page.get_by_role("button", name="Previous mark").click()

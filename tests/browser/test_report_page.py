@@ -10,12 +10,15 @@ from tests.browser.conftest import Open, wait_until
 from tests.unit.reporters.report_samples import STORM, a_report
 from tests.unit.reporters.test_html import ATTACKS, a_report_of
 from tests.unit.samples import a_finding
-from torchtriage.capture.log_reader import read_log
-from torchtriage.capture.trace_reader import read_traces
+from torchtriage.capture.readers.log_file import read_log
+from torchtriage.capture.readers.trace_file import read_traces
 from torchtriage.diagnosis.report import build_report
 from torchtriage.findings.history import History
 from torchtriage.findings.report import Report
-from torchtriage.reporters.html import render, render_short
+from torchtriage.reporters import notebook
+from torchtriage.reporters.html import render
+
+pytestmark = pytest.mark.thorough
 
 RECORDINGS = Path(__file__).parent.parent / "recordings"
 OPEN_ALL = "document.querySelectorAll('details').forEach((d) => { d.open = true })"
@@ -201,7 +204,8 @@ def test_a_report_of_a_real_trace_or_log_opens_well(open_report: Open, source: s
 
 @pytest.mark.parametrize("width", [1000, 390])
 def test_the_short_form_fits_into_a_notebook(open_report: Open, width: int) -> None:
-    page = open_report(f"<!doctype html><meta name=viewport content='width=device-width'><body>{render_short(long_names())}", width=width)
+    body = notebook.render(long_names())
+    page = open_report(f"<!doctype html><meta name=viewport content='width=device-width'><body>{body}", width=width)
     page.evaluate(OPEN_ALL)
     assert overflow(page) <= 0
 

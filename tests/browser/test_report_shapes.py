@@ -13,6 +13,8 @@ from tests.unit.reporters.test_shape_forms import with_everything
 from tests.unit.samples import a_finding
 from torchtriage.findings.report import SHAPES
 
+pytestmark = pytest.mark.thorough
+
 # Every line and mark lies within its picture, as drawn.
 OUTSIDE = """() => [...document.querySelectorAll('.totals svg')].filter((s) => s.checkVisibility()).flatMap((svg) => {
   const box = svg.getBoundingClientRect();

@@ -12,6 +12,8 @@ import pytest
 from tests.programs import TORCHTRIAGE, Done, environment, write
 from torchtriage.recording.reader import read_recording
 
+pytestmark = pytest.mark.thorough
+
 HEAD = '''
 import json, math, os, warnings
 import torch, torch.distributed as dist
@@ -241,7 +243,9 @@ def test_a_monitor_holds_no_rank_up_and_changes_nothing_that_is_compiled(tmp_pat
         assert counts["frames"]["total"] > 0 and counts == again, (counts, again)
         assert all(map(torch.equal, weights, monitored))
 
-        from torchtriage.telemetry import sharded, writer
+        from torchtriage.telemetry import writer
+
+        from torchtriage.telemetry.sharding import exchange as sharded
         sharded.WAIT_SECONDS = 0.5
         writer.POLL_SECONDS = 0.0       # so that its thread is nearly always asking the other ranks, also as the process ends
         warnings.simplefilter("always")
@@ -250,7 +254,7 @@ def test_a_monitor_holds_no_rank_up_and_changes_nothing_that_is_compiled(tmp_pat
             for step in range(1, steps + 1):
                 model(torch.ones(2, 5)).sum().backward()
                 if step == breaks_at:
-                    monitor._followed.track.take_gradients = None
+                    monitor._watched.track.take_gradients = None
                 if monitor is not None:
                     monitor.after_backward()
                     monitor.step()

@@ -3,8 +3,12 @@
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.programs import observe
 from torchtriage.recording.reader import read_recording
+
+pytestmark = pytest.mark.thorough
 
 HEAD = """
 import os, signal, threading, time

@@ -22,6 +22,7 @@ EXPECTED = {
     "flex_decode": {"TT301"},
 }
 
+QUICK = ("print_and_branch", "growing_cache")
 
 ALL_CURED = """
     import runpy
@@ -60,7 +61,9 @@ def report_in(folder: Path, *words: str) -> dict:
     return json.loads(command(folder, "report", "x.triage", "--format", "json", "--events").stdout)
 
 
-@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize("name", [
+    name if name in QUICK else pytest.param(name, marks=pytest.mark.thorough) for name in EXPECTED
+])
 def test_a_sick_example_gives_its_findings(name: str, report_of: Callable[[str], dict]) -> None:
     report = report_of(name)
     found = {f["code"]: f for f in report["findings"]}
@@ -75,23 +78,27 @@ def test_a_sick_example_gives_its_findings(name: str, report_of: Callable[[str],
         assert finding["owner"]["kind"] == "you"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_cured_example_has_none_of_them(name: str, cured: dict) -> None:
     assert not {f["code"] for f in cured["findings"] if f["path"].endswith(f"{name}.py")} & (EXPECTED[name] | {"TT217"})
 
 
+@pytest.mark.thorough
 def test_a_stack_over_layers_recompiles_once_a_layer_count_and_breaks_only_at_tolist(report_of: Callable[[str], dict]) -> None:
     report = report_of("stack_over_layers")
     assert {e["line"] for e in report["events"]["graph_breaks"]} == {18}
     assert sum(e["function"] == "telemetry_in_the_graph" for e in report["events"]["recompiles"]) == 4
 
 
+@pytest.mark.thorough
 def test_a_device_change_recompiles_and_does_not_break(report_of: Callable[[str], dict]) -> None:
     totals = report_of("device_migration")["totals"]
     assert totals["graph_breaks"] == 0
     assert totals["recompiles"] >= 1
 
 
+@pytest.mark.thorough
 def test_tuple_keys_recompile_once_a_key_and_do_not_break(report_of: Callable[[str], dict]) -> None:
     totals = report_of("tuple_keys")["totals"]
     assert totals["graph_breaks"] == 0

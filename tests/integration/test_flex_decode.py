@@ -8,6 +8,8 @@ import pytest
 
 from tests.programs import plain, write
 
+pytestmark = pytest.mark.thorough
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 BODY = f"""
@@ -90,7 +92,6 @@ def test_compiles_are_those_of_the_policy_and_nothing_else(tmp_path: Path) -> No
     assert max(found["error"] for found in counted.values()) < 1e-5, "as plain attention gives"
 
 
-@pytest.mark.slow
 def test_inductor_compiles_decode_once_as_well(tmp_path: Path) -> None:
     found = facts(tmp_path, INDUCTOR)["growing"]
     assert (found["prefill"], found["decode"]) == (1, 1)

@@ -1,4 +1,4 @@
-"""docs/gate.md is true: its first example and every command of its workflow do what the page says."""
+"""docs/guides/gate.md is true: its first example and every command of its workflow do what the page says."""
 
 import re
 import shutil
@@ -10,7 +10,9 @@ import pytest
 
 from tests.programs import Done, environment, write
 
-PAGE = (Path(__file__).parent.parent.parent / "docs" / "gate.md").read_text()
+pytestmark = pytest.mark.thorough
+
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "guides" / "gate.md").read_text()
 MODEL = """
 def policy(x):
     x = x * 2

@@ -189,6 +189,7 @@ def test_the_trace_holds_what_the_report_counts(run: Outcome, tmp_path: Path) ->
 
 # other sources of the same run
 
+@pytest.mark.thorough
 def test_a_torch_trace_has_the_same_moments_and_chains_but_no_steps(report: Report, tmp_path: Path) -> None:
     script = write(tmp_path, SICK)
     env = {"TORCH_TRACE": str(tmp_path / "trace"), "TORCH_LOGS": "graph_breaks"}    # 2.9 traces a break that skips a frame only then
@@ -212,6 +213,7 @@ def by_name(history: History) -> list[FrameHistory]:
     return sorted(history.frames, key=lambda f: f.name.rpartition(".")[2])
 
 
+@pytest.mark.thorough
 def test_a_text_log_has_recompiles_and_breaks_without_lengths(report: Report, tmp_path: Path) -> None:
     script = write(tmp_path, SICK)
     done = plain(tmp_path, script, env={"TORCH_LOGS": "+graph_breaks,recompiles"})
@@ -227,6 +229,7 @@ def test_a_text_log_has_recompiles_and_breaks_without_lengths(report: Report, tm
 
 # several processes
 
+@pytest.mark.thorough
 def test_ranks_are_tracks_of_one_trace(tmp_path: Path) -> None:
     write(tmp_path, """
         import torch, torch.distributed as dist

@@ -8,6 +8,8 @@ from torchtriage.diagnosis.diagnose import diagnose
 from torchtriage.findings import catalogue
 from torchtriage.recording.recording import Recording
 
+pytestmark = pytest.mark.thorough
+
 torch = pytest.importorskip("torch")
 
 

@@ -11,6 +11,8 @@ import pytest
 
 from tests.programs import Outcome, observe, plain, torch_version, write
 
+pytestmark = pytest.mark.thorough
+
 DISTURBANCES = {
     "dict_config": "logging.config.dictConfig({'version': 1, 'disable_existing_loggers': True, 'root': {'level': 'WARNING'}})",
     "disable": "logging.disable(logging.CRITICAL)",

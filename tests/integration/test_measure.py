@@ -53,7 +53,7 @@ def test_a_gap_of_twenty_milliseconds_is_measured(measured: Outcome) -> None:
     assert slow["kind"] == "observed"
     assert 10 < slow["ms_per_step"] < 200  # type: ignore[operator]  # a float of the JSON
     assert quick["ms_per_step"] < slow["ms_per_step"]  # type: ignore[operator]
-    assert "ms a step" in measured.stdout
+    assert "ms per step" in measured.stdout
     assert "not measured" not in measured.stdout
 
 
@@ -66,6 +66,7 @@ def test_every_piece_and_gap_is_counted(measured: Outcome) -> None:
     assert gaps == {("0/0", "1/0"): STEPS - 1, ("1/0", "2/0"): STEPS - 1, ("2/0", "3/0"): STEPS - 1, ("3/0", "0/0"): STEPS - 1}
 
 
+@pytest.mark.thorough
 def test_measuring_does_not_change_the_run(measured: Outcome, tmp_path: Path) -> None:
     alone = plain(tmp_path, write(tmp_path, SOURCE))
     last = alone.stdout.splitlines()[-1]
@@ -84,6 +85,7 @@ def test_without_it_the_cost_is_said_to_be_unknown_and_how_to_know(tmp_path: Pat
     assert not list(process.of(PieceTime))
 
 
+@pytest.mark.thorough
 def test_a_child_measures_its_own(tmp_path: Path) -> None:
     source = textwrap.dedent("""
         import os, torch

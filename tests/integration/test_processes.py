@@ -123,6 +123,7 @@ def test_a_child_counts_its_own_steps_only(family: Outcome) -> None:
 
 # torchrun
 
+@pytest.mark.thorough
 def test_ranks_join_one_folder_and_are_told_apart(tmp_path: Path) -> None:
     source = """
         import torch, torch.distributed as dist
@@ -165,6 +166,7 @@ def run_with_variable(folder: Path, *args: str, **variables: str) -> "subprocess
     return subprocess.run([sys.executable, "train.py", *args], cwd=folder, env=env, capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.thorough
 def test_the_variable_records_any_command_and_spares_an_earlier_run(tmp_path: Path) -> None:
     source = """
         import os, subprocess, sys, torch
@@ -222,6 +224,7 @@ def test_a_process_id_that_comes_again_gets_a_file_of_its_own(tmp_path: Path) ->
     assert [len(p.events) for p in processes(tmp_path)] == [1, 1]
 
 
+@pytest.mark.thorough
 def test_a_program_that_replaces_itself_leaves_both_of_its_lives(tmp_path: Path) -> None:
     source = """
         import os, sys, torch

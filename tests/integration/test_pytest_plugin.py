@@ -384,6 +384,7 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
     return clean(pytester, monkeypatch)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("words", [["--collect-only"], ["-q"], ["--strict-markers", "-W", "error"]])
 def test_the_plugin_loads_neither_torch_nor_the_rest_of_torchtriage(project: pytest.Pytester, words: list[str]) -> None:
     done = project.runpytest_subprocess(*words)
@@ -533,6 +534,7 @@ def test_a_recorded_suite_sums_up_its_findings_and_fails_by_them(recorded: tuple
     assert (run["argv"][:2], run["exit_status"]) == (["pytest", "-p"], 0)
 
 
+@pytest.mark.thorough
 def test_inside_an_observed_run_the_suite_is_recorded_once_and_the_baseline_accepts(recorded: tuple[Path, Session]) -> None:
     folder, _ = recorded
     done = command(folder, "run", "-q", "-o", "outer.triage", "--", sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider",
@@ -549,6 +551,7 @@ def test_inside_an_observed_run_the_suite_is_recorded_once_and_the_baseline_acce
     assert report_of(folder, "runs/all.triage")["run"]["exit_status"] == 0      # the earlier recording is untouched
 
 
+@pytest.mark.thorough
 def test_the_workers_of_xdist_record_into_one_folder_and_the_controller_sums_up(recorded: tuple[Path, Session]) -> None:
     folder, _ = recorded
     session = run_pytest(folder, "-n", "2", "-rA", "--torchtriage-output", "all.triage", "--torchtriage-fail-on", "P3")
@@ -564,6 +567,7 @@ def test_the_workers_of_xdist_record_into_one_folder_and_the_controller_sums_up(
     assert [f["code"] for f in report["findings"]] == ["TT101"]
 
 
+@pytest.mark.thorough
 def test_a_process_records_one_suite_and_says_so(tmp_path: Path) -> None:
     write(tmp_path, PLAIN, "test_plain.py")
     script = write(tmp_path, """

@@ -198,6 +198,7 @@ def test_a_pasted_fragment_is_a_finding_at_an_unknown_place(tmp_path: Path) -> N
     assert "unknown" in command(tmp_path, "report", "-", stdin=fragment).stdout
 
 
+@pytest.mark.thorough
 def test_a_run_can_be_read_while_it_goes_on(tmp_path: Path) -> None:
     source = """
         import sys, torch

@@ -12,12 +12,14 @@ import torch._dynamo
 import torchtriage
 from tests.unit.rl.minibatches import CONTINUOUS, DISCRETE, minibatch
 from torchtriage.errors import TriageError
-from torchtriage.rl import compiling
-from torchtriage.rl.compiling import Compiled
-from torchtriage.rl.losses import LossSettings
-from torchtriage.rl.policy import CompiledAct, Policy
-from torchtriage.rl.rollout import Minibatch
-from torchtriage.rl.update import Update, UpdateSettings
+from torchtriage.rl.compile import compiled as compiling
+from torchtriage.rl.compile.compiled import Compiled
+from torchtriage.rl.policy.policy import CompiledAct, Policy
+from torchtriage.rl.ppo.losses import LossSettings
+from torchtriage.rl.ppo.rollout import Minibatch
+from torchtriage.rl.ppo.update import Update, UpdateSettings
+
+pytestmark = pytest.mark.thorough
 
 N = 8
 SETTINGS = UpdateSettings(loss=LossSettings(entropy_coef=0.01, clip_value=0.2), target_kl=0.5)
@@ -94,7 +96,7 @@ def test_acting_and_learning_are_one_graph_each_whatever_changes(make) -> None:
     compare(make(), "eager", epochs=8, tolerance=1e-4)
 
 
-@pytest.mark.parametrize("lstm_size", [pytest.param(0, marks=pytest.mark.slow), 8])
+@pytest.mark.parametrize("lstm_size", [0, 8])
 def test_inductor_learns_what_eager_learns(lstm_size: int) -> None:
     compare(Policy(DISCRETE, hidden=(16,), lstm_size=lstm_size), "inductor", epochs=3, tolerance=1e-4)
 

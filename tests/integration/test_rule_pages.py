@@ -12,6 +12,8 @@ import pytest
 from tests.programs import observe, torch_version, write
 from torchtriage.findings import catalogue
 
+pytestmark = pytest.mark.thorough
+
 BLOCK = re.compile(r"(Before|After):\s*\n+```python([^\n]*)\n(.*?)```", re.S)
 LEARNING = ("TT4", "TT5", "TT6")    # numbers of a training, not torch.compile: test_learning_pages.py
 NEEDS_A_WHOLE_RUN = {"TT303"}   # "was never compiled" is only known once the program has ended

@@ -89,7 +89,9 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", [
+    name if name == "breaks and recompiles" else pytest.param(name, marks=pytest.mark.thorough) for name in PROGRAMS
+])
 def test_the_run_is_the_same_with_and_without_us(name: str, tmp_path: Path) -> None:
     import textwrap
 

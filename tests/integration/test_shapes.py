@@ -130,6 +130,7 @@ TWO_FUNCTIONS = """
 """
 
 
+@pytest.mark.thorough
 def test_policies_take_turns_and_each_function_gets_its_own(tmp_path: Path) -> None:
     write(tmp_path, TWO_FUNCTIONS)
     done = command(tmp_path, "shapes", *QUICK, "--rounds", "2", "-o", "out", "--format", "json", "train.py")
@@ -147,6 +148,7 @@ def test_policies_take_turns_and_each_function_gets_its_own(tmp_path: Path) -> N
     assert "paused" not in kept.stdout
 
 
+@pytest.mark.thorough
 def test_shapes_that_are_fixed_need_no_measuring(tmp_path: Path) -> None:
     write(tmp_path, """
         import torch
@@ -165,8 +167,9 @@ def test_shapes_that_are_fixed_need_no_measuring(tmp_path: Path) -> None:
     assert study["branches"][0]["answer"].startswith("yes")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("sizes", "num_calls", "values"), [
-    ("4x2", 6, []), pytest.param("4,8x2", 9, [{"8": 6, "4": 3}], marks=pytest.mark.slow),
+    ("4x2", 6, []), ("4,8x2", 9, [{"8": 6, "4": 3}]),
 ])
 def test_one_function_is_called_with_the_sizes_asked_for(sizes: str, num_calls: int, values: list[Any], tmp_path: Path) -> None:
     write(tmp_path, """
@@ -186,6 +189,7 @@ def test_one_function_is_called_with_the_sizes_asked_for(sizes: str, num_calls: 
         assert row(study, "dynamic=True")["setting"] == ["torch.compile(scale, dynamic=True)"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("source", "told"), [
     ("import torch\nprint(input())", "give every run the same input"),
     ("import torch\ntorch.compile\nprint('fine')", "makes no torch.compile call"),
@@ -198,6 +202,7 @@ def test_a_program_that_cannot_be_studied_leaves_nothing(source: str, told: str,
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
 
+@pytest.mark.thorough
 def test_ctrl_c_gives_what_was_measured_until_then(tmp_path: Path) -> None:
     write(tmp_path, """
         import time

@@ -21,6 +21,8 @@ from torchtriage.recording.recorder import Recorder
 from torchtriage.recording.recording import Series
 from torchtriage.recording.store import Writer, read_process
 
+pytestmark = pytest.mark.thorough
+
 BREAK = """
 import os, signal, time
 import torch
@@ -137,7 +139,7 @@ writer.close() if {left!r} == "closed" else os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_series_comes_back_as_float32_and_a_long_run_stays_small(tmp_path: Path) -> None:
-    from torchtriage.capture.steps import MAX_POINTS, StepCounter
+    from torchtriage.capture.taps.steps import MAX_POINTS, StepCounter
 
     rng = random.Random(0)
     values = [rng.uniform(-1e6, 1e6) for _ in range(1000)] + [math.inf, -math.inf, math.nan, 0.0, 1e-45]

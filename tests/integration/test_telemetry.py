@@ -102,6 +102,7 @@ SAME = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", SAME)
 def test_the_run_is_the_same_with_and_without_telemetry(name: str, tmp_path: Path) -> None:
     source = textwrap.dedent(SAME[name]) + BITS + TAIL
@@ -172,6 +173,7 @@ MONITORED = {"compiled model and optimizer step": """
     """}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", MONITORED)
 def test_a_monitored_run_is_the_same_as_one_without(name: str, tmp_path: Path) -> None:
     """The same frames, graphs, breaks, recompiles, RNG, and weights to the bit."""
@@ -324,6 +326,7 @@ def test_gradients_under_a_scaler_are_unscaled_and_skipped_steps_are_events(tmp_
     assert len(fused) == 6
 
 
+@pytest.mark.thorough
 def test_a_training_that_cannot_be_seen_is_said_and_off_is_off(tmp_path: Path) -> None:
     source = """
         import torch

@@ -1,12 +1,11 @@
 """Tickets of a real program: made from its run, ticked and closed when it is cured, reopened when the trouble comes back."""
 
-import re
 import shutil
 from pathlib import Path
 
 from tests.programs import Done, command, observe, write
+from torchtriage.tickets.files.store import open_store
 from torchtriage.tickets.model import Ticket
-from torchtriage.tickets.store import open_store
 
 TESTS = Path(__file__).parent.parent
 SICK = """
@@ -81,16 +80,3 @@ def test_a_trace_and_a_log_make_tickets_and_the_second_time_none(tmp_path: Path)
         assert "created" not in ticket(tmp_path, "new", "source.log", "--folder", str(folder)).stdout
         assert {path: path.read_bytes() for path in folder.iterdir()} == before
         assert open_store(folder).problems() == []
-
-
-def test_the_transcript_in_the_docs_is_what_the_commands_print(tmp_path: Path) -> None:
-    page = (TESTS.parent / "docs" / "tickets.md").read_text()
-    [program] = re.findall(r"```python\n(.*?)```", page, re.S)
-    (tmp_path / "train.py").write_text(program)
-    command(tmp_path, "run", "-o", "a.triage", "train.py")
-    (tmp_path / "train.py").write_text(re.sub(r" +print.*\n", "", program))
-    command(tmp_path, "run", "-o", "b.triage", "train.py")
-    transcripts = re.findall(r"^\$ torchtriage (.+)\n((?:[^$`].*\n)*)", page, re.M)
-    assert len(transcripts) == 6
-    for words, printed in transcripts:
-        assert command(tmp_path, *words.split()).stdout == printed

@@ -70,6 +70,7 @@ def test_an_unknown_environment_is_said_with_the_nearest_names(tmp_path: Path) -
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.thorough
 def test_ctrl_c_finishes_the_update_and_leaves_a_checkpoint_and_a_recording(tmp_path: Path) -> None:
     words = [*TORCHTRIAGE, "train", "--no-compile", "--total-steps", "1e8", "-o", "a"]
     child = subprocess.Popen(words, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -80,7 +81,7 @@ def test_ctrl_c_finishes_the_update_and_leaves_a_checkpoint_and_a_recording(tmp_
     signal_group(child)
     _, err = child.communicate(timeout=120)
     assert child.returncode == 130, err
-    assert "go on with the same flags and: --resume " in err
+    assert "continue with the same flags and: --resume " in err
     assert list((tmp_path / "a.checkpoint").glob("update-*.pt"))
     (process,) = read_recording(tmp_path / "a.triage").processes
     done = process.facts["train"]["results"]

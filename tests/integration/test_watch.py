@@ -193,7 +193,7 @@ def test_the_guard_hook_goes_with_the_last_that_needs_it(watched: dict[str, Any]
 
 def test_a_failure_of_ours_never_reaches_the_program(tmp_path: Path) -> None:
     source = HEAD + textwrap.dedent("""
-        from torchtriage.capture.observe import Observer
+        from torchtriage.capture.observer import Observer
         def sink(event):
             raise OSError("disk gone")
         def generator(x):
@@ -216,6 +216,7 @@ def test_a_failure_of_ours_never_reaches_the_program(tmp_path: Path) -> None:
     assert "torchtriage" not in done.stderr
 
 
+@pytest.mark.thorough
 def test_a_timeout_that_strikes_in_our_code_is_the_programs_own(tmp_path: Path) -> None:
     """A signal handler may raise at any line, also at one of ours."""
     source = HEAD + textwrap.dedent("""
@@ -259,6 +260,7 @@ def test_a_timeout_that_strikes_in_our_code_is_the_programs_own(tmp_path: Path) 
 
 # torchtriage.step()
 
+@pytest.mark.thorough
 def test_steps_are_counted_and_events_carry_them(tmp_path: Path) -> None:
     source = HEAD + textwrap.dedent("""
         from torch._dynamo.utils import counters
@@ -290,6 +292,7 @@ def test_steps_are_counted_and_events_carry_them(tmp_path: Path) -> None:
     assert len(one_process(seen.folder).series["step_seconds"].values) == 5
 
 
+@pytest.mark.thorough
 def test_a_block_inside_an_observed_run_changes_nothing_for_the_run(tmp_path: Path) -> None:
     source = HEAD + textwrap.dedent("""
         first, second = (torch.optim.SGD([torch.ones(3, requires_grad=True)]) for _ in range(2))
@@ -310,6 +313,7 @@ def test_a_block_inside_an_observed_run_changes_nothing_for_the_run(tmp_path: Pa
     assert [(Path(c.path).name, c.function, c.target) for c in calls] == [("train.py", "named", f"f{i}") for i in range(8)]
 
 
+@pytest.mark.thorough
 def test_the_programs_own_steps_win_over_the_optimizers(tmp_path: Path) -> None:
     source = HEAD + textwrap.dedent("""
         with torchtriage.watch() as seen:
@@ -329,6 +333,7 @@ def test_the_programs_own_steps_win_over_the_optimizers(tmp_path: Path) -> None:
     assert one_process(seen.folder).facts["step_source"] == "torchtriage.step()"
 
 
+@pytest.mark.thorough
 def test_a_project_called_torch_is_the_users_own(tmp_path: Path) -> None:
     """Nothing in the name of a folder makes a file torch's; not even `torch`."""
     folder = tmp_path / "torch"

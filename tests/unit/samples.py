@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from torchtriage.findings.model import Category, Finding, Fix, Location, Severity
+from torchtriage.findings.model import Category, Finding, Fix, Location, SampledValue, Severity, SourceLine
+from torchtriage.findings.tap_state import TapState
 from torchtriage.recording.events import Event
 from torchtriage.recording.recording import Process, Recording
 
@@ -22,3 +23,23 @@ def a_process(*events: Event, series: Any = None, sources: Any = None, **facts: 
 
 def a_recording(*processes: Process, origin: str = "recording", **facts: Any) -> Recording:
     return Recording(processes=processes, facts=facts, origin=origin)
+
+
+def taps(*names: str) -> list[TapState]:
+    return [TapState(name=name) for name in names]
+
+
+def source_lines(*texts: str, first: int = 1, at: int | None = None) -> tuple[SourceLine, ...]:
+    """Source lines numbered from `first`; the line `at` is the place of the finding."""
+    return tuple(SourceLine(number=n, text=text, is_place=n == at) for n, text in enumerate(texts, start=first))
+
+
+def sampled(*texts: str) -> tuple[SampledValue, ...]:
+    """Values as a finding holds them; a text that is a number has its number."""
+    values = []
+    for text in texts:
+        try:
+            values.append(SampledValue(text=text, number=float(text)))
+        except ValueError:
+            values.append(SampledValue(text=text))
+    return tuple(values)

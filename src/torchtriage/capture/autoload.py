@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from torchtriage.capture.policy_taps import PolicyTaps
+    from torchtriage.capture.policy.taps import PolicyTaps
     from torchtriage.recording.recorder import Recorder
 
 recorder: Recorder | None = None     # of this process, once it has imported torch
@@ -52,8 +52,8 @@ def _arm(folder: str) -> None:
     global recorder
     from pathlib import Path
 
-    from torchtriage.capture.facts import process_facts
-    from torchtriage.capture.observe import Observer
+    from torchtriage.capture.observer import Observer
+    from torchtriage.capture.process_facts import process_facts
     from torchtriage.recording import recorder as recorders
     from torchtriage.recording.recorder import Recorder
 
@@ -79,8 +79,8 @@ def _policy(folder: str, recorder: Recorder) -> PolicyTaps | None:
     text = os.environ.get(environment.POLICY)
     if not text:
         return None
-    from torchtriage.capture.policy import parse_policy
-    from torchtriage.capture.policy_taps import PolicyTaps
+    from torchtriage.capture.policy.policy import parse_policy
+    from torchtriage.capture.policy.taps import PolicyTaps
     from torchtriage.recording.events import Tap
 
     try:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from torchtriage.launch import environment
 from torchtriage.launch.privacy import redacted
+from torchtriage.recording.facts import LauncherFacts, to_dict
 from torchtriage.recording.reader import LAUNCHER_FILE
 from torchtriage.recording.store import Writer
 
@@ -17,13 +18,12 @@ def begin(folder: Path, run_id: str, command: Sequence[str]) -> Writer:
 
     environment.claim(str(folder), run_id)
     writer = Writer(folder / LAUNCHER_FILE)
-    writer.put_facts({
-        "run_id": run_id, "argv": redacted(command), "cwd": os.getcwd(), "start": time.time(), "torchtriage": __version__,
-    })
+    facts = LauncherFacts(run_id=run_id, argv=tuple(redacted(command)), cwd=os.getcwd(), start=time.time(), torchtriage=__version__)
+    writer.put_facts(to_dict(facts))
     return writer
 
 
 def end(writer: Writer, exit_status: int) -> None:
-    """Say how the run ended; raises sqlite3.Error if that cannot be written."""
+    """Write how the run ended; raises sqlite3.Error if that cannot be written."""
     writer.put_facts({"end": time.time(), "exit_status": exit_status})
     writer.close()

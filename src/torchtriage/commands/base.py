@@ -11,10 +11,9 @@ from typing import Protocol
 
 from torchtriage.config import COLOURS, FORMATS, Config, check_codes, check_threshold, current_config
 from torchtriage.errors import CommandError
-from torchtriage.findings.baseline import read_baseline, write_baseline
 from torchtriage.findings.report import Report
-from torchtriage.findings.selection import check_known, failing, is_wanted, selected
-from torchtriage.reporters.phrases import counted
+from torchtriage.findings.selection import check_known, failing, is_wanted, read_baseline, selected, write_baseline
+from torchtriage.text import counted
 
 # The longest extension that fits wins: x.trace.json is a Chrome trace, x.json is not.
 _EXTENSIONS = {

@@ -11,7 +11,7 @@ from torchtriage.launch import supervise
 from torchtriage.launch.folders import free_folder
 
 
-class Demo:
+class DemoCommand:
     """Run a small training loop with real torch.compile trouble in it, and show what torchtriage makes of it."""
 
     name = "demo"

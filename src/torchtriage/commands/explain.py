@@ -15,7 +15,7 @@ from torchtriage.errors import CommandError
 from torchtriage.findings import catalogue
 
 
-class Explain:
+class ExplainCommand:
     """Explain a rule of ours (TT203, or its slug) or a graph break of PyTorch's (GB0059); without a name, list our rules."""
 
     name = "explain"

@@ -8,17 +8,19 @@ from collections.abc import Sequence
 
 from torchtriage import __version__
 from torchtriage.commands.base import Command, settings
-from torchtriage.commands.demo import Demo
-from torchtriage.commands.explain import Explain
+from torchtriage.commands.demo import DemoCommand
+from torchtriage.commands.explain import ExplainCommand
 from torchtriage.commands.parser import Parser
-from torchtriage.commands.report import Report
-from torchtriage.commands.run import Run
-from torchtriage.commands.shapes import Shapes
-from torchtriage.commands.ticket import Ticket
-from torchtriage.commands.train import Train
+from torchtriage.commands.report import ReportCommand
+from torchtriage.commands.run import RunCommand
+from torchtriage.commands.shapes import ShapesCommand
+from torchtriage.commands.ticket import TicketCommand
+from torchtriage.commands.train import TrainCommand
 from torchtriage.errors import CommandError, TriageError
 
-COMMANDS: tuple[Command, ...] = (Run(), Report(), Explain(), Shapes(), Ticket(), Train(), Demo())
+COMMANDS: tuple[Command, ...] = (
+    RunCommand(), ReportCommand(), ExplainCommand(), ShapesCommand(), TicketCommand(), TrainCommand(), DemoCommand(),
+)
 
 
 def build_parser() -> Parser:

@@ -11,7 +11,7 @@ from torchtriage.errors import CommandError
 from torchtriage.recording.recording import Recording
 
 
-class Report:
+class ReportCommand:
     """Show the findings of a recording, of a TORCH_TRACE file or folder, or of a TORCH_LOGS text log (- reads it from stdin)."""
 
     name = "report"
@@ -35,8 +35,8 @@ class Report:
 
 def read_source(source: str) -> Recording:
     """A recording from whatever the user has."""
-    from torchtriage.capture.log_reader import read_log
-    from torchtriage.capture.trace_reader import is_trace, read_traces
+    from torchtriage.capture.readers.log_file import read_log
+    from torchtriage.capture.readers.trace_file import is_trace, read_traces
     from torchtriage.recording.reader import is_recording, read_recording
 
     if source == "-":
@@ -61,7 +61,7 @@ def read_source(source: str) -> Recording:
 
 
 def _trace_files(folder: Path) -> list[Path]:
-    from torchtriage.capture.trace_reader import is_trace
+    from torchtriage.capture.readers.trace_file import is_trace
 
     found = []
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from torchtriage.recording.store import Writer
 
 
-class Run:
+class RunCommand:
     """Run a program under observation and print what torch.compile did to it.
 
     torchtriage run train.py --epochs 3        a script, as python would run it

@@ -32,14 +32,14 @@ from torchtriage.launch.folders import free_folder
 
 if TYPE_CHECKING:
     from torchtriage.findings.shape_study import ShapeStudy
-    from torchtriage.shapes.measuring import Measurement
+    from torchtriage.shapes.experiment import Measurement
 
 DEFAULT_BUDGET = "10m"
 MAX_ROUNDS = 50
 FUNCTION = "::"
 
 
-class Shapes:
+class ShapesCommand:
     """Measure a program under several shape policies and say which is best: static, automatic, dynamic, or only what varies.
 
     torchtriage shapes train.py --epochs 3                               a script, as it is: no edit needed
@@ -104,11 +104,11 @@ class Shapes:
 def measured(command: list[str], work: Path, args: argparse.Namespace) -> tuple["ShapeStudy", "Measurement"]:
     """Run the experiment within its budget."""
     from torchtriage.shapes.budget import Budget, parse_duration
-    from torchtriage.shapes.inputs import kept_stdin
-    from torchtriage.shapes.measuring import Experiment
+    from torchtriage.shapes.experiment import Experiment
     from torchtriage.shapes.policies import SOURCES
-    from torchtriage.shapes.running import Program
-    from torchtriage.shapes.study import study_of
+    from torchtriage.shapes.runs.environment import kept_stdin
+    from torchtriage.shapes.runs.process import Program
+    from torchtriage.shapes.verdict.study import study_of
 
     budget = Budget(seconds=parse_duration(args.budget or DEFAULT_BUDGET))
     users_sources = os.environ.get(SOURCES, "")
@@ -141,7 +141,7 @@ def keep(study: "ShapeStudy", found: "Measurement", folder: Path) -> None:
 
 def program_command(args: argparse.Namespace) -> list[str]:
     """The command that every run starts."""
-    from torchtriage.shapes.one_function import DEFAULT_REPEAT, parse_sizes
+    from torchtriage.shapes.functions.driver import DEFAULT_REPEAT, parse_sizes
 
     if not args.command:
         raise CommandError("nothing to measure; try: torchtriage shapes train.py, or: torchtriage shapes model.py::decode --sizes 16,32")
@@ -157,14 +157,14 @@ def program_command(args: argparse.Namespace) -> list[str]:
         raise CommandError(f"{function} needs sizes to be called with; give them: torchtriage shapes {first} --sizes 16,32,57x4")
     parse_sizes(args.sizes)
     repeat = number(args.repeat, "--repeat", DEFAULT_REPEAT)
-    words = ["torchtriage.shapes.one_function", path, function, args.sizes, args.inputs or "", str(repeat)]
+    words = ["torchtriage.shapes.functions.driver", path, function, args.sizes, args.inputs or "", str(repeat)]
     return supervise.python_command(words, module=True)
 
 
 def with_flags_behind(args: argparse.Namespace) -> argparse.Namespace:
     """What stands behind FILE::FUNCTION is ours: there is no program whose own it could be."""
     parser = argparse.ArgumentParser(prog="torchtriage shapes")
-    Shapes().add_arguments(parser)
+    ShapesCommand().add_arguments(parser)
     first, *words = args.command
     found = parser.parse_args(words, namespace=argparse.Namespace(**{**vars(args), "command": []}))
     if found.command:

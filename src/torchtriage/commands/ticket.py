@@ -15,17 +15,17 @@ from torchtriage.commands.ticket_new import add_import_flags, add_new_flags, imp
 from torchtriage.commands.ticket_words import near, one_of, root, today
 from torchtriage.config import SEVERITIES, Config
 from torchtriage.errors import CommandError, TriageError
-from torchtriage.reporters.phrases import counted, literal
+from torchtriage.text import counted, printable
 
 if TYPE_CHECKING:
+    from torchtriage.tickets.files.store import Store
     from torchtriage.tickets.model import Problem, TicketFile
-    from torchtriage.tickets.store import Store
 
 DEFAULT_FOLDER = "docs/findings"
 MAX_TITLE = 70
 
 
-class Ticket:
+class TicketCommand:
     """Keep findings as tickets, Markdown files in docs/findings: make them from a run, follow them to their end, check them."""
 
     name = "ticket"
@@ -47,7 +47,7 @@ class Ticket:
             sub.add_argument("-q", "--quiet", action="store_true", help="only results and errors")
 
     def run(self, args: argparse.Namespace, config: Config) -> int:
-        from torchtriage.tickets.store import open_store
+        from torchtriage.tickets.files.store import open_store
 
         store = open_store(folder_of(args, config))
         if args.action != "check":
@@ -93,7 +93,7 @@ def list_tickets(store: "Store", args: argparse.Namespace, config: Config) -> in
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(4)]
     for *cells, title in rows:
         padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True)]
-        write_out(literal("  ".join([*padded, title]).rstrip()) + "\n")
+        write_out(printable("  ".join([*padded, title]).rstrip()) + "\n")
     say(args, f"{len(files)} of {len(store.files)} tickets in {store.folder}")
     return 0
 
@@ -137,7 +137,7 @@ def _set_flags(parser: argparse.ArgumentParser) -> None:
 
 def set_tickets(store: "Store", args: argparse.Namespace, config: Config) -> int:
     """Change the status, severity or assignee of tickets; nothing else in their files changes but Updated."""
-    from torchtriage.tickets.edit import set_field
+    from torchtriage.tickets.files.edit import set_field
     from torchtriage.tickets.model import Status
 
     changes: dict[str, str] = {}
@@ -172,7 +172,7 @@ def _review_flags(parser: argparse.ArgumentParser) -> None:
 
 def review_ticket(store: "Store", args: argparse.Namespace, config: Config) -> int:
     """Add a cross-review to a ticket."""
-    from torchtriage.tickets.edit import add_review, set_field
+    from torchtriage.tickets.files.edit import add_review, set_field
     from torchtriage.tickets.model import Review, Verdict
 
     verdict = one_of(args.verdict, Verdict, "--verdict")
@@ -190,9 +190,9 @@ def _check_flags(parser: argparse.ArgumentParser) -> None:
 
 def check_tickets(store: "Store", args: argparse.Namespace, config: Config) -> int:
     """Find what is wrong in the tickets and in the batch reports about them; exit code 1 if anything is."""
-    from torchtriage.tickets.batch_parse import parse_batch
-    from torchtriage.tickets.check import NOTES, check_paths
-    from torchtriage.tickets.store import read_text
+    from torchtriage.tickets.batches.parse import parse_batch
+    from torchtriage.tickets.checks.check import NOTES, check_paths
+    from torchtriage.tickets.files.store import read_text
 
     reports = [Path(name) for name in args.reports]
     if not reports:
@@ -212,7 +212,7 @@ def check_tickets(store: "Store", args: argparse.Namespace, config: Config) -> i
 
 
 def _problem_line(problem: "Problem") -> str:
-    return literal(f"{problem} [{problem.kind}]")
+    return printable(f"{problem} [{problem.kind}]")
 
 
 def _report_flags(parser: argparse.ArgumentParser) -> None:
@@ -222,9 +222,9 @@ def _report_flags(parser: argparse.ArgumentParser) -> None:
 
 def report_batch(store: "Store", args: argparse.Namespace, config: Config) -> int:
     """Write the report of a batch: every count and table follows from its tickets."""
-    from torchtriage.tickets.batch_report import render_batch
+    from torchtriage.tickets.batches.report import render_batch
+    from torchtriage.tickets.files.store import read_text, replace_text, write_new
     from torchtriage.tickets.naming import highest_batch
-    from torchtriage.tickets.store import read_text, replace_text, write_new
 
     batch = args.batch or str(highest_batch(file.ticket.id for file in store.files) or "")
     if not batch:

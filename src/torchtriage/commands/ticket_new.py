@@ -11,13 +11,13 @@ from torchtriage.commands.ticket_words import near, one_of, root, today
 from torchtriage.config import SEVERITIES, Config
 from torchtriage.errors import CommandError, TriageError
 from torchtriage.findings.selection import check_known, is_wanted
-from torchtriage.reporters.phrases import counted, literal
+from torchtriage.text import counted, printable
 
 if TYPE_CHECKING:
     from torchtriage.findings.model import Category, Finding
-    from torchtriage.tickets.from_run import NewRun
+    from torchtriage.tickets.files.store import Store
     from torchtriage.tickets.model import TicketFile
-    from torchtriage.tickets.store import Store
+    from torchtriage.tickets.runs.from_run import NewRun
 
 BY_HAND = "codereview"      # the agent of a ticket that a person writes
 _ONLY_BY_HAND = ("title", "severity", "file", "lines", "function", "category", "agent", "domain", "summary")
@@ -80,7 +80,7 @@ def _by_hand(store: "Store", args: argparse.Namespace) -> int:
 
 def _category(word: str) -> "Category":
     from torchtriage.findings.model import Category
-    from torchtriage.tickets.parse import category_of
+    from torchtriage.tickets.files.read import category_of
 
     fitting = [category for category in Category if category.value.casefold().startswith(word.casefold())]
     return category_of(word) or (fitting[0] if len(fitting) == 1 else Category(one_of(word, Category, "--category")))
@@ -88,7 +88,7 @@ def _category(word: str) -> "Category":
 
 def _from_run(store: "Store", args: argparse.Namespace, config: Config) -> int:
     from torchtriage.commands.report import read_source
-    from torchtriage.tickets.from_run import NewRun
+    from torchtriage.tickets.runs.from_run import NewRun
 
     check_known(config)
     least = args.min_severity and one_of(args.min_severity, SEVERITIES, "--min-severity")
@@ -120,14 +120,14 @@ def _create(store: "Store", run: "NewRun", findings: "list[Finding]", args: argp
 
 
 def _created(file: "TicketFile") -> str:
-    return literal(f"created   {file.ticket.id}  {file.ticket.severity}  {file.path}")
+    return printable(f"created   {file.ticket.id}  {file.ticket.severity}  {file.path}")
 
 
 def _update(store: "Store", file: "TicketFile", run: "NewRun", known: frozenset[str], args: argparse.Namespace) -> bool:
     """Bring one ticket up to date and say what happened; True if something is proposed."""
     from torchtriage.tickets.model import Status
-    from torchtriage.tickets.proof import NOT_SHOWN
-    from torchtriage.tickets.update import applied
+    from torchtriage.tickets.runs.update import applied
+    from torchtriage.tickets.runs.verify import NOT_SHOWN
 
     try:
         case, update = run.update(file, known)
@@ -147,7 +147,7 @@ def _update(store: "Store", file: "TicketFile", run: "NewRun", known: frozenset[
         lines.append(f"left      {file.ticket.id}  {update.reason}")
     if new.text != file.text and not lines:
         lines.append(f"updated   {file.ticket.id}  seen again in {run.run.name}")
-    write_out("".join(f"{literal(line)}\n" for line in lines))
+    write_out("".join(f"{printable(line)}\n" for line in lines))
     return update.proposed is not None
 
 
@@ -157,7 +157,7 @@ def add_import_flags(parser: argparse.ArgumentParser) -> None:
 
 def import_tickets(store: "Store", args: argparse.Namespace, config: Config) -> int:
     """Take in ticket files from elsewhere, byte for byte, and the findings of batch reports; nothing is overwritten."""
-    from torchtriage.tickets.imports import taken_in
+    from torchtriage.tickets.batches.imports import taken_in
 
     num_left = 0
     for name in args.files:
@@ -166,5 +166,5 @@ def import_tickets(store: "Store", args: argparse.Namespace, config: Config) -> 
                 num_left += 1
                 print(f"torchtriage: {result}", file=sys.stderr)
             else:
-                write_out(f"{literal(f'imported  {result.ticket.id}  {result.ticket.severity}  {result.path}')}\n")
+                write_out(f"{printable(f'imported  {result.ticket.id}  {result.ticket.severity}  {result.path}')}\n")
     return 2 if num_left else 0

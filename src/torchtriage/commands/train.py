@@ -20,13 +20,13 @@ from torchtriage.rl.results import Results, comparison, summary
 GROWTH = "growth"
 
 
-class Train:
+class TrainCommand:
     """Train a policy by PPO, compiled and watched, and print what was found on the way.
 
     torchtriage train                                  CartPole-v1 with the settings of RL Zoo
     torchtriage train --env CartPoleNoVel-v1           with an LSTM, since it shows no velocities
     torchtriage train --seeds 10 --jobs 2 --html       ten seeds, a summary, and their curves in a page
-    torchtriage train --resume train-a.checkpoint      go on where a run was stopped
+    torchtriage train --resume train-a.checkpoint      continue a stopped run
 
     Settings: the published ones of the environment, [tool.torchtriage.train] in pyproject.toml, --config, then flags.
     """
@@ -108,9 +108,17 @@ def _check_installed(train: TrainConfig) -> None:
 def _results(folder: Path) -> list[Results]:
     """Of every training in a recording that came to its end."""
     from torchtriage.recording.reader import read_recording
+    from torchtriage.recording.validation import WrongTypeError, checked
 
-    found = [process.facts.get("train") for process in read_recording(folder).processes]
-    return [Results.from_dict(one["results"]) for one in found if isinstance(one, dict) and "results" in one]
+    results = []
+    for process in read_recording(folder).processes:
+        if process.training is None or not process.training.results:
+            continue
+        try:
+            results.append(checked(process.training.results, Results))
+        except WrongTypeError:
+            print(f"torchtriage: the results of {process.name or 'a training'} in {folder} are damaged and left out", file=sys.stderr)
+    return results
 
 
 def _earlier(folder: Path) -> list[Results]:

@@ -1,38 +1,37 @@
 """From a recording to ranked findings: run every rule, weigh the cost, merge the ranks, link what belongs together."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 
 from torchtriage.diagnosis import recording_health  # noqa: F401 - importing registers its rules
-from torchtriage.diagnosis.named_runs import same_problem, with_their_runs
 from torchtriage.diagnosis.places import source_lines
-from torchtriage.diagnosis.ripples import without_ripples
+from torchtriage.diagnosis.recompiles.fold import fold_library_frames
 from torchtriage.diagnosis.rules import PROCESS_RULES, RUN_RULES
-from torchtriage.diagnosis.steady import recompile_share, step_milliseconds
+from torchtriage.diagnosis.totals import is_idle, recompile_share, step_milliseconds
 from torchtriage.findings.model import Finding
 from torchtriage.findings.severity import severity_for
-from torchtriage.recording.events import Tap
 from torchtriage.recording.recording import Process, Recording
+
+MAX_NAMED = 5       # runs; the rest are counted
 
 
 def diagnose(recording: Recording) -> list[Finding]:
     """Every finding of a run, the worst and dearest first."""
-    found = with_their_runs([(process, _of_process(process)) for process in recording.processes if _is_eventful(process)])
+    found = with_their_runs([(process, _of_process(process)) for process in recording.processes if not is_idle(process)])
     found.extend(f for rule in RUN_RULES for f in rule(recording))
     return sorted(merged(found), key=_rank)
 
 
-def _is_eventful(process: Process) -> bool:
-    """Whether more is known of a process than that it was watched."""
-    return bool(process.series) or not all(isinstance(event, Tap) for event in process.events)
-
-
 def _of_process(process: Process) -> list[Finding]:
     # Importing registers their rules; only here, as a run in which nothing happened need not wait for them.
-    from torchtriage.diagnosis import breaks, compile_errors, coverage, learning, recompiles  # noqa: F401
+    from torchtriage.diagnosis.coverage import failures, limits, start_up  # noqa: F401
+    from torchtriage.diagnosis.graph_breaks import finding as breaks  # noqa: F401
+    from torchtriage.diagnosis.learning import finding as learning  # noqa: F401
+    from torchtriage.diagnosis.recompiles import finding as recompiles  # noqa: F401
 
     found = [f for rule in PROCESS_RULES for f in rule(process)]
-    return linked([with_source(weighed(f, process), process) for f in without_ripples(found)])
+    return linked([with_source(weighed(f, process), process) for f in fold_library_frames(found)])
 
 
 def weighed(finding: Finding, process: Process) -> Finding:
@@ -106,6 +105,31 @@ def _joined(a: Finding, b: Finding) -> Finding:
         related=tuple(sorted({*a.related, *b.related})),
         evidence=replace(main.evidence, num_events=a.evidence.num_events + b.evidence.num_events),
     )
+
+
+def same_problem(finding: Finding) -> tuple[str, str]:
+    """Equal for the same problem, in whichever process it was found."""
+    return finding.code, finding.fingerprint
+
+
+def with_their_runs(by_process: Sequence[tuple[Process, Sequence[Finding]]]) -> list[Finding]:
+    """The findings of all processes; nothing is added where every run has it, or none has a name."""
+    named = [(process.name, findings) for process, findings in by_process if process.name]
+    runs: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for name, findings in named:
+        for problem in {same_problem(f) for f in findings}:
+            runs[problem].append(name)
+    notes = {problem: (_only_in(own, len(named)),) for problem, own in runs.items() if len(own) < len(named)}
+    return [_with_notes(f, notes.get(same_problem(f), ())) for _, findings in by_process for f in findings]
+
+
+def _with_notes(finding: Finding, notes: tuple[str, ...]) -> Finding:
+    return finding.with_(evidence=replace(finding.evidence, notes=(*finding.evidence.notes, *notes))) if notes else finding
+
+
+def _only_in(names: Sequence[str], num_runs: int) -> str:
+    left = len(names) - MAX_NAMED
+    return f"only in {', '.join(names[:MAX_NAMED])}{f' and {left} more' if left > 0 else ''} of {num_runs} runs"
 
 
 def _rank(finding: Finding) -> tuple[object, ...]:

@@ -1,19 +1,18 @@
 """Whose line it is: from torch's place and stack to the owner and the user's nearest line."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from torchtriage.findings.fingerprint import without_comment
-from torchtriage.findings.model import UNKNOWN_OWNER, YOU, Location, Owner, OwnerKind
+from torchtriage.findings.model import UNKNOWN_OWNER, YOU, Location, Owner, OwnerKind, SourceLine
 from torchtriage.recording.events import Placed, StackEntry
+from torchtriage.recording.facts import ProgramFacts
 from torchtriage.recording.recording import Process
+from torchtriage.text import original_function
 
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/([^/]+)")
 _STDLIB = re.compile(r"/lib/python3\.\d+/|^<frozen |/lib/python3\d+\.zip/")
 _GENERATED = re.compile(r"__\w+__$")
-_RESUME = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)$")
 _TORCH = Owner(kind=OwnerKind.TORCH)
 _PYTHON = Owner(kind=OwnerKind.PYTHON)
 
@@ -28,40 +27,34 @@ class Place:
     code: str
 
 
-def resume_of(function: str) -> tuple[str, int] | None:
-    """`torch_dynamo_resume_in_f_at_12` -> ("f", 12); None for a frame that is not a resume function."""
-    match = _RESUME.match(function)
-    return (match[1], int(match[2])) if match else None
-
-
-def owner_of(path: str, facts: Mapping[str, Any]) -> Owner:
+def owner_of(path: str, program: ProgramFacts) -> Owner:
     """Torch, an installed library, python, you, or a library outside the places that are yours."""
     path = path.replace("\\", "/")
     if path in ("", "unknown"):
         return UNKNOWN_OWNER
     installed = _INSTALLED.search(path)
-    if (installed and installed[1] == "torch") or _below(path, facts.get("torch_dir")):
+    if (installed and installed[1] == "torch") or _below(path, program.torch_dir):
         return _TORCH
     if installed:
         top = installed[1].removesuffix(".py")
-        name, version = facts.get("libraries", {}).get(top, (top, ""))
+        name, version = program.libraries.get(top, (top, ""))
         return Owner(kind=OwnerKind.LIBRARY, name=name, version=version)
     if _STDLIB.search(path):
         return _PYTHON
-    yours = facts.get("your_roots")
+    yours = program.your_roots
     if not yours or path.startswith("<") or "/ipykernel_" in path or any(_below(path, root) for root in yours):
         return YOU
     return Owner(kind=OwnerKind.LIBRARY, name=path.rpartition("/")[0].rpartition("/")[2] or path)
 
 
-def owner_at(entry: StackEntry, facts: Mapping[str, Any]) -> Owner:
+def owner_at(entry: StackEntry, program: ProgramFacts) -> Owner:
     """The owner of a line; `__init__` in `<string>` is what a dataclass or namedtuple wrote, and stands for its caller."""
     generated = entry.path == "<string>" and _GENERATED.match(entry.function)
-    return _PYTHON if generated else owner_of(entry.path, facts)
+    return _PYTHON if generated else owner_of(entry.path, program)
 
 
-def _below(path: str, root: object) -> bool:
-    return isinstance(root, str) and bool(root) and path.startswith(root.replace("\\", "/").rstrip("/") + "/")
+def _below(path: str, root: str) -> bool:
+    return bool(root) and path.startswith(root.replace("\\", "/").rstrip("/") + "/")
 
 
 def locate(process: Process, event: Placed) -> Place:
@@ -70,7 +63,7 @@ def locate(process: Process, event: Placed) -> Place:
     entries = list(event.stack)
     if not entries or (entries[-1].path, entries[-1].line) != (own.path, own.line):
         entries.append(own)
-    owners = [owner_at(entry, process.facts) for entry in entries]
+    owners = [owner_at(entry, process.program) for entry in entries]
     # Torch and the standard library only carry out what their caller asked, so the caller owns the problem.
     owner = next((o for o in reversed(owners) if o.kind not in (OwnerKind.TORCH, OwnerKind.PYTHON)), owners[-1])
     shown = next((e for e, o in zip(reversed(entries), reversed(owners), strict=True) if o == YOU), own)
@@ -84,8 +77,7 @@ def _location(process: Process, entry: StackEntry) -> Location:
 
 def qualified_name(process: Process, entry: StackEntry) -> str:
     """`Policy.forward` where the recording kept the source, else the bare name; resume functions get their origin's name."""
-    resume = resume_of(entry.function)
-    name = resume[0] if resume else entry.function
+    name = original_function(entry.function)
     source = process.sources.get((entry.path, entry.line))
     if source and source.qualname.rsplit(".", 1)[-1] == name:
         return source.qualname
@@ -112,10 +104,12 @@ def code_at(process: Process, entry: StackEntry) -> str:
     return without_comment(source.line(entry.line) if source else entry.code).strip()
 
 
-def source_lines(process: Process, place: Location) -> tuple[str, ...]:
-    """The lines around a place as the recording kept them, each with its number, the place itself marked with >."""
+def source_lines(process: Process, place: Location) -> tuple[SourceLine, ...]:
+    """The lines around a place as the recording kept them."""
     source = process.sources.get((place.path, place.line or 0))
     if source is None:
         return ()
     numbered = enumerate(source.lines, start=source.first_line)
-    return tuple(f"{'>' if number == place.line else ' '}{number:>5} | {text.rstrip()}" for number, text in numbered)
+    return tuple(
+        SourceLine(number=number, text=text.rstrip(), is_place=number == place.line) for number, text in numbered
+    )

@@ -36,17 +36,17 @@ def run_did_not_end(recording: Recording) -> Iterator[Finding]:
     if recording.origin != "recording":
         return
     for process in recording.processes:
-        if process.facts.get("end"):
+        if process.recorder.end:
             continue
-        seen = max((e.time for e in process.events), default=float(process.facts.get("start") or 0.0))
-        if recording.facts.get("end") is None and time.time() - seen < STALE_SECONDS:
+        seen = max((e.time for e in process.events), default=process.program.start or 0.0)
+        if recording.launcher.end is None and time.time() - seen < STALE_SECONDS:
             continue
-        pid = process.facts.get("pid")
+        pid = process.program.pid
         yield finding(
             "TT902", title=f"process {pid} did not end: its recording stops early",
             cause="the process was killed, crashed or lost its machine; at most the last quarter of a second before that is missing",
             fix=Fix(text="nothing to do for the recording; look at the exit status and the system log for why the process died"),
-            evidence=Evidence(num_events=1, notes=(f"exit status {recording.facts.get('exit_status')}",)),
+            evidence=Evidence(num_events=1, notes=(f"exit status {recording.launcher.exit_status}",)),
             ranks=() if process.rank is None else (process.rank,), fingerprint=fingerprint_of("TT902", None, "", _NOWHERE),
         )
 
@@ -54,9 +54,9 @@ def run_did_not_end(recording: Recording) -> Iterator[Finding]:
 @run_rule
 def nothing_joined(recording: Recording) -> Iterator[Finding]:
     """No process of the run joined the recording."""
-    if recording.origin != "recording" or recording.processes or recording.facts.get("end") is None:
+    if recording.origin != "recording" or recording.processes or recording.launcher.end is None:
         return
-    if recording.facts.get("joined"):
+    if recording.folder.joined:
         title, cause = "torch was never imported", "Python ran under observation, and no process of it imported torch"
         fix = "check that the command is the one that trains; nothing else is wrong"
     else:
@@ -69,7 +69,7 @@ def nothing_joined(recording: Recording) -> Iterator[Finding]:
 def recording_not_written(recording: Recording) -> Iterator[Finding]:
     """The recorder could not write; the program ran on."""
     for process in recording.processes:
-        error = process.facts.get("recorder_error")
+        error = process.recorder.recorder_error
         if error:
             yield finding(
                 "TT904", title="part of the recording could not be written", cause=str(error),
@@ -81,14 +81,14 @@ def recording_not_written(recording: Recording) -> Iterator[Finding]:
 @run_rule
 def unreadable_input(recording: Recording) -> Iterator[Finding]:
     """Files, lines or events that could not be read."""
-    for problem in recording.facts.get("unreadable_files") or ():
+    for problem in recording.folder.unreadable_files:
         yield finding(
             "TT906", title="a file of the recording could not be read", cause=str(problem),
             fix=Fix(text="nothing to do for this recording: what the other processes left is reported here"),
             evidence=Evidence(num_events=1), fingerprint=fingerprint_of("TT906", None, "file", _NOWHERE),
         )
     unparsed = list(recording.of(Unparsed))
-    counted = sum(int(p.facts.get("num_unparsed") or 0) for p in recording.processes)
+    counted = sum(p.trace.num_unparsed for p in recording.processes)
     number = max(len(unparsed), counted)
     if number:
         yield finding(
@@ -101,10 +101,28 @@ def unreadable_input(recording: Recording) -> Iterator[Finding]:
 
 
 @run_rule
+def damaged_fact(recording: Recording) -> Iterator[Finding]:
+    """A part of the recording has another form than it was written in, and is left out."""
+    launcher = [("the launcher", damage, None) for damage in recording.damage]
+    processes = [(_called(process), damage, process.rank) for process in recording.processes for damage in process.damage]
+    for owner, damage, rank in launcher + processes:
+        yield finding(
+            "TT908", title=f"{damage.name} of {owner} is damaged and was left out", cause=damage.problem,
+            fix=Fix(text="copy the recording again from where it was made, or record again; everything else in it is reported here"),
+            evidence=Evidence(num_events=1), ranks=() if rank is None else (rank,),
+            fingerprint=fingerprint_of("TT908", None, damage.name, _NOWHERE),
+        )
+
+
+def _called(process: Process) -> str:
+    return "a process" if process.program.pid is None else f"process {process.program.pid}"
+
+
+@run_rule
 def events_dropped(recording: Recording) -> Iterator[Finding]:
     """The bound on kept events was reached; later ones are only counted."""
     for process in recording.processes:
-        dropped = process.facts.get("dropped")
+        dropped = process.recorder.dropped
         if dropped:
             listing = ", ".join(f"{kind} {number}" for kind, number in sorted(dropped.items()))
             yield finding(

@@ -4,19 +4,33 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torchtriage.diagnosis.diagnose import diagnose
-from torchtriage.diagnosis.shape_links import linked_to_study, study_of
+from torchtriage.diagnosis.shape_study import linked_to_study, study_of
 from torchtriage.diagnosis.suppress import comments_in, suppressed
 from torchtriage.diagnosis.totals import totals
 from torchtriage.findings.history import History
 from torchtriage.findings.model import Finding
 from torchtriage.findings.report import Report
+from torchtriage.findings.tap_state import (
+    BREAK_COSTS,
+    CACHES,
+    CALL_SITES,
+    COMPILE_TIMES,
+    COMPILES,
+    EAGER_CALLS,
+    LEARNING,
+    SKIPPED_FRAMES,
+    STEPS,
+    STRUCTURED_TRACE,
+    TEXT_LOG,
+    TapState,
+    TapStatus,
+)
 from torchtriage.recording.events import CompileEnd, GapTime, GraphBreak, Placed, Recompile, Tap
 from torchtriage.recording.recording import Process, Recording
 
 _NOT_IN = {
-    "trace": ("the step of each event", "skipped frames", "calls that ran eager past the recompile limit", "torch.compile call sites"),
-    "log": ("compile times", "the step of each event", "skipped frames", "calls that ran eager past the recompile limit",
-            "torch.compile call sites", "caches"),
+    "trace": (STEPS, SKIPPED_FRAMES, EAGER_CALLS, CALL_SITES),
+    "log": (COMPILE_TIMES, STEPS, SKIPPED_FRAMES, EAGER_CALLS, CALL_SITES, CACHES),
 }
 
 
@@ -33,53 +47,63 @@ def build_report(recording: Recording, with_events: bool = False, with_history: 
 
 
 def _history(recording: Recording, findings: Sequence[Finding]) -> History:
-    from torchtriage.diagnosis.history import history  # only drawn reports need it
+    from torchtriage.diagnosis.history.build import history  # only drawn reports need it
 
     return history(recording, findings)
 
 
 def run_facts(recording: Recording) -> dict[str, Any]:
     """What ran, where and how it ended."""
-    first = recording.processes[0].facts if recording.processes else {}
-    names = ("argv", "cwd", "executable", "host", "python", "torch", "platform", "cpu_count", "environment", "torchtriage", "start", "end")
-    facts = {name: recording.facts.get(name, first.get(name)) for name in names}
-    starts = [p.facts["start"] for p in recording.processes if p.facts.get("start")]
+    launcher = recording.launcher
+    first = recording.processes[0] if recording.processes else Process()
+    program = first.program
+    starts = [process.program.start for process in recording.processes if process.program.start]
+    argv = launcher.argv if launcher.argv is not None else program.argv
     return {
-        **facts, "origin": recording.origin, "path": recording.path, "exit_status": recording.facts.get("exit_status"),
-        "start": facts["start"] or (min(starts) if starts else None), "num_processes": len(recording.processes),
-        "ranks": sorted(p.rank for p in recording.processes if p.rank is not None),
+        "argv": None if argv is None else list(argv), "cwd": launcher.cwd or program.cwd, "executable": program.executable,
+        "host": program.host, "python": program.python, "torch": launcher.torch or program.torch, "platform": program.platform,
+        "cpu_count": program.cpu_count, "environment": program.environment,
+        "torchtriage": launcher.torchtriage or program.torchtriage,
+        "start": launcher.start or program.start or min(starts, default=None), "end": launcher.end or first.recorder.end,
+        "origin": recording.origin, "path": recording.path, "exit_status": launcher.exit_status,
+        "num_processes": len(recording.processes), "ranks": sorted(p.rank for p in recording.processes if p.rank is not None),
     }
 
 
-def watched(recording: Recording) -> list[str]:
+def watched(recording: Recording) -> list[TapState]:
     if recording.origin == "trace":
-        return ["graph breaks, recompiles, limits, compile times and caches of the structured trace"]
+        return [TapState(name=STRUCTURED_TRACE)]
     if recording.origin == "log":
-        return ["graph breaks, recompiles and limits that the log holds"]
+        return [TapState(name=TEXT_LOG)]
     armed = {tap.name for tap in recording.of(Tap) if tap.state == "armed"}
-    return sorted(armed)
+    return [TapState(name=name) for name in sorted(armed)]
 
 
-def not_seen(recording: Recording) -> list[str]:
-    """What this source cannot show, and which taps were absent or lost."""
-    missing = list(_NOT_IN.get(recording.origin, ()))
+def not_seen(recording: Recording) -> list[TapState]:
+    """What this source cannot show, which taps were absent or lost, and what telemetry had no room for."""
+    missing = [TapState(name=name, status=TapStatus.NOT_IN_SOURCE) for name in _NOT_IN.get(recording.origin, ())]
     for tap in recording.of(Tap):
         if tap.state != "armed":
-            missing.append(f"{tap.name}: {tap.detail}")
+            status = TapStatus.LOST if tap.state == "lost" else TapStatus.ABSENT
+            missing.append(TapState(name=tap.name, status=status, detail=tap.detail))
     if recording.origin in ("recording", "watch") and not any(True for _ in recording.of(GapTime)):
-        missing.append("run-time cost of graph breaks (torchtriage run --measure)")
-    if recording.origin == "trace" and (number := sum(map(_num_untold, recording.processes))):
-        missing.append(f"why {number} compile{'s' * (number > 1)} gave up (add TORCH_LOGS=graph_breaks to TORCH_TRACE, or torchtriage run)")
+        missing.append(TapState(name=BREAK_COSTS, status=TapStatus.NOT_MEASURED))
+    num_unexplained = sum(map(_num_untold, recording.processes)) if recording.origin == "trace" else 0
+    if num_unexplained:
+        missing.append(TapState(name=COMPILES, status=TapStatus.NOT_EXPLAINED, number=num_unexplained))
     return [*dict.fromkeys(missing), *_unkept(recording)]
 
 
-def _unkept(recording: Recording) -> list[str]:
+def _unkept(recording: Recording) -> list[TapState]:
     """What telemetry had no room for."""
-    facts = [telemetry for process in recording.processes if isinstance(telemetry := process.facts.get("telemetry"), dict)]
-    num_dropped, num_left_out = (sum(of.get(name, 0) for of in facts) for name in ("num_dropped", "num_left_out"))
-    looks = [f"learning: {num_dropped} looks came faster than they could be read"] if num_dropped else []
-    names = "only the first names of a process have curves; name metrics by what they are, not by the step"
-    return looks + ([f"learning: {num_left_out} values of further metrics ({names})"] if num_left_out else [])
+    num_dropped = sum(process.telemetry.num_dropped for process in recording.processes)
+    num_left_out = sum(process.telemetry.num_left_out for process in recording.processes)
+    unkept = []
+    if num_dropped:
+        unkept.append(TapState(name=LEARNING, status=TapStatus.TOO_FAST, number=num_dropped))
+    if num_left_out:
+        unkept.append(TapState(name=LEARNING, status=TapStatus.NO_ROOM, number=num_left_out))
+    return unkept
 
 
 def _num_untold(process: Process) -> int:

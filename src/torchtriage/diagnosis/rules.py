@@ -1,5 +1,6 @@
 """What a rule is: a code from the catalogue and a function from one process's events to findings."""
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -7,6 +8,7 @@ from torchtriage.diagnosis.places import Place
 from torchtriage.findings.catalogue import rule as catalogue_rule
 from torchtriage.findings.fingerprint import fingerprint, portable_path
 from torchtriage.findings.model import Finding, Fix
+from torchtriage.recording.events import Placed
 from torchtriage.recording.recording import Process, Recording
 
 RuleFunction = Callable[[Process], Iterator[Finding]]
@@ -39,5 +41,19 @@ def fingerprint_of(code: str, place: Place | None, reason: str, process: Process
     """The fingerprint of a finding of this code at this place."""
     if place is None:
         return fingerprint(code, "", "", "", reason)
-    path = portable_path(place.location.path, tuple(process.facts.get("your_roots") or ()))
+    path = portable_path(place.location.path, process.program.your_roots)
     return fingerprint(code, path, place.location.function or "", place.code, reason)
+
+
+def placed_fields(place: Place, code: str, reason: str, process: Process, event: Placed) -> dict[str, object]:
+    """The fields that every finding at a place shares."""
+    return {
+        "location": place.location, "raised_at": place.raised_at, "owner": place.owner,
+        "steps": () if event.step is None else (event.step,), "ranks": () if process.rank is None else (process.rank,),
+        "fingerprint": fingerprint_of(code, place, reason, process),
+    }
+
+
+def first_line(text: str) -> str:
+    """The first line of a message, without addresses and trailing comments."""
+    return re.sub(r" at 0x[0-9a-f]+", "", text.split("\n", 1)[0].split("  # ")[0].strip())

@@ -1,34 +1,62 @@
-"""Takes out the findings that the source itself accepts, and names the comments that accept nothing."""
+"""Comments in the source that accept a finding: `# torchtriage: ignore[TT101] reason`."""
+
+import re
+from dataclasses import dataclass
 
 from torchtriage.diagnosis.places import owner_of
 from torchtriage.findings.model import Finding, OwnerKind
-from torchtriage.findings.suppression import Suppression, suppression_in
 from torchtriage.recording.recording import Recording
 
-Comments = dict[tuple[str, int], Suppression]
+_COMMENT = re.compile(r"#\s*torchtriage:\s*ignore\b(?:\[([^\]]*)\])?\s*(.*)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suppression:
+    """The codes that a comment accepts on its line."""
+
+    codes: tuple[str, ...]
+    reason: str
+
+    def covers(self, code: str) -> bool:
+        return code in self.codes
+
+
+Comments = dict[tuple[str, int], Suppression]       # by path and line
+
+
+def suppression_in(line: str) -> Suppression | None:
+    """The suppression on a source line; one without a code accepts nothing and is reported as unused."""
+    match = _COMMENT.search(line)
+    if match is None:
+        return None
+    codes = tuple(code.strip().upper() for code in (match[1] or "").split(",") if code.strip())
+    return Suppression(codes=codes, reason=match[2].strip())
 
 
 def comments_in(recording: Recording) -> Comments:
     """Every suppression in the user's lines that the recording kept."""
-    found: Comments = {}
+    comments: Comments = {}
     for process in recording.processes:
         for (path, _), source in process.sources.items():
-            for offset, text in enumerate(source.lines):
+            for number, text in enumerate(source.lines, start=source.first_line):
                 suppression = suppression_in(text)
-                if suppression and owner_of(path, process.facts).kind is OwnerKind.YOU:
-                    found[path, source.first_line + offset] = suppression
-    return found
+                if suppression and owner_of(path, process.program).kind is OwnerKind.YOU:
+                    comments[path, number] = suppression
+    return comments
 
 
 def suppressed(findings: list[Finding], comments: Comments) -> tuple[list[Finding], int, list[str]]:
-    """(findings that stay, number taken out, comments that took nothing out)."""
+    """(remaining findings, number of suppressed findings, comments that suppressed nothing)."""
     used: set[tuple[str, int]] = set()
-    kept = []
+    remaining = []
     for finding in findings:
         place = (finding.location.path, finding.location.line or 0)
         if place in comments and comments[place].covers(finding.code):
             used.add(place)
         else:
-            kept.append(finding)
-    unused = [f"{path}:{line}: ignore[{','.join(c.codes)}]" for (path, line), c in sorted(comments.items()) if (path, line) not in used]
-    return kept, len(findings) - len(kept), unused
+            remaining.append(finding)
+    unused = []
+    for (path, line), comment in sorted(comments.items(), key=lambda item: item[0]):
+        if (path, line) not in used:
+            unused.append(f"{path}:{line}: ignore[{','.join(comment.codes)}]")
+    return remaining, len(findings) - len(remaining), unused

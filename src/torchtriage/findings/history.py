@@ -33,7 +33,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compile:
+class CompileEntry:
     """One compile of a frame: the guards that failed before it (none the first time), and the sizes it was made for."""
 
     compile_id: str
@@ -69,7 +69,7 @@ class FrameHistory:
     name: str
     location: Location
     process: int
-    compiles: tuple[Compile, ...] = ()      # of very many, the first and the last
+    compiles: tuple[CompileEntry, ...] = ()      # of very many, the first and the last
     num_compiles: int = 0
     compile_seconds: float | None = None
     chain: tuple[Link, ...] = ()

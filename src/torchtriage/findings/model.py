@@ -99,16 +99,70 @@ UNKNOWN_OWNER = Owner(kind=OwnerKind.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SourceLine:
+    """One source line near a finding; `is_place` marks the line of the finding itself."""
+
+    number: int
+    text: str
+    is_place: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledValue:
+    """One value of the quantity behind a finding: a guarded size or number at a compile, a metric at a step."""
+
+    text: str
+    number: float | None = None     # None for a value that is not a number
+    step: int | None = None
+    part: str = ""                  # which part of the quantity, if several vary: `size(1)`
+
+    def __str__(self) -> str:
+        if self.part:
+            return f"{self.part}={self.text}"
+        return self.text if self.step is None else f"step {self.step}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """The facts behind a finding: how often, what values over time, which places it drew in."""
+    """The facts behind a finding: how often it occurred, which values were sampled, which places it affects."""
 
     num_events: int = 0
-    values: tuple[str, ...] = ()
+    values: tuple[SampledValue, ...] = ()
     reasons: tuple[str, ...] = ()
     compile_ids: tuple[str, ...] = ()
-    source: tuple[str, ...] = ()
+    source: tuple[SourceLine, ...] = ()
     folded: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+class CheckKind(enum.StrEnum):
+    """What a check asks of the next recording."""
+
+    NO_GRAPH_BREAK = "no-graph-break"               # at `place`
+    NOT_EAGER = "not-eager"                         # no part of the function `subject` runs eager
+    REST_NOT_EAGER = "rest-not-eager"               # nor does the rest of it after an earlier break
+    NO_RESUME_FUNCTION = "no-resume-function"       # `subject` is the resume function that a break makes
+    FEW_RECOMPILES = "few-recompiles"               # at most one of the function `subject`
+    NO_FINDING = "no-finding"                       # of the rule `code` in the function `subject`
+    NO_FINDING_IN_TRAINING = "no-finding-in-training"       # of the rule `code`, anywhere in the same training
+    BELOW_RECOMPILE_LIMIT = "below-recompile-limit"
+    IS_COMPILED = "is-compiled"
+    NO_FAILED_COMPILE = "no-failed-compile"
+    ERRORS_NOT_SUPPRESSED = "errors-not-suppressed"
+    LESS_COMPILE_TIME = "less-compile-time"
+    FEWER_CACHE_MISSES = "fewer-cache-misses"
+    NOT_IN_COMPILED_CODE = "not-in-compiled-code"   # people write it into tickets; no rule does
+    BY_HAND = "by-hand"                             # `subject` is a sentence that only a person can judge
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check; `subject` is a function unless the kind says otherwise, `code` the rule that it is about."""
+
+    kind: CheckKind
+    subject: str = ""
+    place: Location | None = None
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +182,7 @@ class Finding:
     upstream: str | None = None
     cost: Cost = NOT_MEASURED
     evidence: Evidence = field(default_factory=Evidence)
-    verification: tuple[str, ...] = ()
+    verification: tuple[Check, ...] = ()
     related: tuple[str, ...] = ()
     ranks: tuple[int, ...] = ()
     steps: tuple[int, ...] = ()

@@ -10,10 +10,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchtriage.findings import catalogue
-from torchtriage.findings.history import Compile, Curve, FrameHistory, History, Link, Moment, ProcessHistory
-from torchtriage.findings.model import UNKNOWN_PLACE, Category, Cost, Evidence, Finding, Fix, Location, Owner, OwnerKind, Severity
+from torchtriage.findings.history import CompileEntry, Curve, FrameHistory, History, Link, Moment, ProcessHistory
+from torchtriage.findings.model import (
+    UNKNOWN_PLACE,
+    Category,
+    Check,
+    CheckKind,
+    Cost,
+    Evidence,
+    Finding,
+    Fix,
+    Location,
+    Owner,
+    OwnerKind,
+    Severity,
+)
 from torchtriage.findings.report import SHAPES, TOTALS, Report
 from torchtriage.findings.shape_redaction import redacted_study
+from torchtriage.findings.tap_state import OWN_NAMES, TapState
+from torchtriage.recording.series import STEP_SECONDS
 
 _INSTALLED = re.compile(r"(?:^|/)((?:site|dist)-packages/([^/]+).*)\Z")
 _STDLIB = re.compile(r"(?:^|/)(lib/python3\.\d+/([A-Za-z_]\w*).*)\Z")
@@ -25,19 +40,8 @@ _GB_ID = re.compile(r"GB\d{4,}")
 _SUPPRESSION = re.compile(r"(.+):(\d+): ignore\[([^\]]*)\]")
 _ORIGINS = ("recording", "trace", "log", "watch")
 _TAKEN_OUT = ("argv", "cwd", "executable", "host", "cpu_count", "environment", "path", "start", "end")    # of the facts of the run
-_CURVES = ("step_seconds",)     # other curves are values of the training, and their names those of its layers
+_CURVES = (STEP_SECONDS,)     # other curves are values of the training, and their names those of its layers
 
-TAPS = frozenset({
-    "trace", "steps", "compile calls", "whole-frame breaks", "skipped frames", "piece timer", "silent-eager meter", "recorder",
-    "gradients", "loss", "clipping and GradScaler", "shape study",
-})
-# What a report says of itself; a sentence that is not listed may hold a name, and goes.
-SENTENCES = TAPS | {
-    "graph breaks, recompiles, limits, compile times and caches of the structured trace",
-    "graph breaks, recompiles and limits that the log holds",
-    "compile times", "the step of each event", "calls that ran eager past the recompile limit", "torch.compile call sites", "caches",
-    "run-time cost of graph breaks (torchtriage run --measure)",
-}
 NOT_NAMED = "something that is not named here"
 _NO_RULE = catalogue.Rule(
     code="unknown", slug="rule-that-is-not-named-here", severity=Severity.P4, category=Category.COMPILE, summary="", page="",
@@ -51,7 +55,7 @@ def redacted(report: Report) -> Report:
     return Report(
         findings=[_finding(f, names) for f in report.findings],
         run=_run(report.run),
-        watched=[_sentence(text) for text in report.watched], not_seen=[_sentence(text) for text in report.not_seen],
+        watched=list(map(_tap, report.watched)), not_seen=list(map(_tap, report.not_seen)),
         totals={name: _number(report.totals.get(name)) for name in TOTALS},
         events={kind: [_event(row, names) for row in events[kind]] for kind in ("graph_breaks", "recompiles") if kind in events},
         history=_history(report.history, names),
@@ -99,7 +103,8 @@ def _finding(f: Finding, names: Pseudonyms) -> Finding:
         location=names.place(f.location), raised_at=None if f.raised_at is None else names.place(f.raised_at), owner=_owner(f),
         upstream=_gb_id(f.upstream), cost=_cost(f.cost),
         evidence=Evidence(num_events=f.evidence.num_events, compile_ids=tuple(map(_compile_id, f.evidence.compile_ids))),
-        verification=tuple(_items(rule.section("How to verify"))), related=tuple(map(names.mark, f.related)),
+        verification=tuple(Check(CheckKind.BY_HAND, item) for item in _items(rule.section("How to verify"))),
+        related=tuple(map(names.mark, f.related)),
         ranks=f.ranks, steps=f.steps, fingerprint=names.mark(f.fingerprint),
     )
 
@@ -199,8 +204,8 @@ def _frame(frame: FrameHistory, names: Pseudonyms) -> FrameHistory:
     )
 
 
-def _compile(c: Compile, names: Pseudonyms) -> Compile:
-    return Compile(
+def _compile(c: CompileEntry, names: Pseudonyms) -> CompileEntry:
+    return CompileEntry(
         compile_id=_compile_id(c.compile_id), time=c.time, step=_count(c.step), seconds=_number(c.seconds),
         failed="failed" if c.failed else "", num_ops=_count(c.num_ops), num_guards=_count(c.num_guards),
         guards_failed=tuple(names.of("guard", guard) for guard in c.guards_failed), backward_seconds=_number(c.backward_seconds),
@@ -231,10 +236,9 @@ def _public_path(path: str) -> str | None:
     return standard[1] if standard and standard[2] in sys.stdlib_module_names else None
 
 
-def _sentence(text: str) -> str:
-    """What is said of a tap is public without its detail, which may quote an error."""
-    name = text.partition(": ")[0]
-    return text if text in SENTENCES else name if name in TAPS else NOT_NAMED
+def _tap(tap: TapState) -> TapState:
+    """A name of ours, the status and the number are public; the detail may quote an error."""
+    return TapState(name=tap.name if tap.name in OWN_NAMES else NOT_NAMED, status=tap.status, number=tap.number)
 
 
 def _flat(text: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from torchtriage.findings.history import History
 from torchtriage.findings.model import Finding
 from torchtriage.findings.shape_study import ShapeStudy
+from torchtriage.findings.tap_state import TapState
 
 TOTALS = (
     "compiles", "graph_breaks", "distinct_graph_breaks", "recompiles", "frames_at_limit", "eager_calls", "compile_seconds", "steps",
@@ -22,8 +23,8 @@ class Report:
 
     findings: Sequence[Finding]
     run: Mapping[str, Any] = field(default_factory=dict)
-    watched: Sequence[str] = ()
-    not_seen: Sequence[str] = ()
+    watched: Sequence[TapState] = ()
+    not_seen: Sequence[TapState] = ()
     totals: Mapping[str, float | int | None] = field(default_factory=dict)
     events: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     history: History = field(default_factory=History)

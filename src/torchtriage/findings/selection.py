@@ -1,36 +1,40 @@
-"""Which findings count: what --select, --ignore and the baseline leave, and whether that fails."""
+"""Which findings of a report count: those that --select, --ignore, the baseline and --fail-on leave."""
 
+import json
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from torchtriage.config import Config
 from torchtriage.errors import CommandError
 from torchtriage.findings import catalogue
-from torchtriage.findings.baseline import read_baseline
 from torchtriage.findings.model import Finding, Severity
 from torchtriage.findings.report import Report
 
+BASELINE_SCHEMA = 1
+
 
 def check_known(config: Config) -> None:
-    """A code that matches no rule would make a gate pass for ever."""
+    """Refuse a code that matches no rule: a gate that selects it would always pass."""
     for item in (*config.select, *config.ignore):
         if not any(code.startswith(item) for code in catalogue.codes()):
             raise CommandError(f"no rule begins with {item!r}; list the rules with: torchtriage explain")
 
 
 def is_wanted(finding: Finding, config: Config) -> bool:
-    """Whether --select and --ignore leave it."""
+    """Whether --select and --ignore keep the finding."""
     if config.select and not finding.code.startswith(config.select):
         return False
     return not (config.ignore and finding.code.startswith(config.ignore))
 
 
 def selected(report: Report, config: Config) -> Report:
-    """The report without what --select, --ignore and the baseline take away; what they take is counted."""
-    left = [f for f in report.findings if is_wanted(f, config)]
-    known = read_baseline(Path(config.baseline)) if config.baseline else set()
-    new = [f for f in left if f.fingerprint not in known]
-    return replace(report, findings=new, num_known=len(left) - len(new), num_hidden=len(report.findings) - len(left))
+    """The report without the findings that --select, --ignore and the baseline remove, and how many those are."""
+    wanted = [f for f in report.findings if is_wanted(f, config)]
+    accepted = read_baseline(Path(config.baseline)) if config.baseline else set()
+    new = [f for f in wanted if f.fingerprint not in accepted]
+    num_hidden = len(report.findings) - len(wanted)
+    return replace(report, findings=new, num_known=len(wanted) - len(new), num_hidden=num_hidden)
 
 
 def failing(report: Report, config: Config) -> list[Finding]:
@@ -38,3 +42,37 @@ def failing(report: Report, config: Config) -> list[Finding]:
     if config.fail_on == "never":
         return []
     return [f for f in report.findings if f.severity <= Severity[config.fail_on]]
+
+
+def read_baseline(path: Path) -> set[str]:
+    """The fingerprints that a baseline file accepts."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        schema = data["schema"]
+        if schema != BASELINE_SCHEMA:
+            raise CommandError(
+                f"baseline {path} has schema {schema}, this torchtriage reads {BASELINE_SCHEMA}; upgrade torchtriage"
+            )
+        return {entry["fingerprint"] for entry in data["findings"]}
+    except FileNotFoundError:
+        raise CommandError(f"no baseline at {path}; make one with --update-baseline") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CommandError(f"cannot read baseline {path}: {error}; write it again with --update-baseline") from error
+
+
+def write_baseline(path: Path, findings: Iterable[Finding]) -> int:
+    """Accept these findings; the file is sorted and readable, so that a review shows what is accepted."""
+    entries = []
+    for f in sorted(findings, key=lambda f: (f.code, f.fingerprint)):
+        entries.append({
+            "fingerprint": f.fingerprint, "code": f.code, "slug": f.slug, "function": f.location.function, "title": f.title,
+        })
+    text = json.dumps({"schema": BASELINE_SCHEMA, "findings": entries}, indent=1) + "\n"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CommandError(
+            f"cannot write baseline {path}: {error.strerror}; name another file with --baseline"
+        ) from error
+    return len(entries)

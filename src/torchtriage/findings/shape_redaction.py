@@ -4,12 +4,25 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from torchtriage.findings.shape_study import AS_WRITTEN, Advice, Crossover, Interval, PolicyResult, ShapeStudy, VaryingSize
+from torchtriage.findings.shape_study import (
+    BASELINE,
+    Advice,
+    Basis,
+    Branch,
+    Crossover,
+    Interval,
+    Need,
+    PolicyResult,
+    Question,
+    Requirement,
+    ShapeStudy,
+    VaryingSize,
+)
 
 if TYPE_CHECKING:
     from torchtriage.findings.redaction import Pseudonyms
 
-_PART = rf"(?:{AS_WRITTEN}|dynamic=(?:True|False|None)|marked|mixed|bucketed|recompile_limit=\d+)"
+_PART = rf"(?:{BASELINE}|dynamic=(?:True|False|None)|marked|mixed|bucketed|recompile_limit=\d+)"
 _POLICY = re.compile(rf"{_PART}(?:, {_PART})*")
 _UNITS = ("step", "call")
 
@@ -19,12 +32,43 @@ def redacted_study(study: ShapeStudy, names: "Pseudonyms", version: str) -> Shap
         return name if not name or _POLICY.fullmatch(name) else names.of("policy", name)
 
     return ShapeStudy(
-        command=(), unit=study.unit if study.unit in _UNITS else "unit", num_units=study.num_units, num_planned=study.num_planned,
-        policies=[_result(p, policy, names) for p in study.policies], advice=Advice(policy=policy(study.advice.policy)),
-        crossovers=[Crossover(units=c.units, before=policy(c.before), after=policy(c.after)) for c in study.crossovers],
-        sizes=[_size(s, names) for s in study.sizes],
+        command=(), unit=study.unit if study.unit in _UNITS else "unit", num_units=study.num_units,
+        num_planned=study.num_planned, policies=[_result(p, policy, names) for p in study.policies],
+        advice=_advice(study.advice, policy), crossovers=[_crossover(c, policy) for c in study.crossovers],
+        branches=[_branch(b, names) for b in study.branches if b.kind], sizes=[_size(s, names) for s in study.sizes],
         by_function={names.of("function", "", name): policy(best) for name, best in study.by_function.items()},
         seconds_spent=study.seconds_spent, torch=version,
+    )
+
+
+def _advice(advice: Advice, policy: Callable[[str], str]) -> Advice:
+    """Without its setting, which holds lines of the program, and without the sentences of an older version."""
+    return Advice(
+        policy=policy(advice.policy), basis=advice.basis if advice.basis in set(Basis) else "",
+        total_seconds=advice.total_seconds, compared_with=policy(advice.compared_with), gain=_interval(advice.gain),
+        tolerance=advice.tolerance, rivals=[policy(name) for name in advice.rivals], num_rounds=advice.num_rounds,
+        horizon=None if advice.horizon is None else _crossover(advice.horizon, policy),
+        requirement=None if advice.requirement is None else _requirement(advice.requirement),
+    )
+
+
+def _requirement(needed: Requirement) -> Requirement:
+    return Requirement(
+        kind=needed.kind if needed.kind in set(Need) else "", num_rounds=needed.num_rounds, seconds=needed.seconds,
+        budget_seconds=needed.budget_seconds,
+    )
+
+
+def _crossover(c: Crossover, policy: Callable[[str], str]) -> Crossover:
+    return Crossover(units=c.units, before=policy(c.before), after=policy(c.after))
+
+
+def _branch(b: Branch, names: "Pseudonyms") -> Branch:
+    """Without the edges of buckets: they are sizes of the program."""
+    return Branch(
+        kind=b.kind if b.kind in set(Question) else "", is_yes=b.is_yes, names=[names.of("size", name) for name in b.names],
+        num_varying=b.num_varying, num_sources=b.num_sources, num_values=b.num_values, num_calls=b.num_calls,
+        waste_share=b.waste_share,
     )
 
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torchtriage.findings.shape_study import ShapeStudy
-from torchtriage.shapes.call_inputs import Inputs
-from torchtriage.shapes.compare import POLICIES, study_policies
+from torchtriage.shapes.functions.call_inputs import Inputs
+from torchtriage.shapes.functions.compare import POLICIES, study_policies
 
 
 class Comparison(ShapeStudy):

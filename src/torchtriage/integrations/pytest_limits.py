@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from torchtriage.capture.trace_logger import LOGGER_NAME
-from torchtriage.diagnosis.frames import breaks_of_resume_frames, frame_key
+from torchtriage.capture.taps.trace import LOGGER_NAME
+from torchtriage.diagnosis.compiles.frames import frame_key
+from torchtriage.diagnosis.compiles.resume_frames import breaks_of_resume_frames
 from torchtriage.errors import CommandError
 from torchtriage.findings.model import Finding, Severity
 from torchtriage.findings.report import Report
@@ -18,7 +19,7 @@ from torchtriage.integrations.watch import Seen, watch
 from torchtriage.recording.events import Recompile
 from torchtriage.recording.recording import Process
 from torchtriage.reporters import terminal
-from torchtriage.reporters.phrases import counted
+from torchtriage.text import counted
 
 BLIND = ("TT901", "TT905")      # a tap was lost: silence is no proof then
 Excess = tuple[str, list[Finding]]      # by how much, and the findings that show it

@@ -7,10 +7,9 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from torchtriage import __version__
-from torchtriage.capture import autoload
+from torchtriage.capture import autoload, launcher_file
 from torchtriage.config import Config, check_threshold, load_config
 from torchtriage.errors import CommandError, TriageError
 from torchtriage.findings.model import UNKNOWN_PLACE, Finding
@@ -18,10 +17,10 @@ from torchtriage.findings.report import Report
 from torchtriage.findings.selection import failing, selected
 from torchtriage.launch import environment
 from torchtriage.launch.folders import free_folder
-from torchtriage.launch.privacy import redacted
 from torchtriage.recording.reader import LAUNCHER_FILE, read_recording
 from torchtriage.recording.store import Writer
-from torchtriage.reporters.phrases import by_severity, counted, literal, not_shown, short_path, totals_line
+from torchtriage.reporters.summary import by_severity, not_shown, short_path, tap_text, totals_line
+from torchtriage.text import counted, printable
 
 if TYPE_CHECKING:
     import pytest
@@ -46,9 +45,8 @@ def start(config: "pytest.Config") -> "Suite | None":
     run_id = f"{time.time_ns():x}-{os.getpid()}"
     suite = Suite(folder, settings, is_ours=True)
     try:
-        environment.claim(str(folder), run_id)
-        argv = redacted(["pytest", *map(str, config.invocation_params.args)])
-        suite.note({"run_id": run_id, "argv": argv, "cwd": os.getcwd(), "start": time.time(), "torchtriage": __version__})
+        # Not kept open: a test may fork, and a connection must not be closed by a child.
+        launcher_file.begin(folder, run_id, ["pytest", *map(str, config.invocation_params.args)]).close()
     except (OSError, sqlite3.Error) as error:
         raise CommandError(f"cannot write {folder}: {error}; name another with --torchtriage-output") from error
     ours = {environment.FOLDER: str(folder), environment.RUN_ID: run_id}
@@ -75,19 +73,13 @@ class Suite:
         folder = self._folder
         return str(folder.relative_to(Path.cwd())) if folder.is_relative_to(Path.cwd()) else str(folder)
 
-    def note(self, facts: dict[str, Any]) -> None:
-        # Not kept open: a test may fork, and a connection must not be closed by a child.
-        writer = Writer(self._folder / LAUNCHER_FILE)
-        writer.put_facts(facts)
-        writer.close()
-
     def close(self, exit_status: int) -> None:
         """Have everything on the disk; a recording that is not ours goes on."""
         if autoload.recorder is not None:
             autoload.recorder.close() if self._is_ours else autoload.recorder.sync()
         if self._is_ours:
             try:
-                self.note({"end": time.time(), "exit_status": exit_status})
+                launcher_file.end(Writer(self._folder / LAUNCHER_FILE), exit_status)
             except (OSError, sqlite3.Error) as error:
                 print(f"torchtriage: cannot write how the session ended: {error}", file=sys.stderr)
 
@@ -111,13 +103,13 @@ class Suite:
         lines: list[str] = []
         if self._report is not None:
             found = self._report.findings
-            lines += [literal(_in_a_line(f, self._report)) for f in found[:MAX_FINDINGS]]
+            lines += [printable(_in_a_line(f, self._report)) for f in found[:MAX_FINDINGS]]
             if len(found) > MAX_FINDINGS:
                 lines.append(f"{len(found) - MAX_FINDINGS} more ({by_severity(found[MAX_FINDINGS:])})")
-            lines += [totals_line(self._report), *map(literal, not_shown(self._report))]
+            lines += [totals_line(self._report), *map(printable, not_shown(self._report))]
             if not found:
-                lines.append(f"watched: {', '.join(self._report.watched) or 'nothing'}")
-        lines += [text for text in (literal(self._problem), self.verdict) if text]
+                lines.append(f"watched: {', '.join(map(tap_text, self._report.watched)) or 'nothing'}")
+        lines += [text for text in (printable(self._problem), self.verdict) if text]
         if not self._is_ours:
             lines.append(f"recorded by the run around this session, into {self.shown}")
         return [*lines, f"next: torchtriage report {self.shown}"]

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
-from torchtriage.capture.facts import your_roots
-from torchtriage.capture.observe import Observer
+from torchtriage.capture.observer import Observer
+from torchtriage.capture.process_facts import your_roots
 from torchtriage.diagnosis.report import build_report
 from torchtriage.findings.model import Finding
 from torchtriage.findings.report import Report
@@ -55,9 +55,9 @@ class Seen:
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from torchtriage.reporters import html
+        from torchtriage.reporters import notebook
 
-        return html.render_short(self.report)
+        return notebook.render(self.report)
 
     @property
     def recording(self) -> Recording:

@@ -7,7 +7,7 @@
 
 namespace {
 
-/* A row of the table: the order of columns is that of telemetry/table.py. */
+/* A row of the table: the order of columns is that of telemetry/statistics/columns.py. */
 struct Row {
     double norm, mean, std, min, max, max_abs, num_nan, num_inf, num_zero, num_small, num_large, num_elements;
 };

@@ -2,8 +2,11 @@
 
 import dataclasses
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
+
+from torchtriage.recording.validation import AnyFloat, WrongTypeError, checked, field_types
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,8 +180,8 @@ class Anomaly(Event):
 
     code: str = ""
     subject: str = ""
-    value: float = 0.0
-    threshold: float = 0.0
+    value: AnyFloat = 0.0
+    threshold: AnyFloat = 0.0
     text: str = ""
 
 
@@ -248,15 +251,36 @@ def to_payload(event: Event) -> str:
 
 
 def from_payload(kind: str, payload: str, **columns: Any) -> Event:
-    """The event that `to_payload` wrote; a kind or field of a later version is kept as Unparsed."""
+    """The event that `to_payload` wrote; one of a later version, or with a value of a wrong type, is kept as Unparsed."""
     try:
-        fields = json.loads(payload)
         cls = EVENT_TYPES[kind]
-        if "stack" in fields:
-            fields["stack"] = tuple(StackEntry(path=p, line=n, function=f, code=c) for p, n, f, c in fields["stack"])
+        fields = json.loads(payload)
+        if not columns.keys().isdisjoint(fields):
+            raise KeyError("a column of the table is also in the payload")
+        fields.update(columns)
+        types = field_types(cls)
         for name, value in fields.items():
-            if isinstance(value, list):
-                fields[name] = tuple(value)
-        return cls(**columns, **fields)
-    except (AttributeError, KeyError, TypeError, ValueError):
-        return Unparsed(**columns, origin=f"event {kind}", text=payload)
+            fields[name] = _stack(value) if name == "stack" else checked(value, types[name])
+        return cls(**fields)
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
+        return Unparsed(**_readable(columns), origin=f"event {kind}", text=str(payload))
+
+
+def _stack(rows: list[list[Any]]) -> tuple[StackEntry, ...]:
+    """Most of what a recording holds are lines of stacks, so they are checked without the general machinery."""
+    entries = []
+    for path, line, function, code in rows:
+        if not (type(path) is str and type(line) is int and type(function) is str and type(code) is str):
+            raise WrongTypeError("expected a path, a line, a function and a line of code")
+        entries.append(StackEntry(path=path, line=line, function=function, code=code))
+    return tuple(entries)
+
+
+def _readable(columns: Mapping[str, Any]) -> dict[str, Any]:
+    types, kept = field_types(Event), {}
+    for name, value in columns.items():
+        try:
+            kept[name] = checked(value, types[name])
+        except WrongTypeError:
+            continue
+    return kept

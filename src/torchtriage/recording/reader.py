@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from torchtriage.errors import TriageError
+from torchtriage.recording.facts import Damage
 from torchtriage.recording.recording import Recording
 from torchtriage.recording.shards import with_whole
 from torchtriage.recording.store import read_process
@@ -22,6 +23,7 @@ def read_recording(folder: Path) -> Recording:
     facts: dict[str, object] = {"joined": (folder / "joined").exists()}
     processes = []
     problems = []
+    damage: tuple[Damage, ...] = ()
     for path in sorted(folder.glob("*.sqlite")):
         try:
             process = read_process(path)
@@ -30,6 +32,7 @@ def read_recording(folder: Path) -> Recording:
             continue
         if path.name == LAUNCHER_FILE:
             facts.update(process.facts)
+            damage = process.unreadable
         else:
             processes.append(process)
     if problems and not processes:
@@ -38,8 +41,8 @@ def read_recording(folder: Path) -> Recording:
         raise TriageError(f"{folder} holds no recording; make one with: torchtriage run SCRIPT.py")
     facts["unreadable_files"] = [str(problem) for problem in problems]
     facts.update(_shapes(folder / STUDY_FILE))
-    processes.sort(key=lambda p: (p.rank if p.rank is not None else -1, p.facts.get("start") or 0.0))
-    return Recording(processes=tuple(with_whole(processes)), facts=facts, path=str(folder))
+    processes.sort(key=lambda p: (p.rank if p.rank is not None else -1, p.program.start or 0.0))
+    return Recording(processes=tuple(with_whole(processes)), facts=facts, path=str(folder), unreadable=damage)
 
 
 def _shapes(path: Path) -> dict[str, Any]:

@@ -1,10 +1,28 @@
-"""A run as it is read back: the processes that took part, each with its facts, events, source lines and series."""
+"""A run as it is read back: its processes, each with facts, events, source lines and series."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from torchtriage.recording.events import Event
+from torchtriage.recording.facts import (
+    Damage,
+    EagerCalls,
+    FolderFacts,
+    LauncherFacts,
+    LearningFacts,
+    PolicyFacts,
+    ProcessFacts,
+    ProgramFacts,
+    RecorderFacts,
+    RecordingFacts,
+    StepFacts,
+    TelemetryFacts,
+    TraceFacts,
+    TrainingFacts,
+    read_process_facts,
+    read_recording_facts,
+)
 
 E = TypeVar("E", bound=Event)
 R = TypeVar("R")
@@ -25,7 +43,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """Values by step, down-sampled to a bounded size: `steps[i]` is the first step that `values[i]` stands for."""
+    """Values by step, down-sampled to a bounded size: `values[i]` covers the steps from `steps[i]` on."""
 
     name: str
     steps: Sequence[float]
@@ -34,34 +52,89 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """One process of a run. Compile ids mean something only within it, and begin anew after torch._dynamo.reset()."""
+    """One process of a run. Compile ids have a meaning only within it, and start again after torch._dynamo.reset().
+
+    `facts` are as they were stored; the properties give them checked, a record per writer.
+    """
 
     events: tuple[Event, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
     sources: Mapping[tuple[str, int], Source] = field(default_factory=dict)
     series: Mapping[str, Series] = field(default_factory=dict)
-    _known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    unreadable: tuple[Damage, ...] = ()     # facts, series and sources that their file holds in another form
+    _cache: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def of(self, kind: type[E]) -> Iterator[E]:
-        if kind not in self._known:
-            self._known[kind] = tuple(event for event in self.events if isinstance(event, kind))
-        return iter(self._known[kind])
+        if kind not in self._cache:
+            self._cache[kind] = tuple(event for event in self.events if isinstance(event, kind))
+        return iter(self._cache[kind])
 
     def once(self, function: Callable[["Process"], R]) -> R:
-        """What a pure function makes of this process, worked out the first time it is asked for."""
-        if function not in self._known:
-            self._known[function] = function(self)
-        return cast(R, self._known[function])
+        """The result of a pure function of this process, computed the first time it is asked for."""
+        if function not in self._cache:
+            self._cache[function] = function(self)
+        return cast(R, self._cache[function])
+
+    @property
+    def _checked(self) -> ProcessFacts:
+        return self.once(_checked_facts)
+
+    @property
+    def damage(self) -> tuple[Damage, ...]:
+        """What was left out because it could not be read."""
+        return (*self.unreadable, *self._checked.damage)
+
+    @property
+    def program(self) -> ProgramFacts:
+        return self._checked.program
+
+    @property
+    def recorder(self) -> RecorderFacts:
+        return self._checked.recorder
+
+    @property
+    def steps(self) -> StepFacts:
+        return self._checked.steps
+
+    @property
+    def eager_calls(self) -> EagerCalls | None:
+        return self._checked.eager_calls
+
+    @property
+    def policy(self) -> PolicyFacts:
+        return self._checked.policy
+
+    @property
+    def learning(self) -> LearningFacts:
+        return self._checked.learning
+
+    @property
+    def telemetry(self) -> TelemetryFacts:
+        return self._checked.telemetry
+
+    @property
+    def training(self) -> TrainingFacts | None:
+        return self._checked.training
+
+    @property
+    def trace(self) -> TraceFacts:
+        return self._checked.trace
+
+    @property
+    def name(self) -> str | None:
+        return self._checked.name
 
     @property
     def rank(self) -> int | None:
-        rank = self.facts.get("rank")
-        return rank if isinstance(rank, int) else None
+        return self.program.rank
 
     @property
     def num_steps(self) -> int | None:
-        steps = self.facts.get("num_steps")
-        return steps if isinstance(steps, int) else None
+        return self.steps.num_steps
+
+
+def _checked_facts(process: Process) -> ProcessFacts:
+    return read_process_facts(process.facts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +145,28 @@ class Recording:
     facts: Mapping[str, Any] = field(default_factory=dict)
     origin: str = "recording"
     path: str = ""
+    unreadable: tuple[Damage, ...] = ()     # of the launcher's file
+    _cache: dict[str, RecordingFacts] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def of(self, kind: type[E]) -> Iterator[E]:
         for process in self.processes:
             yield from process.of(kind)
+
+    @property
+    def _checked(self) -> RecordingFacts:
+        if "facts" not in self._cache:
+            self._cache["facts"] = read_recording_facts(self.facts)
+        return self._cache["facts"]
+
+    @property
+    def damage(self) -> tuple[Damage, ...]:
+        """What was left out of the launcher's facts because it could not be read."""
+        return (*self.unreadable, *self._checked.damage)
+
+    @property
+    def launcher(self) -> LauncherFacts:
+        return self._checked.launcher
+
+    @property
+    def folder(self) -> FolderFacts:
+        return self._checked.folder

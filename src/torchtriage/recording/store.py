@@ -2,23 +2,30 @@
 
 import array
 import json
+import math
 import os
 import shutil
 import sqlite3
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from torchtriage.errors import TriageError
 from torchtriage.recording.events import COLUMNS, Event, from_payload, to_payload
+from torchtriage.recording.facts import Damage
 from torchtriage.recording.recording import Process, Series, Source
+from torchtriage.recording.validation import WrongTypeError, checked
+from torchtriage.text import counted
 
 SCHEMA = 1
 ERROR_SUFFIX = ".error"     # beside a process's file: why its last rows could not be written
 COPY_SECONDS = 60.0     # how stale the copy on a network file system may get while the run goes on
 NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "lustre", "gpfs", "beegfs", "fuse", "9p", "afs", "ceph", "glusterfs", "orangefs", "panfs")
+
+_SOURCE_ROW = tuple[str, int, int, str, str]     # path, line, first line, text, qualname
 
 # One transaction: whoever opens the file finds nothing in it, or all of this.
 _TABLES = f"""
@@ -111,33 +118,66 @@ class Writer:
 
 
 def read_process(path: Path) -> Process:
-    """One file of a recording, also while it is being written."""
+    """One file of a recording, also while it is being written. A row that cannot be read is left out and reported."""
+    damage: list[Damage] = []
     try:
-        db = _connect_to_read(path)
-        if db.execute("select 1 from sqlite_master").fetchone() is None:
-            raise TriageError(f"{path} is empty: its process has only just begun, or was killed as it began")
-        facts = {key: json.loads(value) for key, value in db.execute("select key, value from facts")}
-        _check_schema(path, facts)
-        events = tuple(
-            from_payload(kind, payload, **dict(zip(COLUMNS, columns, strict=True)))
-            for kind, payload, *columns in db.execute(f"select kind, payload, {', '.join(COLUMNS)} from events order by id")
-        )
-        db.text_factory = _decoded
-        sources = {
-            (p, n): Source(first_line=first, lines=tuple(text.split("\n")), qualname=qualname)
-            for p, n, first, text, qualname in db.execute("select path, line, first_line, text, qualname from sources")
-        }
-        series = {
-            name: Series(name=name, steps=array.array("f", steps), values=array.array("f", data))
-            for name, steps, data in db.execute("select name, steps, data from series")
-        }
-        db.close()
-        word = path.with_suffix(ERROR_SUFFIX)
-        if word.exists():
-            facts["recorder_error"] = word.read_text(encoding="utf-8", errors="replace")
+        with closing(_connect_to_read(path)) as db:
+            if db.execute("select 1 from sqlite_master").fetchone() is None:
+                raise TriageError(f"{path} is empty: its process has only just begun, or was killed as it began")
+            db.text_factory = _decoded
+            facts = _read_facts(db, damage)
+            _check_schema(path, facts)
+            events = tuple(
+                from_payload(kind, payload, **dict(zip(COLUMNS, columns, strict=True)))
+                for kind, payload, *columns in db.execute(f"select kind, payload, {', '.join(COLUMNS)} from events order by id")
+            )
+            sources, series = _read_sources(db, damage), _read_series(db, damage)
+        error_file = path.with_suffix(ERROR_SUFFIX)
+        if error_file.exists():
+            facts["recorder_error"] = error_file.read_text(encoding="utf-8", errors="replace")
     except (sqlite3.DatabaseError, ValueError) as error:
         raise TriageError(f"cannot read {path}: {error}; the file is damaged or not a recording of torchtriage") from error
-    return Process(events=events, facts=facts, sources=sources, series=series)
+    return Process(events=events, facts=facts, sources=sources, series=series, unreadable=tuple(damage))
+
+
+def _read_facts(db: sqlite3.Connection, damage: list[Damage]) -> dict[str, Any]:
+    facts = {}
+    for key, value in db.execute("select key, value from facts"):
+        try:
+            facts[key] = json.loads(value)
+        except (TypeError, ValueError, RecursionError):
+            damage.append(Damage(name=str(key), problem="it is not JSON"))
+    return facts
+
+
+def _read_sources(db: sqlite3.Connection, damage: list[Damage]) -> dict[tuple[str, int], Source]:
+    sources = {}
+    num_damaged = 0
+    for path, line, first, text, qualname in db.execute("select path, line, first_line, text, qualname from sources"):
+        try:
+            checked((path, line, first, text, qualname), _SOURCE_ROW)
+        except WrongTypeError:
+            num_damaged += 1
+            continue
+        sources[path, line] = Source(first_line=first, lines=tuple(text.split("\n")), qualname=qualname)
+    if num_damaged:
+        damage.append(Damage(name="sources", problem=f"source lines of {counted(num_damaged, 'place')} cannot be read"))
+    return sources
+
+
+def _read_series(db: sqlite3.Connection, damage: list[Damage]) -> dict[str, Series]:
+    all_series = {}
+    for name, step_bytes, value_bytes in db.execute("select name, steps, data from series"):
+        try:
+            steps, values = array.array("f", step_bytes), array.array("f", value_bytes)
+            is_whole = isinstance(name, str) and len(steps) == len(values) and math.isfinite(sum(steps))
+        except (TypeError, ValueError):     # not bytes, or not four for each number
+            is_whole = False
+        if is_whole:
+            all_series[name] = Series(name=name, steps=steps, values=values)
+        else:
+            damage.append(Damage(name=f"series {name}", problem="its steps and values do not match"))
+    return all_series
 
 
 def _check_schema(path: Path, facts: Mapping[str, Any]) -> None:
@@ -194,7 +234,10 @@ def _encoded(text: str) -> bytes:
 
 
 def _decoded(text: bytes) -> str:
-    return text.decode("utf-8", "surrogatepass")
+    try:
+        return text.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:      # the file is damaged here
+        return text.decode("utf-8", "replace")
 
 
 def _unlink(path: Path) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 from torchtriage.findings.history import Curve, History, Moment, MomentKind, ProcessHistory
 from torchtriage.findings.report import TOTALS, Report
+from torchtriage.recording.series import STEP_SECONDS
+from torchtriage.reporters.summary import tap_text
 
 Row = dict[str, Any]
 Span = tuple[int, int]      # begin and length in microseconds
@@ -40,7 +42,7 @@ def render(report: Report) -> str:
     rows.sort(key=lambda row: (row["ph"] != "M", row["ts"], -row.get("dur", 0)))
     other = {
         "run_start": history.start, "run_seconds": history.seconds, "totals": {name: report.totals.get(name) for name in TOTALS},
-        "not_seen": [_text(item) for item in report.not_seen],
+        "not_seen": [_text(tap_text(tap)) for tap in report.not_seen],
     }
     data = {"traceEvents": rows, "displayTimeUnit": "ms", "otherData": other}
     return json.dumps(data, separators=(",", ":"), allow_nan=False) + "\n"
@@ -114,7 +116,7 @@ def _row(moment: Moment, pid: int, thread: int, codes: Mapping[str, str]) -> Row
 
 def _steps(history: History, index: int, process: ProcessHistory) -> Iterator[Row]:
     """The length of steps where they happened; on an axis of its own, counted in steps, where the recording does not tell when."""
-    curve = next((c for c in history.curves if c.process == index and c.name == "step_seconds" and len(c.values)), None)
+    curve = next((c for c in history.curves if c.process == index and c.name == STEP_SECONDS and len(c.values)), None)
     if curve is None:
         return
     if len(curve.times):

@@ -5,18 +5,18 @@ from collections.abc import Sequence
 
 from torchtriage.findings.model import UNKNOWN_PLACE, Finding
 from torchtriage.findings.report import Report
-from torchtriage.reporters.phrases import (
+from torchtriage.reporters.summary import (
     by_severity,
     cost_text,
-    counted,
     level_of,
-    literal,
     not_shown,
     project_path,
     short_path,
+    tap_text,
     totals_line,
     watched_line,
 )
+from torchtriage.text import counted, printable
 
 MAX_OF_A_KIND = 10      # GitHub shows the first ten errors, warnings and notices of a step, and drops the others
 MAX_TITLE = 255
@@ -54,7 +54,7 @@ def _closing(report: Report, left_out: Sequence[Finding]) -> list[str]:
         lines.append(f"{more} more than GitHub shows ({by_severity(left_out)}); all with: torchtriage report RECORDING -v")
     if not report.findings:
         lines.append(watched_line(report))
-        lines += [f"not seen: {text}" for text in report.not_seen]
+        lines += [f"not seen: {tap_text(tap)}" for tap in report.not_seen]
     return lines + not_shown(report)
 
 
@@ -65,4 +65,4 @@ def _command(kind: str, properties: dict[str, str | int | None], message: Sequen
 
 
 def _escaped(text: str) -> str:
-    return literal(text).replace("%", "%25")
+    return printable(text).replace("%", "%25")

@@ -1,18 +1,22 @@
 """Findings as JSON, schema 1."""
 
+import dataclasses
 import json
 import math
 from typing import Any
 
-from torchtriage.findings.model import Finding, Location
+from torchtriage.findings.checks import sentence
+from torchtriage.findings.model import Check, Finding, Location, SampledValue, SourceLine
 from torchtriage.findings.report import TOTALS, Report
+from torchtriage.reporters.summary import source_text, tap_text
 
 SCHEMA = 1
 
 
 def render(report: Report) -> str:
     data: dict[str, Any] = {
-        "schema": SCHEMA, "run": report.run, "watched": list(report.watched), "not_seen": list(report.not_seen),
+        "schema": SCHEMA, "run": report.run,
+        "watched": [tap_text(tap) for tap in report.watched], "not_seen": [tap_text(tap) for tap in report.not_seen],
         "totals": {name: report.totals.get(name) for name in TOTALS},
         "num_known": report.num_known, "num_hidden": report.num_hidden,
         "num_suppressed": report.num_suppressed, "unused_suppressions": list(report.unused_suppressions),
@@ -37,12 +41,25 @@ def finding_as_dict(finding: Finding) -> dict[str, Any]:
         "cost": {"seconds": cost.seconds, "share": cost.share, "ms_per_step": cost.ms_per_step, "kind": str(cost.kind), "note": cost.note},
         "num_events": evidence.num_events,
         "evidence": {
-            "values": evidence.values, "reasons": evidence.reasons, "compile_ids": evidence.compile_ids, "source": evidence.source,
+            "values": [str(value) for value in evidence.values],
+            "samples": [_fields(value) for value in evidence.values],
+            "reasons": evidence.reasons, "compile_ids": evidence.compile_ids,
+            "source": [source_text(line) for line in evidence.source],
+            "source_lines": [_fields(line) for line in evidence.source],
             "folded": evidence.folded, "notes": evidence.notes,
         },
-        "verification": finding.verification, "related": finding.related, "ranks": finding.ranks, "steps": finding.steps,
+        "verification": [sentence(check) for check in finding.verification], "checks": [_check(check) for check in finding.verification],
+        "related": finding.related, "ranks": finding.ranks, "steps": finding.steps,
         "fingerprint": finding.fingerprint,
     }
+
+
+def _check(check: Check) -> dict[str, Any]:
+    return {"kind": str(check.kind), "subject": check.subject, "code": check.code, "place": _place(check.place)}
+
+
+def _fields(value: SampledValue | SourceLine) -> dict[str, Any]:
+    return dataclasses.asdict(value)
 
 
 def _place(place: Location | None) -> dict[str, Any] | None:

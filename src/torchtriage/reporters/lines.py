@@ -3,7 +3,7 @@
 import io
 import textwrap
 
-from torchtriage.reporters.phrases import literal
+from torchtriage.text import printable
 
 INDENT = " " * 8
 
@@ -26,7 +26,7 @@ def field(name: str, text: str, width: int) -> list[Line]:
 
 def printed(lines: list[Line], *, width: int, colour: bool) -> str:
     """One text, with ANSI colours if asked for."""
-    harmless = [(literal(text), style) for text, style in lines]
+    harmless = [(printable(text), style) for text, style in lines]
     return _coloured(harmless, width) if colour else "".join(f"{text}\n" for text, _ in harmless)
 
 

@@ -3,11 +3,23 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from torchtriage.findings.checks import sentence
 from torchtriage.findings.model import UNKNOWN_PLACE, CostKind, Finding, Location, OwnerKind
 from torchtriage.findings.report import Report
 from torchtriage.findings.shape_study import ShapeStudy
 from torchtriage.reporters import shape_words
-from torchtriage.reporters.phrases import by_severity, cost_text, counted, literal, not_shown, short_path, totals_line, watched_line
+from torchtriage.reporters.summary import (
+    by_severity,
+    cost_text,
+    measure_hint,
+    not_shown,
+    short_path,
+    source_text,
+    tap_text,
+    totals_line,
+    watched_line,
+)
+from torchtriage.text import counted, printable
 
 MAX_BYTES = 65_000      # GitHub takes comments of up to 65,536 characters
 TABLE_BYTES = 25_000    # so that a long table leaves room for the worst findings in full
@@ -56,7 +68,7 @@ def code(text: str) -> str:
 
 
 def _short(text: str) -> str:
-    text = literal(text[: MAX_TEXT + 1])
+    text = printable(text[: MAX_TEXT + 1])
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 3] + "..."
 
 
@@ -84,14 +96,14 @@ def _section(f: Finding, report: Report) -> str:
         lines.append(f"**Where:** {_where(f, report)}\n")
     lines.append(f"**Why:** {prose(f.cause)}{f' ({prose(f.upstream)})' if f.upstream else ''}\n")
     if f.evidence.source:
-        lines.append(_block(f.evidence.source))
+        lines.append(_block([source_text(line) for line in f.evidence.source]))
     note = f"; {f.cost.note}" if f.cost.note and f.cost.note not in _cost(f) else ""
     lines.append(f"**Cost:** {prose(_cost(f) + note)}\n")
     lines.append(f"**Fix:** {prose(f.fix.text)}\n")
     if f.fix.edit:
         lines.append(_block(f.fix.edit.splitlines()))
     lines += _list("With it", "-", f.evidence.folded)
-    lines += _list("Verify", "- [ ]", f.verification)
+    lines += _list("Verify", "- [ ]", [sentence(check) for check in f.verification])
     lines.append(f"More: {code(f'torchtriage explain {f.code}')}\n")
     return "\n".join(lines)
 
@@ -155,8 +167,8 @@ def _foot(report: Report) -> str:
     lines = not_shown(report)
     if not report.findings:
         lines.append(watched_line(report))
-    lines += [f"not seen: {text}" for text in report.not_seen]
-    lines.append(shape_words.measure_hint(report))
+    lines += [f"not seen: {tap_text(tap)}" for tap in report.not_seen]
+    lines.append(measure_hint(report))
     versions = [f"{name} {report.run[name]}" for name in ("torchtriage", "torch", "python") if report.run.get(name)]
     items = [f"- {prose(line)}\n" for line in [*lines, ", ".join(versions)] if line]
     shown = _fitting(items, FOOT_BYTES)

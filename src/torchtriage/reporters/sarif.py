@@ -14,7 +14,8 @@ from torchtriage.findings import catalogue
 from torchtriage.findings.model import UNKNOWN_PLACE, Finding, Location
 from torchtriage.findings.report import Report
 from torchtriage.reporters.json import finding_as_dict, plain
-from torchtriage.reporters.phrases import INSTALLED, level_of, project_path
+from torchtriage.reporters.summary import level_of, project_path, tap_text
+from torchtriage.text import installed_path
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 ROOT = "%SRCROOT%"                  # the working folder of the run
@@ -28,7 +29,10 @@ def render(report: Report) -> str:
         "tool": {"driver": {"name": "torchtriage", "version": __version__, "rules": [_rule(code) for code in codes]}},
         "columnKind": "unicodeCodePoints",
         "results": [_result(f, codes.index(f.code), report.run) for f in report.findings],
-        "properties": {"watched": list(report.watched), "not_seen": list(report.not_seen), "totals": dict(report.totals)},
+        "properties": {
+            "watched": [tap_text(tap) for tap in report.watched], "not_seen": [tap_text(tap) for tap in report.not_seen],
+            "totals": dict(report.totals),
+        },
     }
     if report.run.get("cwd"):
         run["originalUriBaseIds"] = {ROOT: {"uri": _file_uri(str(report.run["cwd"]).rstrip("/\\") + "/")}}
@@ -85,10 +89,9 @@ def _artifact(path: str, run: Mapping[str, Any]) -> dict[str, str] | None:
     inside = project_path(path, run)
     if inside is not None:
         return {"uri": _quoted(inside), "uriBaseId": ROOT}
-    path = path.replace("\\", "/")
-    installed = INSTALLED.search(path)
-    if installed:
-        return {"uri": _quoted(path[installed.end():]), "uriBaseId": LIBRARIES}
+    installed = installed_path(path)
+    if installed is not None:
+        return {"uri": _quoted(installed), "uriBaseId": LIBRARIES}
     if path in ("", UNKNOWN_PLACE.path) or path.startswith("<"):
         return None
     return {"uri": _file_uri(path)}

@@ -1,15 +1,12 @@
 """What every form of a report says of a shape study: the rows of its table and its sentences."""
 
 import math
-import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from torchtriage.findings.report import Report
 from torchtriage.findings.shape_study import (
-    AS_WRITTEN,
-    DECIDED_BY_SHAPES,
+    BASELINE,
     Branch,
     Crossover,
     Interval,
@@ -17,7 +14,7 @@ from torchtriage.findings.shape_study import (
     ShapeStudy,
     VaryingSize,
 )
-from torchtriage.reporters.phrases import counted
+from torchtriage.text import counted
 
 MAX_VALUES = 6          # of a size that varies, in a sentence
 NOTHING = "-"           # not measured
@@ -41,7 +38,7 @@ class Row:
 
 
 _VERDICTS = {
-    "": "not settled, no policy is recommended", AS_WRITTEN: "keep it as written",
+    "": "not settled, no policy is recommended", BASELINE: "keep it as written",
     "marked": "mark the dimensions that vary", "mixed": "use a policy of its own for each function",
 }
 
@@ -80,7 +77,7 @@ def verdict(study: ShapeStudy) -> str:
 
 def reason(study: ShapeStudy) -> str:
     """Why, without the words that the verdict has said already."""
-    said = ("not settled: ", f"keep it {AS_WRITTEN}: ", f"{study.advice.policy}: ")
+    said = ("not settled: ", f"keep it {BASELINE}: ", f"{study.advice.policy}: ")
     return next((study.advice.text.removeprefix(words) for words in said if study.advice.text.startswith(words)), study.advice.text)
 
 
@@ -141,25 +138,6 @@ def units(study: ShapeStudy, number: int) -> str:
 def precise(seconds: float) -> str:
     """Three digits, so that policies a few percent apart differ: 1.04 s, 251 us, 12.4 min."""
     return _scaled(seconds, *handy_unit(seconds))
-
-
-def measure_hint(report: Report) -> str:
-    """How to decide by measurement what findings of this report leave to choose; empty where that is done, or cannot be said."""
-    if report.shapes is not None or not any(f.code in DECIDED_BY_SHAPES for f in report.findings):
-        return ""
-    script = _script(report.run.get("argv"))
-    return f"to find the quickest shape policy by measurement: torchtriage shapes {shlex.join(script)}" if script else ""
-
-
-def _script(argv: object) -> list[str]:
-    """`train.py --lr 1`, or `-m package` with a launcher; empty for another command, or one with a secret taken out."""
-    words = [str(word) for word in argv] if isinstance(argv, (list, tuple)) else []
-    if len(words) > 1 and re.split(r"[/\\]", words[0])[-1].startswith("python"):
-        words = words[1:]
-    elif words and re.match(r"[/\\]|\w:", words[0]):
-        return []       # sys.argv of a process that nobody launched for us: an absolute path is what `python -m` leaves there
-    is_script = bool(words) and (words[0].endswith(".py") or words[0] == "-m")
-    return words if is_script and not any(word.endswith("***") for word in words) else []
 
 
 def _remarks(p: PolicyResult, several: bool) -> Iterator[str]:

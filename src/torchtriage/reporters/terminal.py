@@ -6,9 +6,18 @@ from typing import Any
 from torchtriage.findings.model import UNKNOWN_PLACE, Finding, Location, OwnerKind
 from torchtriage.findings.report import Report
 from torchtriage.reporters.lines import Line, field, printed
-from torchtriage.reporters.phrases import SHORT_NOTE, by_severity, cost_text, not_shown, short_path, totals_line, watched_line
-from torchtriage.reporters.shape_words import measure_hint
 from torchtriage.reporters.shapes import study_lines
+from torchtriage.reporters.summary import (
+    SHORT_NOTE,
+    by_severity,
+    cost_text,
+    measure_hint,
+    not_shown,
+    short_path,
+    tap_text,
+    totals_line,
+    watched_line,
+)
 
 SCREENS = 3
 LINES_OF_A_SCREEN = 40
@@ -84,11 +93,10 @@ def _owner(f: Finding, run: Mapping[str, Any]) -> str:
 
 
 def _source_line(f: Finding) -> str:
-    marked = [line for line in f.evidence.source if line.startswith(">")]
-    if not marked:
-        return ""
-    number, _, code = marked[0][1:].partition("|")
-    return f"{number.strip()} | {code.strip()}"
+    for line in f.evidence.source:
+        if line.is_place:
+            return f"{line.number} | {line.text.strip()}"
+    return ""
 
 
 def _closing(report: Report, shown: int, next_command: str) -> list[str]:
@@ -101,7 +109,7 @@ def _closing(report: Report, shown: int, next_command: str) -> list[str]:
         lines.append("no new findings" if report.num_known else "no findings")
         lines.append(watched_line(report))
     if report.not_seen and not report.findings:
-        lines.append(f"not seen: {'; '.join(report.not_seen)}")
+        lines.append(f"not seen: {'; '.join(map(tap_text, report.not_seen))}")
     lines += not_shown(report)
     if hint := measure_hint(report):
         lines.append(hint)

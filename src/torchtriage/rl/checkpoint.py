@@ -1,4 +1,4 @@
-"""Checkpoints of a training: each whole or not there, the one before kept, and refused where they belong to another config."""
+"""Checkpoints of a training: written atomically, with the previous one kept, and refused for a different config."""
 
 import contextlib
 import dataclasses
@@ -16,14 +16,21 @@ VERSION = 1
 
 
 def check_free(folder: Path) -> None:
-    """Refuse a folder for a new training that holds checkpoints: whoever resumes from it could get those of the other one."""
+    """Refuse a folder that already holds checkpoints for a new training:
+    a later resume could load those of the other one.
+    """
     if any(folder.glob(CHECKPOINTS)):
-        raise CommandError(f"{folder} holds checkpoints of an earlier training; go on with it by --resume {folder}, or name another folder")
+        raise CommandError(
+            f"{folder} holds checkpoints of an earlier training; "
+            f"continue that training with --resume {folder}, or name another folder"
+        )
 
 
 def save(folder: Path, update: int, config: TrainConfig, state: dict[str, Any], before: Path | None = None) -> Path:
-    """Write a checkpoint, then drop all but it and the one `before` it; raises OSError and leaves those that are there as they were."""
-    buffer = io.BytesIO()       # torch's own writer would report a full disk as a RuntimeError
+    """Write a checkpoint, then drop all but it and the one `before` it;
+    raises OSError and leaves those that are there as they were.
+    """
+    buffer = io.BytesIO()  # torch's own writer would report a full disk as a RuntimeError
     torch.save({"version": VERSION, "config": dataclasses.asdict(config), "update": update, "state": state}, buffer)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"update-{update:08d}.pt"
@@ -54,7 +61,7 @@ def load(folder: Path, config: TrainConfig) -> tuple[dict[str, Any], Path, list[
     for path in paths:
         try:
             saved = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:      # torch raises many kinds for a damaged file; the one before may be whole
+        except Exception as error:  # torch raises many kinds for a damaged file; the previous one may be intact
             notes.append(f"{path} cannot be read ({type(error).__name__}: {error})")
             continue
         return _checked(saved, path, config, notes)
@@ -67,11 +74,13 @@ def _checked(saved: Any, path: Path, config: TrainConfig, notes: list[str]) -> t
         raise CommandError(f"{path} is not a checkpoint of this version: expected version {VERSION}, found {found}")
     fixed, free = differences(saved["config"], config)
     if fixed:
-        raise CommandError(f"{path} belongs to another config; what differs (saved -> now): {', '.join(fixed)}; "
-                           "give the saved values, or start anew without --resume")
-    ignored = ("resume:", "checkpoint:")     # where things are says nothing of the training
+        raise CommandError(
+            f"{path} belongs to another config; what differs (saved -> now): {', '.join(fixed)}; "
+            "give the saved values, or start again without --resume"
+        )
+    ignored = ("resume:", "checkpoint:")  # where things are says nothing of the training
     told = [text for text in free if not text.startswith(ignored)]
-    return saved["state"], path, [*notes, *([f"other than in the checkpoint: {', '.join(told)}"] if told else [])]
+    return saved["state"], path, [*notes, *([f"different from the checkpoint: {', '.join(told)}"] if told else [])]
 
 
 def _sync_folder(folder: Path) -> None:

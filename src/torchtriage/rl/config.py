@@ -1,4 +1,7 @@
-"""Every setting of a training, what it means, and the published settings of known environments; imports no torch, so that help is quick."""
+"""The settings of a training with their help texts, including presets per environment.
+
+This module does not import torch, so that `torchtriage train --help` starts at once.
+"""
 
 import dataclasses
 import json
@@ -16,64 +19,91 @@ COMPILE = ("auto", "yes", "no")
 STEPPINGS = ("auto", "serial", "vector")
 SCHEDULES = ("constant", "linear")
 ACTIVATIONS = ("tanh", "relu")
-CHECKPOINTS = "update-*.pt"     # files in a folder of checkpoints
+CHECKPOINTS = "update-*.pt"  # files in a folder of checkpoints
 LEVELS = ("OFF", "MINIMAL", "NORMAL", "DEBUG")
 
 
-def setting(default: Any, text: str, *, least: float | None = None, most: float | None = None, choices: tuple[str, ...] = (),
-            free: bool = False) -> Any:
-    """A field with its help; `free`: a checkpoint goes on with another value of it."""
-    return field(default=default, metadata={"help": text, "least": least, "most": most, "choices": choices, "free": free})
+def setting(
+    default: Any,
+    text: str,
+    *,
+    least: float | None = None,
+    most: float | None = None,
+    choices: tuple[str, ...] = (),
+    free: bool = False,
+) -> Any:
+    """A field with its help text; `free` settings may change when a run resumes from a checkpoint."""
+    return field(
+        default=default, metadata={"help": text, "least": least, "most": most, "choices": choices, "free": free}
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
-    """The settings of one training. Defaults are those of RL Zoo for CartPole-v1; every name is a flag with `-` for `_`."""
+    """The settings of one training. Defaults are those of RL Zoo for CartPole-v1;
+    every name is a flag with `-` for `_`.
+    """
 
-    env: str = setting("CartPole-v1", "the environment: an id of gymnasium, CartPoleNoVel-v1 (no velocities), or growth")
-    lstm: bool = setting(False, "a policy with memory: one LSTM layer before its heads")
+    env: str = setting(
+        "CartPole-v1", "the environment: an id of gymnasium, CartPoleNoVel-v1 (no velocities), or growth"
+    )
+    lstm: bool = setting(False, "use a recurrent policy: one LSTM layer before the heads")
     lstm_size: int = setting(64, "units of the LSTM", least=1)
-    critic_lstm: bool = setting(True, "an LSTM of its own for the critic")
-    hidden: tuple[int, ...] = setting((64, 64), "units of each hidden layer, for the policy and for the critic, as in 64,64", least=1)
-    activation: str = setting("tanh", "between the hidden layers", choices=ACTIVATIONS)
-    orthogonal: bool = setting(True, "begin with orthogonal weights, else with torch's own")
+    critic_lstm: bool = setting(True, "give the critic its own LSTM")
+    hidden: tuple[int, ...] = setting(
+        (64, 64), "units of each hidden layer, for the policy and for the critic, as in 64,64", least=1
+    )
+    activation: str = setting("tanh", "activation between the hidden layers", choices=ACTIVATIONS)
+    orthogonal: bool = setting(True, "use orthogonal initial weights instead of torch's defaults")
 
-    envs: int = setting(8, "environments side by side", least=1)
-    stepping: str = setting("auto", "how they are stepped: one after another, all at once, or by their number", choices=STEPPINGS)
-    steps: int = setting(32, "steps of each environment from one update to the next", least=1)
-    total_steps: int = setting(100_000, "environment steps in all", least=1, free=True)
-    batch: int = setting(256, "samples of a minibatch; with an LSTM whole sequences that make up as many", least=1)
+    envs: int = setting(8, "number of parallel environments", least=1)
+    stepping: str = setting(
+        "auto", "step environments serially, all at once, or whichever is faster", choices=STEPPINGS
+    )
+    steps: int = setting(32, "steps per environment between two updates", least=1)
+    total_steps: int = setting(100_000, "total number of environment steps", least=1, free=True)
+    batch: int = setting(256, "samples per minibatch; with an LSTM, complete sequences with that many samples", least=1)
     epochs: int = setting(20, "passes over the samples of a rollout", least=1)
     gamma: float = setting(0.98, "discount of later rewards", least=0, most=1)
     gae_lambda: float = setting(0.8, "weight of longer returns in the advantages", least=0, most=1)
     lr: float = setting(1e-3, "learning rate of Adam at the start", least=0)
-    lr_schedule: str = setting("linear", "how the learning rate goes on: linear to 0, or constant", choices=SCHEDULES)
-    clip: float = setting(0.2, "how far a probability ratio may leave 1 at the start", least=0)
-    clip_schedule: str = setting("linear", "how the clipping range goes on: linear to 0, or constant", choices=SCHEDULES)
-    clip_value: float = setting(0.0, "how far a value may leave its old one in an update; 0: as far as it likes", least=0)
+    lr_schedule: str = setting("linear", "learning rate schedule: linear to 0, or constant", choices=SCHEDULES)
+    clip: float = setting(0.2, "initial clipping range of the probability ratio around 1", least=0)
+    clip_schedule: str = setting("linear", "clipping range schedule: linear to 0, or constant", choices=SCHEDULES)
+    clip_value: float = setting(0.0, "clipping range of the value around its old value; 0: no clipping", least=0)
     entropy: float = setting(0.0, "weight of the entropy in the loss", least=0)
     value_coef: float = setting(0.5, "weight of the critic's loss", least=0)
     max_grad_norm: float = setting(0.5, "gradients are clipped to this norm", least=0)
-    target_kl: float = setting(0.0, "an update ends before its epochs once KL is 1.5 times this; 0: never", least=0)
-    normalize_advantage: bool = setting(True, "advantages of a minibatch to mean 0 and variance 1")
-    normalize_observation: bool = setting(False, "observations to mean 0 and variance 1, by all that were seen")
-    normalize_reward: bool = setting(False, "rewards over the standard deviation of the discounted return")
-    normalize_value: bool = setting(False, "the critic learns returns over their standard deviation")
+    target_kl: float = setting(0.0, "stop an update early once KL exceeds 1.5 times this; 0: never", least=0)
+    normalize_advantage: bool = setting(True, "normalize the advantages of each minibatch to mean 0 and variance 1")
+    normalize_observation: bool = setting(
+        False, "normalize observations to mean 0 and variance 1 by running statistics"
+    )
+    normalize_reward: bool = setting(False, "divide rewards by the standard deviation of the discounted return")
+    normalize_value: bool = setting(False, "divide the critic's targets by their standard deviation")
 
-    seed: int = setting(0, "of weights, actions, shuffling and environments", least=0)
-    seeds: int = setting(1, "trainings with seed, seed + 1, ... and a summary over them", least=1, free=True)
-    jobs: int = setting(1, "how many of the seeds run at the same time", least=1, free=True)
-    compile: str = setting("auto", "compile policy step and update; auto: what pays itself back", choices=COMPILE, free=True)
-    threads: int = setting(1, "threads of torch: small networks are fastest with 1; 0: as torch likes", least=0, free=True)
-    eval_episodes: int = setting(20, "episodes of the evaluation at the end; 0: none", least=0, free=True)
-    eval_deterministic: bool = setting(True, "the evaluation takes the most likely action, else it draws one", free=True)
+    seed: int = setting(0, "seed of weights, actions, shuffling and environments", least=0)
+    seeds: int = setting(1, "train with seed, seed + 1, ... and summarize all runs", least=1, free=True)
+    jobs: int = setting(1, "number of seeds that run at the same time", least=1, free=True)
+    compile: str = setting(
+        "auto", "compile the policy step and the update; auto: only what pays off", choices=COMPILE, free=True
+    )
+    threads: int = setting(
+        1, "torch threads; small networks are fastest with 1; 0: torch's default", least=0, free=True
+    )
+    eval_episodes: int = setting(20, "number of evaluation episodes at the end; 0: no evaluation", least=0, free=True)
+    eval_deterministic: bool = setting(True, "evaluate with the most likely action instead of a sampled one", free=True)
 
     telemetry_level: str = setting("NORMAL", "how much of the learning is recorded", choices=LEVELS, free=True)
-    profile: bool = setting(False, "profile five updates with torch.profiler, into NAME.profile beside NAME.triage", free=True)
-    jsonl: str = setting("", "also write what is recorded of the learning to this file, a line an event", free=True)
-    checkpoint: str = setting("", "folder of checkpoints; without it an interrupted run leaves one in NAME.checkpoint", free=True)
-    checkpoint_every: int = setting(50, "updates from one checkpoint to the next", least=1, free=True)
-    resume: str = setting("", "go on from the newest checkpoint in this folder", free=True)
+    profile: bool = setting(
+        False, "profile five updates with torch.profiler, into NAME.profile beside NAME.triage", free=True
+    )
+    jsonl: str = setting("", "also write the recorded learning events to this file, one JSON line per event", free=True)
+    checkpoint: str = setting(
+        "", "folder of checkpoints; without it an interrupted run leaves one in NAME.checkpoint", free=True
+    )
+    checkpoint_every: int = setting(50, "updates between two checkpoints", least=1, free=True)
+    resume: str = setting("", "continue from the newest checkpoint in this folder", free=True)
 
     def __post_init__(self) -> None:
         for one in dataclasses.fields(self):
@@ -85,17 +115,17 @@ class TrainConfig:
 
     @property
     def num_updates(self) -> int:
-        """Whole rollouts that reach total_steps."""
+        """The number of complete rollouts that reach total_steps."""
         return math.ceil(self.total_steps / self.rollout_size)
 
     @property
     def num_minibatches(self) -> int:
-        """Of an epoch: rows, or with an LSTM whole sequences, as many at a time as fit into a batch."""
+        """Minibatches per epoch; with an LSTM a minibatch holds complete sequences."""
         num, size = (self.envs, max(1, self.batch // self.steps)) if self.lstm else (self.rollout_size, self.batch)
         return math.ceil(num / size)
 
     def changed(self) -> dict[str, Any]:
-        """What differs from the defaults, by the names of flags."""
+        """The settings that differ from the defaults, by flag name."""
         return {key: getattr(self, name) for key, name in FLAGS.items() if getattr(self, name) != DEFAULTS[name]}
 
     def to_json(self) -> str:
@@ -107,43 +137,99 @@ class TrainConfig:
 
 
 FIELDS = {one.name: one for one in dataclasses.fields(TrainConfig)}
-FLAGS = {name.replace("_", "-"): name for name in FIELDS}     # key in a file, without -- a flag: name of the field
+FLAGS = {name.replace("_", "-"): name for name in FIELDS}  # key in a file, without -- a flag: name of the field
 DEFAULTS: dict[str, Any] = {name: one.default for name, one in FIELDS.items()}
 
 # By environment. Sources: RL Zoo's ppo.yml and ppo_lstm.yml, CleanRL's ppo.py.
 PRESETS: dict[str, dict[str, Any]] = {
-    "CartPole-v1": {},      # RL Zoo's are the defaults
-    # RL Zoo's but for the first four: with its gamma of 0.98 some seeds end at 200 to 290 steps, beyond what it looks ahead; without the
-    # target some have held the pole for all 500 and lose it again, where every advantage is noise, which is scaled up.
+    "CartPole-v1": {},  # RL Zoo's are the defaults
+    # RL Zoo's settings, except for the first four. With its gamma of 0.98 some seeds end at 200 to 290 steps, beyond
+    # the discount's horizon. Without the KL target some policies reach all 500 steps and lose them again: every
+    # advantage is then noise, which normalization scales up.
     "CartPoleNoVel-v1": {
-        "epochs": 10, "gamma": 0.99, "gae_lambda": 0.95, "target_kl": 0.02, "lstm": True, "lstm_size": 64, "critic_lstm": True,
-        "hidden": (64,), "activation": "relu", "orthogonal": False, "normalize_observation": True, "normalize_reward": True,
+        "epochs": 10,
+        "gamma": 0.99,
+        "gae_lambda": 0.95,
+        "target_kl": 0.02,
+        "lstm": True,
+        "lstm_size": 64,
+        "critic_lstm": True,
+        "hidden": (64,),
+        "activation": "relu",
+        "orthogonal": False,
+        "normalize_observation": True,
+        "normalize_reward": True,
     },
     "Acrobot-v1": {
-        "envs": 16, "steps": 256, "total_steps": 1_000_000, "batch": 64, "epochs": 4, "gamma": 0.99, "gae_lambda": 0.94, "lr": 3e-4,
-        "lr_schedule": "constant", "clip_schedule": "constant", "normalize_observation": True, "normalize_reward": True,
+        "envs": 16,
+        "steps": 256,
+        "total_steps": 1_000_000,
+        "batch": 64,
+        "epochs": 4,
+        "gamma": 0.99,
+        "gae_lambda": 0.94,
+        "lr": 3e-4,
+        "lr_schedule": "constant",
+        "clip_schedule": "constant",
+        "normalize_observation": True,
+        "normalize_reward": True,
     },
     "LunarLander-v3": {
-        "envs": 16, "steps": 1024, "total_steps": 1_000_000, "batch": 64, "epochs": 4, "gamma": 0.999, "gae_lambda": 0.98, "lr": 3e-4,
-        "lr_schedule": "constant", "clip_schedule": "constant", "entropy": 0.01,
+        "envs": 16,
+        "steps": 1024,
+        "total_steps": 1_000_000,
+        "batch": 64,
+        "epochs": 4,
+        "gamma": 0.999,
+        "gae_lambda": 0.98,
+        "lr": 3e-4,
+        "lr_schedule": "constant",
+        "clip_schedule": "constant",
+        "entropy": 0.01,
     },
-    "MountainCar-v0": {     # CleanRL's: a negative control, which never reaches the flag
-        "envs": 4, "steps": 128, "total_steps": 500_000, "batch": 128, "epochs": 4, "gamma": 0.99, "gae_lambda": 0.95, "lr": 2.5e-4,
-        "clip_schedule": "constant", "clip_value": 0.2, "entropy": 0.01,
+    "MountainCar-v0": {  # CleanRL's: a negative control, which never reaches the flag
+        "envs": 4,
+        "steps": 128,
+        "total_steps": 500_000,
+        "batch": 128,
+        "epochs": 4,
+        "gamma": 0.99,
+        "gae_lambda": 0.95,
+        "lr": 2.5e-4,
+        "clip_schedule": "constant",
+        "clip_value": 0.2,
+        "entropy": 0.01,
     },
-    "Pendulum-v1": {        # RL Zoo's also has state-dependent exploration, which is not here
-        "envs": 4, "steps": 1024, "total_steps": 100_000, "batch": 64, "epochs": 10, "gamma": 0.9, "gae_lambda": 0.95,
-        "lr_schedule": "constant", "clip_schedule": "constant",
+    "Pendulum-v1": {  # RL Zoo's also has state-dependent exploration, which is not here
+        "envs": 4,
+        "steps": 1024,
+        "total_steps": 100_000,
+        "batch": 64,
+        "epochs": 10,
+        "gamma": 0.9,
+        "gae_lambda": 0.95,
+        "lr_schedule": "constant",
+        "clip_schedule": "constant",
     },
-    "growth": {             # ours, the best of six settings tried on seed 0; a rollout is an episode of 40 steps
-        "envs": 16, "steps": 40, "total_steps": 96_000, "batch": 160, "epochs": 10, "gamma": 0.995, "gae_lambda": 0.95, "lr": 2e-3,
-        "clip_schedule": "constant", "entropy": 0.003, "normalize_observation": True, "normalize_reward": True,
+    "growth": {  # ours, the best of six settings tried on seed 0; a rollout is an episode of 40 steps
+        "envs": 16,
+        "steps": 40,
+        "total_steps": 96_000,
+        "batch": 160,
+        "epochs": 10,
+        "gamma": 0.995,
+        "gae_lambda": 0.95,
+        "lr": 2e-3,
+        "clip_schedule": "constant",
+        "entropy": 0.003,
+        "normalize_observation": True,
+        "normalize_reward": True,
     },
 }
 
 
 def resolved(*layers: Mapping[str, Any]) -> TrainConfig:
-    """The defaults, on top the settings published for the environment, then the layers in order: a file, then flags."""
+    """The defaults, overridden by the environment's preset, then by each layer in order (a file, then flags)."""
     given = {name: value for layer in layers for name, value in layer.items()}
     preset = PRESETS.get(str(given.get("env", DEFAULTS["env"])), {})
     return TrainConfig(**{**preset, **given})
@@ -171,7 +257,9 @@ def checked(table: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def parsed(name: str, value: Any, where: str) -> Any:
-    """A value of a file or a flag as the type of its field: 1e6 is a whole number, "64,64" and [64, 64] are the same."""
+    """A value of a file or a flag as the type of its field:
+    1e6 is a whole number, "64,64" and [64, 64] are the same.
+    """
     default = DEFAULTS[name]
     try:
         if isinstance(default, bool):
@@ -191,7 +279,9 @@ def parsed(name: str, value: Any, where: str) -> Any:
             return value.upper() if name == "telemetry_level" else value
     except (TypeError, ValueError, OverflowError):
         pass
-    kind = {bool: "true or false", int: "a whole number", float: "a number", tuple: "a list of whole numbers"}.get(type(default), "a text")
+    kind = {bool: "true or false", int: "a whole number", float: "a number", tuple: "a list of whole numbers"}.get(
+        type(default), "a text"
+    )
     raise CommandError(f"{where} must be {kind}, got {value!r}")
 
 
@@ -203,7 +293,13 @@ def _check_range(one: "dataclasses.Field[Any]", value: Any) -> None:
     for number in value if isinstance(value, tuple) else (value,):
         low, high = least is not None and not number >= least, most is not None and not number <= most
         if low or high or (isinstance(number, float) and not math.isfinite(number)):
-            reach = f"from {least:g} to {most:g}" if most is not None else f"at least {least:g}" if least is not None else "finite"
+            reach = (
+                f"from {least:g} to {most:g}"
+                if most is not None
+                else f"at least {least:g}"
+                if least is not None
+                else "finite"
+            )
             raise CommandError(f"{key} must be {reach}, got {number}")
 
 

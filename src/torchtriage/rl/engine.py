@@ -1,25 +1,27 @@
-"""The parts of a training that can be compiled: policy step, update, and the growth environment; eager until compiling pays."""
+"""The parts of a training that can be compiled: policy step, update, and the growth environment;
+eager until compiling pays.
+"""
 
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from torchtriage.rl import compile_cache
-from torchtriage.rl.compile_choice import CompileChoice, asked, compile_choice
-from torchtriage.rl.compiling import Timed
+from torchtriage.rl.compile import cache as compile_cache
+from torchtriage.rl.compile.choice import CompileChoice, asked, compile_choice
+from torchtriage.rl.compile.compiled import Timed
 from torchtriage.rl.config import TrainConfig
-from torchtriage.rl.environments import Environments, make_environments
-from torchtriage.rl.losses import LossSettings
-from torchtriage.rl.policy import CompiledAct, Policy
-from torchtriage.rl.update import Update, UpdateSettings
+from torchtriage.rl.envs.protocol import Environments, make_environments
+from torchtriage.rl.policy.policy import CompiledAct, Policy
+from torchtriage.rl.ppo.losses import LossSettings
+from torchtriage.rl.ppo.update import Update, UpdateSettings
 
 GROWTH = "growth"
-MEASURED_UPDATE = 2     # its time decides whether to compile; the first one warms up
+MEASURED_UPDATE = 2  # its time decides whether to compile; the first one warms up
 
 
 class Engine:
-    """`act(observation, state, keep, noise)`, `update` and `environments`, as the choice stands."""
+    """`act(observation, state, keep, noise)`, `update` and `environments`, compiled or eager as chosen."""
 
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
@@ -27,8 +29,12 @@ class Engine:
         self.environments = new_environments(config, compiles=config.compile == "yes")
         torch.manual_seed(config.seed)
         self.policy = Policy(
-            self.environments.spaces, hidden=config.hidden, activation=config.activation, orthogonal=config.orthogonal,
-            lstm_size=config.lstm_size if config.lstm else 0, critic_lstm=config.critic_lstm,
+            self.environments.spaces,
+            hidden=config.hidden,
+            activation=config.activation,
+            orthogonal=config.orthogonal,
+            lstm_size=config.lstm_size if config.lstm else 0,
+            critic_lstm=config.critic_lstm,
         )
         self.act: Callable[..., Any] = self.policy.act
         self.update = self._new_update(compiles=False)
@@ -42,18 +48,24 @@ class Engine:
         num_left = self.config.num_updates - update
         kind = GROWTH if self.config.env == GROWTH else "lstm" if self.config.lstm else "mlp"
         cached = compile_cache.remembered(self._key)
-        return self.choose(compile_choice(
-            kind, seconds, num_left, is_cached=cached is not None, warm_seconds=cached.warm_seconds if cached is not None else None,
-        ))
+        return self.choose(
+            compile_choice(
+                kind,
+                seconds,
+                num_left,
+                is_cached=cached is not None,
+                warm_seconds=cached.warm_seconds if cached is not None else None,
+            )
+        )
 
     def choose(self, choice: CompileChoice) -> CompileChoice:
-        """Go on so; what is compiled is compiled by its next call."""
+        """Apply the choice; the next call of a function compiles it."""
         self.choice = choice
         if choice.compiles:
             state = self.update.state_dict()
             self.update = self._new_update(compiles=True)
             self.update.load_state_dict(state)
-            # An MLP's step is faster eager (0.094 against 0.121 ms for 8 rows), so only who asks has it compiled.
+            # An MLP's step is faster eager (0.094 against 0.121 ms for 8 rows), so it is compiled only on request.
             if self.policy.state_size or self.config.compile == "yes":
                 self.act = CompiledAct(self.policy)
             if self.config.env == GROWTH and self.config.compile == "auto":
@@ -68,7 +80,9 @@ class Engine:
         return {part: one.first_seconds for part, one in self._compiled.items() if one.first_seconds}
 
     def remember_compile(self) -> None:
-        """For `auto` of the next run; another training of this process may have left nothing to compile, which says nothing of that."""
+        """For `auto` of the next run; another training of this process may have left nothing to compile,
+        which says nothing of that.
+        """
         parts = self._compiled.values()
         if parts and all(one.is_first and one.first_seconds for one in parts):
             compile_cache.remember(self._key, sum(self.compile_seconds.values()))
@@ -83,16 +97,36 @@ class Engine:
     def _key(self) -> str:
         c = self.config
         return compile_cache.key_of(
-            self.environments.spaces, c.lstm, c.lstm_size, c.critic_lstm, c.hidden, c.activation, c.envs, c.steps, c.batch, c.entropy,
-            c.value_coef, c.clip_value, c.max_grad_norm, c.target_kl, c.normalize_advantage,
+            self.environments.spaces,
+            c.lstm,
+            c.lstm_size,
+            c.critic_lstm,
+            c.hidden,
+            c.activation,
+            c.envs,
+            c.steps,
+            c.batch,
+            c.entropy,
+            c.value_coef,
+            c.clip_value,
+            c.max_grad_norm,
+            c.target_kl,
+            c.normalize_advantage,
         )
 
     def _new_update(self, compiles: bool) -> Update:
         c = self.config
         loss = LossSettings(
-            value_coef=c.value_coef, entropy_coef=c.entropy, clip_value=c.clip_value, normalize_advantage=c.normalize_advantage,
+            value_coef=c.value_coef,
+            entropy_coef=c.entropy,
+            clip_value=c.clip_value,
+            normalize_advantage=c.normalize_advantage,
         )
-        return Update(self.policy, UpdateSettings(loss=loss, max_grad_norm=c.max_grad_norm, target_kl=c.target_kl), compile=compiles)
+        return Update(
+            self.policy,
+            UpdateSettings(loss=loss, max_grad_norm=c.max_grad_norm, target_kl=c.target_kl),
+            compile=compiles,
+        )
 
 
 def new_environments(config: TrainConfig, *, compiles: bool) -> Environments:

@@ -1,4 +1,6 @@
-"""What `torchtriage train` starts: `python -m torchtriage.rl.main NAME CONFIG` trains one seed, or starts itself for each of several."""
+"""What `torchtriage train` starts: `python -m torchtriage.rl.main NAME CONFIG` trains one seed,
+or starts itself for each of several.
+"""
 
 import argparse
 import dataclasses
@@ -13,7 +15,7 @@ from types import FrameType
 from torchtriage.errors import CommandError, TriageError
 from torchtriage.rl.config import TrainConfig
 from torchtriage.rl.progress import Progress
-from torchtriage.rl.results import told
+from torchtriage.rl.results import result_lines
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 POLL_SECONDS = 0.1
@@ -34,12 +36,12 @@ class Stop:
         if self.number:
             raise KeyboardInterrupt
         self.number = number
-        # os.write: a handler may come in the midst of a print.
+        # os.write, because the handler may interrupt a print.
         os.write(2, b"\ntorchtriage: stopping after this update, with a checkpoint; Ctrl-C again stops at once\n")
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """The exit code: 130 after Ctrl-C, 2 if the training could not begin, 1 if it could not go on."""
+    """The exit code: 130 after Ctrl-C, 2 if the training could not begin, 1 if it could not continue."""
     parser = argparse.ArgumentParser(prog="python -m torchtriage.rl.main")
     parser.add_argument("--quiet", action="store_true")
     parser.add_argument("--no-bar", action="store_true")
@@ -59,7 +61,9 @@ def main(words: Sequence[str] | None = None) -> int:
 def _one(config: TrainConfig, args: argparse.Namespace) -> int:
     stop = Stop()
     if config.profile:
-        os.environ.setdefault("KINETO_LOG_LEVEL", "6")      # above its last: else lines of its own come into the progress
+        os.environ.setdefault(
+            "KINETO_LOG_LEVEL", "6"
+        )  # above its highest level: otherwise its own lines mix with the progress
     from torchtriage.rl.trainer import Trainer  # imports torch: only now, after the handlers are in place
 
     label = f"seed {config.seed}" if args.no_bar else ""
@@ -70,12 +74,14 @@ def _one(config: TrainConfig, args: argparse.Namespace) -> int:
         except TriageError as error:
             raise error if isinstance(error, CommandError) else CommandError(str(error), exit_code=1) from error
     if not args.quiet:
-        print("\n".join(told(results)), file=sys.stderr, flush=True)
+        print("\n".join(result_lines(results)), file=sys.stderr, flush=True)
     return 128 + stop.number if stop.number else 0
 
 
 def _seeds(config: TrainConfig, args: argparse.Namespace) -> int:
-    """One process a seed, `jobs` at a time; each joins the recording by itself. The first that fails decides the exit code."""
+    """One process a seed, `jobs` at a time; each joins the recording by itself.
+    The first that fails decides the exit code.
+    """
     stop = Stop()
     left = list(range(config.seed, config.seed + config.seeds))
     running: list[subprocess.Popen[bytes]] = []
@@ -98,7 +104,12 @@ def _start(config: TrainConfig, seed: int, args: argparse.Namespace) -> "subproc
         return f"{folder}/seed-{seed}" if folder else ""
 
     one = dataclasses.replace(
-        config, seed=seed, seeds=1, jobs=1, checkpoint=own(config.checkpoint), resume=own(config.resume),
+        config,
+        seed=seed,
+        seeds=1,
+        jobs=1,
+        checkpoint=own(config.checkpoint),
+        resume=own(config.resume),
         jsonl=f"{config.jsonl}.seed-{seed}" if config.jsonl else "",
     )
     words = [*(["--quiet"] if args.quiet else []), "--no-bar", f"{args.name}-seed-{seed}", one.to_json()]

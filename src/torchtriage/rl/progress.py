@@ -1,18 +1,26 @@
-"""How far a training is: a bar on a terminal, else a line every tenth."""
+"""Progress of a training: a bar on a terminal, otherwise ten lines."""
 
 import math
 import sys
 from collections.abc import Mapping
 from typing import Any, TextIO
 
+from torchtriage.recording.series import EPISODE_RETURN_MEAN, STEPS_PER_SECOND
+
 LINES = 10
-SHOWN = {"return": ("rollout/ep_rew_mean", "{:,.1f}"), "steps/s": ("time/fps", "{:,.0f}"), "KL": ("train/approx_kl", "{:.4f}")}
+SHOWN = {
+    "return": (EPISODE_RETURN_MEAN, "{:,.1f}"),
+    "steps/s": (STEPS_PER_SECOND, "{:,.0f}"),
+    "KL": ("train/approx_kl", "{:.4f}"),
+}
 
 
 class Progress:
     """`with Progress(total) as progress: progress(steps, numbers)`; lines of news go above the bar."""
 
-    def __init__(self, total: int, *, label: str = "", quiet: bool = False, bar: bool = True, file: TextIO | None = None) -> None:
+    def __init__(
+        self, total: int, *, label: str = "", quiet: bool = False, bar: bool = True, file: TextIO | None = None
+    ) -> None:
         self._total, self._label, self._quiet, self._file = total, label, quiet, file or sys.stderr
         self._next = 1
         self._bar: Any = None
@@ -26,12 +34,17 @@ class Progress:
             from rich.progress import Progress as RichProgress
 
             self._bar = RichProgress(
-                TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn(),
-                TextColumn("{task.fields[told]}"),
-                console=Console(file=self._file), transient=True, refresh_per_second=4,
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TaskProgressColumn(),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[numbers]}"),
+                console=Console(file=self._file),
+                transient=True,
+                refresh_per_second=4,
             )
             self._bar.start()
-            self._task = self._bar.add_task(self._label or "training", total=self._total, told="")
+            self._task = self._bar.add_task(self._label or "training", total=self._total, numbers="")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -40,10 +53,10 @@ class Progress:
 
     def __call__(self, steps: int, numbers: Mapping[str, float]) -> None:
         if self._bar is not None:
-            self._bar.update(self._task, completed=min(steps, self._total), told=_told(numbers))
+            self._bar.update(self._task, completed=min(steps, self._total), numbers=_text(numbers))
         elif steps >= self._next * self._total / LINES:
             self._next = math.floor(steps * LINES / self._total) + 1
-            self.say(f"{min(1.0, steps / self._total):4.0%}  {steps:,} steps, {_told(numbers)}")
+            self.say(f"{min(1.0, steps / self._total):4.0%}  {steps:,} steps, {_text(numbers)}")
 
     def say(self, text: str) -> None:
         if self._quiet:
@@ -55,6 +68,10 @@ class Progress:
             print(line, file=self._file, flush=True)
 
 
-def _told(numbers: Mapping[str, float]) -> str:
-    known = {word: shown.format(numbers[name]) for word, (name, shown) in SHOWN.items() if not math.isnan(numbers.get(name, math.nan))}
+def _text(numbers: Mapping[str, float]) -> str:
+    known = {
+        word: shown.format(numbers[name])
+        for word, (name, shown) in SHOWN.items()
+        if not math.isnan(numbers.get(name, math.nan))
+    }
     return ", ".join(f"{word} {value}" for word, value in known.items())

@@ -1,4 +1,5 @@
-"""The training loop, from top to bottom: rollout, advantages, epochs of minibatches, metrics read once, telemetry, checkpoint.
+"""The training loop, from top to bottom: rollout, advantages, epochs of minibatches, metrics read once, telemetry,
+checkpoint.
 
     results = Trainer(resolved({"env": "CartPole-v1", "compile": "no"})).train()
 
@@ -15,33 +16,37 @@ from torch import Tensor
 
 import torchtriage
 from torchtriage.errors import TriageError
+from torchtriage.recording.series import CLIP_RANGE, LEARNING_RATE, PPO_KL, STEPS_PER_SECOND
 from torchtriage.rl import checkpoint
-from torchtriage.rl.compile_choice import CompileChoice
+from torchtriage.rl.compile.choice import CompileChoice
 from torchtriage.rl.config import TrainConfig
 from torchtriage.rl.engine import Engine, new_environments
-from torchtriage.rl.environments import Outcome
-from torchtriage.rl.evaluation import evaluate
+from torchtriage.rl.envs.protocol import Outcome
+from torchtriage.rl.ppo.evaluation import evaluate
+from torchtriage.rl.ppo.normalization import RolloutNormalizer
+from torchtriage.rl.ppo.rollout import Minibatch, Rollout
 from torchtriage.rl.results import Results, Tally
-from torchtriage.rl.rollout import Minibatch, Rollout
-from torchtriage.rl.scaling import Scaling
-from torchtriage.rl.schedules import scheduled
-from torchtriage.rl.watching import UpdateSeen, Watch
+from torchtriage.rl.telemetry import UpdateOutcome, Watch
 from torchtriage.telemetry.profiler import TrainingProfiler, training_profiler
 
-MAX_SKIPPED = 3             # updates in a row whose every minibatch was skipped; then nothing will be learned any more
-EVAL_SEED = 1_000_003       # added to the seed: episodes that the training has not seen
+MAX_SKIPPED = 3  # updates in a row whose every minibatch was skipped; then nothing will be learned any more
+EVAL_SEED = 1_000_003  # added to the seed: episodes that the training has not seen
 
 
 class Trainer:
     """One training.
 
-    `should_stop` is asked after every update; a run that stops leaves a checkpoint. `beside`: what the folders of the profile and of that
-    checkpoint are called after, where the config names none. `say` takes lines of news, `progress` the step and a few numbers.
+    `should_stop` is called after every update; a run that stops leaves a checkpoint. `beside` names the folders of the
+    profile and of that checkpoint if the config does not. `say` takes messages, `progress` the step and a few numbers.
     """
 
     def __init__(
-        self, config: TrainConfig, *, say: Callable[[str], None] = lambda _: None,
-        progress: Callable[[int, dict[str, float]], None] = lambda *_: None, should_stop: Callable[[], bool] = lambda: False,
+        self,
+        config: TrainConfig,
+        *,
+        say: Callable[[str], None] = lambda _: None,
+        progress: Callable[[int, dict[str, float]], None] = lambda *_: None,
+        should_stop: Callable[[], bool] = lambda: False,
         beside: str = "train",
     ) -> None:
         self.config, self.say, self.progress, self.should_stop = config, say, progress, should_stop
@@ -52,7 +57,7 @@ class Trainer:
         self.engine = Engine(config)
         self.policy, spaces = self.engine.policy, self.engine.environments.spaces
         self.rollout = Rollout(config.steps, config.envs, spaces, self.policy.state_size)
-        self.scaling = Scaling(config, spaces.observation_size)
+        self.scaling = RolloutNormalizer(config, spaces.observation_size)
         self.watch = Watch(self.policy, config, getattr(self.engine.environments, "return_threshold", None))
         self.tally = Tally(env=config.env, seed=config.seed)
         self.generator = torch.Generator().manual_seed(config.seed)
@@ -91,7 +96,7 @@ class Trainer:
             self._close()
 
     def _begin(self) -> None:
-        """From the first observation, or where a checkpoint stands."""
+        """Start from the first observation, or from a checkpoint."""
         if self.config.resume:
             state, path, notes = checkpoint.load(Path(self.config.resume), self.config)
             self._load_state(state)
@@ -135,10 +140,12 @@ class Trainer:
         tally.spent("environment", environment_seconds)
 
     def _final_values(self, outcome: Outcome, noise_NA: Tensor) -> Tensor | None:
-        """Of the last observations of episodes that were cut short: their returns go on beyond it."""
+        """Values of the last observations of truncated episodes, whose returns continue beyond them."""
         if not outcome.truncated_N.any():
             return None
-        value_N: Tensor = self.engine.act(self.scaling.seen(outcome.final_NO), self.state_NS, torch.ones_like(self.keep_N), noise_NA)[2]
+        value_N: Tensor = self.engine.act(
+            self.scaling.seen(outcome.final_NO), self.state_NS, torch.ones_like(self.keep_N), noise_NA
+        )[2]
         return value_N
 
     def _learn(self) -> Minibatch:
@@ -146,8 +153,8 @@ class Trainer:
         config, rollout, update = self.config, self.rollout, self.engine.update
         began = time.perf_counter()
         progress = self.tally.num_steps / config.total_steps
-        self.lr.fill_(scheduled(config.lr, config.lr_schedule, progress))
-        self.clip.fill_(scheduled(config.clip, config.clip_schedule, progress))
+        self.lr.fill_(setting_at(config.lr, config.lr_schedule, progress))
+        self.clip.fill_(setting_at(config.clip, config.clip_schedule, progress))
         update.begin(rollout.value_TN, rollout.return_TN, rollout.advantage_TN, rollout.error_TN, rollout.live_TN)
         num_left = config.epochs * config.num_minibatches
         for _ in range(config.epochs):
@@ -164,20 +171,31 @@ class Trainer:
     def _watch(self, metrics: dict[str, float], last: Minibatch, seconds: float) -> None:
         tally, config = self.tally, self.config
         numbers = {
-            **tally.rollout_metrics(), "time/fps": config.rollout_size / seconds,
-            "train/learning_rate": float(self.lr), "train/clip_range": float(self.clip),
+            **tally.rollout_metrics(),
+            STEPS_PER_SECOND: config.rollout_size / seconds,
+            LEARNING_RATE: float(self.lr),
+            CLIP_RANGE: float(self.clip),
         }
-        self.watch.after_update(UpdateSeen(
-            number=tally.num_updates, progress=min(1.0, tally.num_steps / config.total_steps), metrics=metrics, rollout=numbers,
-            state_NS=self.state_NS, last=last, seconds=seconds, num_episodes=tally.num_episodes,
-            is_skipped=self.engine.update.num_skipped_in_a_row > 0,
-        ), self.engine.environments)
+        self.watch.after_update(
+            UpdateOutcome(
+                number=tally.num_updates,
+                progress=min(1.0, tally.num_steps / config.total_steps),
+                metrics=metrics,
+                rollout=numbers,
+                state_NS=self.state_NS,
+                last=last,
+                seconds=seconds,
+                num_episodes=tally.num_episodes,
+                is_skipped=self.engine.update.num_skipped_in_a_row > 0,
+            ),
+            self.engine.environments,
+        )
         tally.seconds_by["telemetry"] = self.watch.seconds
-        self.progress(tally.num_steps, {**numbers, "train/approx_kl": metrics.get("ppo/kl", float("nan"))})
+        self.progress(tally.num_steps, {**numbers, "train/approx_kl": metrics.get(PPO_KL, float("nan"))})
 
     def _profile(self, profiler: TrainingProfiler) -> None:
         began = time.perf_counter()
-        profiler.step()     # in the last of its updates it writes the profile, which takes seconds
+        profiler.step()  # in the last of its updates it writes the profile, which takes seconds
         self.tally.spent("profile", time.perf_counter() - began)
 
     def _decide(self, seconds: float) -> None:
@@ -192,9 +210,9 @@ class Trainer:
     def _check_skipped(self) -> None:
         if self.engine.update.num_skipped_in_a_row >= MAX_SKIPPED:
             raise TriageError(
-                f"the loss or its gradient was not finite in every minibatch of the last {MAX_SKIPPED} updates, and nothing was learned "
-                f"from them (update {self.tally.num_updates}, step {self.tally.num_steps:,}); lower --lr, or normalise observations and "
-                "rewards; the findings below say what went first"
+                f"the loss or its gradient was not finite in every minibatch of the last {MAX_SKIPPED} updates, and"
+                f" nothing was learned from them (update {self.tally.num_updates}, step {self.tally.num_steps:,});"
+                " lower --lr, or normalise observations and rewards; the findings below say what went first"
             )
 
     # Checkpoints
@@ -202,26 +220,37 @@ class Trainer:
     def _checkpoint_if_due(self) -> None:
         config, tally = self.config, self.tally
         is_last = tally.num_steps >= config.total_steps
-        if tally.is_running and not (config.checkpoint and (is_last or tally.num_updates % config.checkpoint_every == 0)):
+        if tally.is_running and not (
+            config.checkpoint and (is_last or tally.num_updates % config.checkpoint_every == 0)
+        ):
             return
         began = time.perf_counter()
         try:
             path = checkpoint.save(self.checkpoints, tally.num_updates, config, self._state(), self.last_checkpoint)
         except OSError as error:
-            self.say(f"no checkpoint at update {tally.num_updates}, the training goes on: {error.strerror or error}; "
-                     f"earlier ones in {self.checkpoints} are whole")
+            self.say(
+                f"no checkpoint at update {tally.num_updates}, the training continues: {error.strerror or error}; "
+                f"earlier ones in {self.checkpoints} are complete"
+            )
         else:
             self.last_checkpoint = path
             if not tally.is_running:
-                self.say(f"wrote {path}; go on with the same flags and: --resume {self.checkpoints}")
+                self.say(f"wrote {path}; continue with the same flags and: --resume {self.checkpoints}")
         tally.spent("checkpoint", time.perf_counter() - began)
 
     def _state(self) -> dict[str, Any]:
         """All that the next update depends on, and what telemetry and results remember."""
         return {
-            "policy": self.policy.state_dict(), "update": self.engine.update.state_dict(), "scaling": self.scaling.state_dict(),
-            "environments": self.engine.environments.state(), "generator": self.generator.get_state(), "torch_rng": torch.get_rng_state(),
-            "state_NS": self.state_NS, "keep_N": self.keep_N, "tally": self.tally.state_dict(), "watch": self.watch.state_dict(),
+            "policy": self.policy.state_dict(),
+            "update": self.engine.update.state_dict(),
+            "scaling": self.scaling.state_dict(),
+            "environments": self.engine.environments.state(),
+            "generator": self.generator.get_state(),
+            "torch_rng": torch.get_rng_state(),
+            "state_NS": self.state_NS,
+            "keep_N": self.keep_N,
+            "tally": self.tally.state_dict(),
+            "watch": self.watch.state_dict(),
             "compiles": None if self.engine.choice is None else self.engine.choice.compiles,
         }
 
@@ -247,7 +276,12 @@ class Trainer:
         environments = new_environments(config, compiles=False)
         try:
             returns: tuple[float, ...] = evaluate(
-                self.policy, self.engine.act, self.scaling, environments, config.eval_episodes, seed=config.seed + EVAL_SEED,
+                self.policy,
+                self.engine.act,
+                self.scaling,
+                environments,
+                config.eval_episodes,
+                seed=config.seed + EVAL_SEED,
                 deterministic=config.eval_deterministic,
             )
             return returns
@@ -260,6 +294,13 @@ class Trainer:
     def _close(self) -> None:
         results = self._results().to_dict()
         self.watch.snapshot("results", results)
-        self.watch.facts.put(name=f"seed {self.config.seed}", train={"config": self.config.changed(), "results": results})
+        self.watch.facts.put(
+            name=f"seed {self.config.seed}", train={"config": self.config.changed(), "results": results}
+        )
         self.watch.close()
         self.engine.environments.close()
+
+
+def setting_at(start: float, schedule: str, progress: float) -> float:
+    """A setting when the share `progress` of the training is done: falling linearly to 0, or constant."""
+    return start * (1.0 - min(1.0, progress)) if schedule == "linear" else start

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from torchtriage.errors import CommandError
-from torchtriage.findings.shape_study import AS_WRITTEN
-from torchtriage.shapes.race import Race
-from torchtriage.shapes.ranking import MIN_ROUNDS
-from torchtriage.shapes.trials import Trial, common_span
+from torchtriage.findings.shape_study import BASELINE
+from torchtriage.shapes.runs.trial import Trial, common_span
+from torchtriage.shapes.verdict.race import Race
+from torchtriage.shapes.verdict.ranking import MIN_ROUNDS
 
 FIRST_SHARE = 0.25      # of the budget, that the first run may take before it is stopped
 WARM_UP_SHARE = 0.05    # of the budget, that a first run may take to serve as a mere warm-up
@@ -50,25 +50,25 @@ class Budget:
 
     def allows_warm_up(self, race: Race) -> bool:
         """Whether the first run as written, which read torch and the compiler from a cold disk, is run again to be compared."""
-        return race.trials[AS_WRITTEN][0].seconds < WARM_UP_SHARE * self.seconds
+        return race.trials[BASELINE][0].seconds < WARM_UP_SHARE * self.seconds
 
     def of_run(self, race: Race, num_to_come: int) -> float:
         """A fair share of what is left, but enough for a few units."""
-        return max(self.left / max(1, num_to_come), enough_seconds(race.trials[AS_WRITTEN][0]), MIN_RUN_SECONDS)
+        return max(self.left / max(1, num_to_come), enough_seconds(race.trials[BASELINE][0]), MIN_RUN_SECONDS)
 
     def in_turns(self, race: Race, names: Sequence[str], num_to_come: int) -> float:
         """The limit of each of the runs that take turns: if they fit into the time left, none is cut short before it is far behind."""
-        alone = race.trials[AS_WRITTEN][0]
+        alone = race.trials[BASELINE][0]
         is_whole = not alone.was_stopped and len(names) * alone.seconds < self.left
         return max(self.of_run(race, num_to_come), FAR_SHARE * alone.seconds if is_whole else 0.0)
 
     def of_round(self, race: Race, names: Sequence[str]) -> float:
         """For all runs of a round in turns together: what is left, with some grace, but enough for a few units of each."""
-        return max(GRACE * self.left, len(names) * max(enough_seconds(race.trials[AS_WRITTEN][0]), MIN_RUN_SECONDS))
+        return max(GRACE * self.left, len(names) * max(enough_seconds(race.trials[BASELINE][0]), MIN_RUN_SECONDS))
 
     def of_look(self, race: Race) -> float:
         """For a run that only looks at sizes: it is over sooner than one as written, and a part of a long one will do."""
-        written = race.trials[AS_WRITTEN][0]
+        written = race.trials[BASELINE][0]
         return max(min(2 * written.seconds, LOOK_SHARE * self.seconds), enough_seconds(written), MIN_RUN_SECONDS)
 
     def fits(self, race: Race, names: list[str], number: int) -> bool:

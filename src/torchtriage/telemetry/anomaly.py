@@ -5,14 +5,26 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from torchtriage.diagnosis import learning_checks as checks
-from torchtriage.diagnosis.learning_checks import Breach, short
-from torchtriage.diagnosis.learning_limits import LearningLimits, limits_for
-from torchtriage.diagnosis.learning_watch import LearningWatch, is_quantity
-from torchtriage.diagnosis.policy_checks import phase
-from torchtriage.diagnosis.policy_watch import is_normalised
+from torchtriage.diagnosis.learning import checks
+from torchtriage.diagnosis.learning.limits import LearningLimits, limits_for
+from torchtriage.diagnosis.learning.policy_watch import is_normalised
+from torchtriage.diagnosis.learning.ppo import phase
+from torchtriage.diagnosis.learning.rule import Breach, short
+from torchtriage.diagnosis.learning.watch import LearningWatch, is_quantity
 from torchtriage.recording.events import Anomaly
-from torchtriage.telemetry.states import check_state
+from torchtriage.recording.series import (
+    GRAD_HEALTH_DRIFT,
+    GRAD_NORM_DRIFT,
+    PPO_BELLMAN_ERROR,
+    PPO_ENTROPY,
+    PPO_EXPLAINED_VARIANCE,
+    PPO_KL,
+    PPO_RATIO_MAX,
+    PPO_RATIO_MIN,
+    PPO_RETURNS_STD,
+    PPO_VALUE_LOSS,
+)
+from torchtriage.telemetry.config import check_state
 
 STATE_VERSION = 1
 
@@ -131,12 +143,12 @@ class AnomalyDetector:
     ) -> AnomalyReport:
         """Every check whose inputs are given, each once."""
         given = {
-            "ppo/ratio_max": max_ratio, "ppo/ratio_min": min_ratio, "ppo/explained_variance": explained_variance,
-            "ppo/value_loss": value_loss, "ppo/bellman_error": bellman_error, "ppo/returns_std": returns_std, "ppo/kl": kl,
-            "grad_norm_drift": norm_drift, "grad_health_drift": health_drift, **_entropies(entropy), **_recurrent(lstm), **(metrics or {}),
+            PPO_RATIO_MAX: max_ratio, PPO_RATIO_MIN: min_ratio, PPO_EXPLAINED_VARIANCE: explained_variance,
+            PPO_VALUE_LOSS: value_loss, PPO_BELLMAN_ERROR: bellman_error, PPO_RETURNS_STD: returns_std, PPO_KL: kl,
+            GRAD_NORM_DRIFT: norm_drift, GRAD_HEALTH_DRIFT: health_drift, **_entropies(entropy), **_recurrent(lstm), **(metrics or {}),
         }
         row = {name: value for name, value in given.items() if value is not None and is_quantity(name)}
-        diagnostics = self._phase(row.get("ppo/explained_variance"), current_episode, total_episodes)
+        diagnostics = self._phase(row.get(PPO_EXPLAINED_VARIANCE), current_episode, total_episodes)
         found = self._watch.observe(row, step) if row else []
         looked_at = set(row)
         if has_nan is not None or has_inf is not None:
@@ -185,7 +197,7 @@ def _entropies(entropy: float | Mapping[str, float] | None) -> dict[str, float]:
     if entropy is None:
         return {}
     heads = {f"/{head}": value for head, value in entropy.items()} if isinstance(entropy, Mapping) else {"": entropy}
-    by_name = {f"ppo/entropy{head}": value for head, value in heads.items()}
+    by_name = {PPO_ENTROPY + head: value for head, value in heads.items()}
     for name, value in by_name.items():
         if math.isfinite(value) and not is_normalised(value):
             raise ValueError(f"{name} must be normalised to 0..1, got {value}; divide it by the logarithm of the number of actions")

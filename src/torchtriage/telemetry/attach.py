@@ -1,4 +1,4 @@
-"""Telemetry of a program that knows nothing of it: what `torchtriage run` sees of any optimizer, by taps outside of this package."""
+"""Telemetry under `torchtriage run`: learns from taps what any optimizer does, in a program that does not know of it."""
 
 import os
 import time
@@ -7,24 +7,27 @@ from typing import Any
 
 import torch
 
-from torchtriage.recording.events import Event, StepSkipped
+from torchtriage.recording.events import Event, Tap
 from torchtriage.recording.recording import Series
-from torchtriage.telemetry.levels import TelemetryConfig
-from torchtriage.telemetry.looks import AFTER, GRADS, SCALE, SKIPPED
-from torchtriage.telemetry.names import Namer
-from torchtriage.telemetry.optimizers import Entry, Optimizers
-from torchtriage.telemetry.program import HalfWatch, is_busy, learning_rates, listed_parameters
+from torchtriage.telemetry.config import TelemetryConfig
+from torchtriage.telemetry.sampling.parameters import Namer, learning_rates, listed_parameters
+from torchtriage.telemetry.sampling.row import AFTER, GRADS
+from torchtriage.telemetry.sampling.sampler import AS_USED, BEFORE_CLIPPING, Sampling, is_busy
+from torchtriage.telemetry.sampling.track import Track
+from torchtriage.telemetry.sampling.watched_optimizers import WatchedOptimizer, WatchedOptimizers
 from torchtriage.telemetry.sinks.curves import Curves
-from torchtriage.telemetry.taken import Track
 from torchtriage.telemetry.writer import Writer
 
 MAX_LOSSES = 1024       # backward calls between two steps
+MAX_REFUSED = 3         # refused tensors that are named; the rest are counted
 
 
 class Attached:
-    """Everything that telemetry does in an observed process. The taps' methods run on the program's threads, the others do not."""
+    """All telemetry of an observed process. The methods of the taps run on the program's threads, the others do not."""
 
-    def __init__(self, emit: Callable[[Event], None], step: Callable[[], int | None], config: TelemetryConfig | None = None) -> None:
+    def __init__(
+        self, emit: Callable[[Event], None], step: Callable[[], int | None], config: TelemetryConfig | None = None,
+    ) -> None:
         self._emit = emit
         self._step = step
         self.config = config or TelemetryConfig()
@@ -32,37 +35,36 @@ class Attached:
         self._clip_seen = False
         self._start()
         if self.config.activation_monitoring:
-            self._optimizers.say_absent("activations", "no model is known here; use torchtriage.telemetry.Monitor in the loop")
+            self._say_absent("activations", "no model is known here; use torchtriage.telemetry.Monitor in the loop")
 
     def _start(self) -> None:
         self.curves = Curves()
         self.writer = Writer(kept=[self.curves], emit=self._emit, on_anomaly=self.config.escalate)
-        self.curves.on_work = self._on_work
-        self._optimizers = Optimizers(self._emit, self.config, self.writer, self._namer)
-        self._is_idle = False               # no optimizer's next step is to be looked at
-        self._is_scaled = False             # GradScaler is at work
+        self._sampling = Sampling(
+            self.config, self.writer, [self.curves], step=self._step, on_refused=self._say_refused,
+        )
+        self._optimizers = WatchedOptimizers(self._sampling, self._namer, self._say_absent)
+        self._is_idle = False               # no optimizer is due to be looked at in its next step
+        self._is_scaled = False             # GradScaler is in use
         self._losses: list[torch.Tensor] = []
-        self._halves = HalfWatch()
-        self._rates: list[float] = []       # of the first optimizer, at its newest look
+        self._rates: list[float] = []       # of the first optimizer, when it was last looked at
 
     def start_over(self) -> None:
-        """In a forked child: its parent has the threads, and goes on with what was seen so far."""
+        """In a forked child: the threads stayed with the parent, which continues with everything recorded so far."""
         self._start()
 
-    # What the taps see
+    # The taps
 
     def backward(self, tensors: Sequence[Any]) -> None:
         if self._is_scaled:
-            for entry in list(self._optimizers.by_id.values()):
-                if entry.scaling.is_unscaled and entry.scaling.take_skipped():
-                    self._step_was_skipped(entry)
+            for watched in self._optimizers.alive():
+                self._check_skipped(watched)
         if self._is_idle:
             return
         is_loss = len(tensors) == 1 and isinstance(tensors[0], torch.Tensor) and tensors[0].numel() == 1
         if is_loss and len(self._losses) < MAX_LOSSES and not is_busy():
             self._losses.append(tensors[0].detach())
-            if self._halves.look(tensors[0]):
-                self.writer.detector.note_types(is_half=True)
+            self._sampling.note_loss(tensors[0])
 
     def clipping(self, parameters: Any) -> None:
         self._clip_seen = True
@@ -70,143 +72,104 @@ class Attached:
             return
         listed = listed_parameters(parameters)
         clipped = None if listed is None else {id(p) for p in listed}
-        for entry in list(self._optimizers.by_id.values()):
-            if not entry.pace.is_due or entry.track is None or is_busy():
+        for watched in self._optimizers.alive():
+            track, pace = watched.track, watched.pace
+            if not pace.is_due or track is None or is_busy():
                 continue
-            began = entry.pace.clock()
-            only = [i for i, p in enumerate(entry.track.parameters) if clipped is None or id(p) in clipped]
-            if only and entry.track.open(entry.pace.wanted):
-                entry.scaling.clipping()
-                entry.track.label.is_clipped = entry.track.clips = True
-                entry.track.take_gradients(GRADS, only)
-            entry.pace.spent(entry.pace.clock() - began)
+            began = pace.clock()
+            only = [i for i, p in enumerate(track.parameters) if clipped is None or id(p) in clipped]
+            if only and track.open(pace.wanted):
+                watched.tapped.clipping()
+                track.label.is_clipped = track.reader.clips = True
+                track.take_gradients(GRADS, only)
+            pace.spent(pace.clock() - began)
 
     def unscaling(
         self, optimizer: torch.optim.Optimizer, inv_scale: torch.Tensor, is_check: bool, scale: torch.Tensor | None = None,
     ) -> None:
-        entry = self._optimizers.entry(optimizer)
-        if entry is not None:
-            if entry.scaling.is_unscaled and entry.scaling.take_skipped():
-                self._step_was_skipped(entry)
-            entry.scaling.unscaling(inv_scale, is_check, scale)
+        watched = self._optimizers.find(optimizer)
+        if watched is not None:
+            self._check_skipped(watched)
+            watched.tapped.unscaling(inv_scale, is_check, scale)
             self._is_scaled = True
 
     def step_begins(self, optimizer: torch.optim.Optimizer) -> None:
-        entry = self._optimizers.entry(optimizer)
-        if entry is None or entry.is_left or not entry.pace.is_due or is_busy():
+        watched = self._optimizers.find(optimizer)
+        if watched is None or watched.is_left or not watched.pace.is_due or is_busy():
             return
-        began = entry.pace.clock()
-        if self._optimizers.prepare(entry, optimizer, self._clip_seen):
-            entry.pace.set_up(entry.pace.clock() - began)
-            began = entry.pace.clock()
-        if entry.track is not None and entry.track.open(entry.pace.wanted):
+        pace = watched.pace
+        began = pace.clock()
+        if self._optimizers.prepare(watched, optimizer, self._clip_seen):
+            pace.set_up(pace.clock() - began)
+            began = pace.clock()
+        track = watched.track
+        if track is not None and track.open(pace.wanted):
             if isinstance(getattr(optimizer, "grad_scale", None), torch.Tensor):
-                self._take_gradients(entry, entry.track)    # a fused step takes the scale out of them, unless it skips
-                entry.track.label.scaled |= {GRADS, AFTER}
-            entry.track.take_weights()      # those that the gradients were, or in a closure will be, computed with
-            entry.track.begin_update()
-        entry.pace.spent(entry.pace.clock() - began)
+                watched.take_gradients(track)       # a fused step removes the scale from them, unless it skips
+                track.label.scaled |= {GRADS, AFTER}
+            track.take_weights()        # the weights that the gradients belong to, also those that a closure will compute
+            track.begin_update()
+        pace.spent(pace.clock() - began)
 
     def step_ended(self, optimizer: torch.optim.Optimizer) -> None:
-        entry = self._optimizers.entry(optimizer)
-        if entry is None:
+        watched = self._optimizers.find(optimizer)
+        if watched is None:
             return
-        began = entry.pace.clock()
-        held, is_skipped = entry.scaling.step_ended(optimizer) if self._is_scaled else (None, False)
-        looked = entry.track is not None and entry.track.is_open and not is_busy()
-        if looked:
-            self._look(entry, held)
-        elif entry.track is not None:
-            entry.track.drop()
+        track, pace = watched.track, watched.pace
+        began = pace.clock()
+        is_skipped = self._is_scaled and watched.tapped.step_ended(optimizer)
+        looked = track is not None and track.is_open and not is_busy()
+        if track is not None and looked:
+            self._look(watched, track)
+        else:
+            watched.drop()
         if is_skipped:
-            self._tell_skipped(entry)
+            self._sampling.report_skipped(watched)
         self._losses.clear()
-        entry.pace.spent(entry.pace.clock() - began)
-        entry.pace.update_ended(looked)
-        self._is_idle = not entry.pace.is_due and not any(other.pace.is_due for other in self._optimizers.by_id.values())
+        pace.spent(pace.clock() - began)
+        pace.update_ended(looked)
+        self._is_idle = not pace.is_due and not any(other.pace.is_due for other in self._optimizers.alive())
 
-    def _look(self, entry: Entry, held: torch.Tensor | None) -> None:
-        """The end of a step: gradients are as the optimizer used them, a closure's too."""
-        track = entry.track
-        assert track is not None
-        label = track.label
-        self._take_gradients(entry, track)
-        track.end_update()
+    def _look(self, watched: WatchedOptimizer, track: Track) -> None:
+        """At the end of a step gradients are as the optimizer used them, also those of a closure."""
+        watched.take_gradients(track)
         for loss in self._losses:
             track.add_loss(loss)
-        self._put_scale(entry, track, held)
-        label.step = self._step() or entry.pace.num_updates + 1
-        label.time = time.time()
-        if not track.main:
-            optimizer = entry.optimizer()
+        if not watched.label:
+            optimizer = watched.optimizer()
             self._rates = learning_rates(optimizer) if optimizer is not None else []
-            label.metrics = {"telemetry/share": entry.pace.share, "telemetry/interval": float(entry.pace.interval)}
-        track.commit()
-        entry.is_clipped_unseen = False
-        if track.refused:
-            self._optimizers.say_refused(track)
-        self.writer.start(track.ring.is_filling)
+        watched.finish(track)
+        watched.is_clipped_unseen = False
 
-    def _take_gradients(self, entry: Entry, track: Track) -> None:
-        """What is not known yet of them; after clipping, all of them once more."""
-        if entry.is_clipped_unseen:
-            return
-        track.take_gradients(GRADS)
-        if track.label.is_clipped:
-            track.take_gradients(AFTER)
+    def _check_skipped(self, watched: WatchedOptimizer) -> None:
+        """A new step begins: if GradScaler skipped the last one, its row belongs to no step."""
+        if watched.tapped.is_unscaled and watched.tapped.take_skipped():
+            watched.drop()
+            self._losses.clear()
+            self._sampling.report_skipped(watched)
 
-    def _put_scale(self, entry: Entry, track: Track, held: torch.Tensor | None) -> None:
-        scaling, label = entry.scaling, track.label
-        if not scaling.is_used:
-            return
-        scale = scaling.scale(held)
-        if scale is not None:
-            track.put_extra(SCALE, scale)
-        track.put_extra(SKIPPED, scaling.skipped_total())
-        if label.is_clipped and scaling.was_clipped_scaled:
-            label.scaled |= {GRADS}
+    # What could not be seen
 
-    # Skipped steps
+    def _say_refused(self, reasons: Mapping[str, str]) -> None:
+        texts = [f"{name} {reason}" for name, reason in reasons.items()]
+        more = f"; and {len(texts) - MAX_REFUSED} more" if len(texts) > MAX_REFUSED else ""
+        self._say_absent("gradients of some tensors", "; ".join(texts[:MAX_REFUSED]) + more)
 
-    def _step_was_skipped(self, entry: Entry) -> None:
-        """What was taken before it belongs to no step."""
-        if entry.track is not None:
-            entry.track.drop()
-        self._losses.clear()
-        self._tell_skipped(entry)
+    def _say_absent(self, name: str, detail: str) -> None:
+        self._emit(Tap(name=name, state="absent", detail=detail, time=time.time(), pid=os.getpid()))
 
-    def _tell_skipped(self, entry: Entry) -> None:
-        optimizer = entry.optimizer()
-        self.writer.tell(StepSkipped(
-            optimizer=entry.label or type(optimizer).__name__, total=entry.scaling.num_skipped, time=time.time(), step=self._step(),
-            pid=os.getpid(),
-        ))
-
-    # What the recorder asks for, on its own thread
-
-    def _on_work(self, seconds: float) -> None:
-        if self._optimizers.all:
-            self._optimizers.all[0].pace.spent_behind(seconds)
-
-    def series(self) -> Iterable[Series]:
-        return self.curves.series()
+    # For the recorder, on its own thread
 
     def facts(self) -> Mapping[str, Any]:
         if not self.writer.num_observed:
             return {}
-        optimizers = self._optimizers
-        return {
-            "grad_dtypes": sorted(optimizers.dtypes), "optimizer_lr": self._rates,
-            "optimizers": sorted({entry.kind for entry in optimizers.all}), **self._halves.facts(),
-            "telemetry": {
-                **self.writer.facts(), **optimizers.facts(), "level": self.config.level.name,
-                "gradients": "before clipping" if self._clip_seen else "as the optimizer used them",
-                "num_left_out": self.curves.num_left_out, "num_escalations": self.config.num_escalations,
-            },
-        }
+        gradients = BEFORE_CLIPPING if self._clip_seen else AS_USED
+        facts = self._sampling.facts(gradients=gradients, grad_dtypes=self._sampling.dtypes, rates=self._rates)
+        facts["telemetry"] |= self._optimizers.facts()
+        return facts
+
+    def series(self) -> Iterable[Series]:
+        return self.curves.series()
 
     def close(self) -> None:
-        for entry in self._optimizers.all:
-            if entry.scaling.take_last_skipped():
-                self._tell_skipped(entry)
-        self.writer.close()
+        self._sampling.close()

@@ -4,7 +4,6 @@ import atexit
 import functools
 import json
 import os
-import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -12,32 +11,34 @@ from typing import Any, ParamSpec
 
 import torch
 
-from torchtriage.recording.events import StepSkipped, TrainingEvent
-from torchtriage.telemetry.activations import ActivationMeter, why_not
+from torchtriage.recording.events import TrainingEvent
+from torchtriage.recording.series import GRAD_EXPONENTS, series_of
 from torchtriage.telemetry.anomaly import AnomalyDetector
-from torchtriage.telemetry.claims import claims
-from torchtriage.telemetry.followed import Followed
-from torchtriage.telemetry.histogram import exponent_histograms
-from torchtriage.telemetry.levels import RARE, TelemetryConfig, TelemetryLevel
-from torchtriage.telemetry.looks import AFTER, GRADS, SCALE, SKIPPED
-from torchtriage.telemetry.pace import Pace
-from torchtriage.telemetry.program import HalfWatch, is_busy, learning_rates
-from torchtriage.telemetry.scaler import ScalerWatch
-from torchtriage.telemetry.sharding import local
+from torchtriage.telemetry.config import TelemetryConfig, TelemetryLevel, check_state
+from torchtriage.telemetry.ppo.events import TelemetryEvent
+from torchtriage.telemetry.sampling.activations import ActivationMeter, why_not
+from torchtriage.telemetry.sampling.parameters import Group, claims, learning_rates
+from torchtriage.telemetry.sampling.row import AFTER, GRADS
+from torchtriage.telemetry.sampling.sampler import AS_USED, BEFORE_CLIPPING, Sampling, is_busy
+from torchtriage.telemetry.sampling.scaler import GivenScaler
+from torchtriage.telemetry.sampling.track import Track
+from torchtriage.telemetry.sampling.watched_model import WatchedModel
+from torchtriage.telemetry.sharding.dtensor import local
 from torchtriage.telemetry.sinks import Sink
 from torchtriage.telemetry.sinks.recording import RecordingSink
-from torchtriage.telemetry.states import check_state
-from torchtriage.telemetry.taken import Track
-from torchtriage.telemetry.telemetry_events import TelemetryEvent
-from torchtriage.telemetry.trained import Group
+from torchtriage.telemetry.statistics.histogram import exponent_histograms
 from torchtriage.telemetry.writer import Writer, checked_sinks
+from torchtriage.text import listed
 
 STATE_VERSION = 1
 P = ParamSpec("P")
 
 
 def _never_fails(method: Callable[P, None]) -> Callable[P, None]:
-    """What goes wrong in here is said once, and the training goes on. Inside a compiled function it does nothing at all."""
+    """An internal error is reported once, disables the Monitor and never reaches the training.
+
+    Inside a compiled function the method does nothing.
+    """
 
     @functools.wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -50,7 +51,8 @@ def _never_fails(method: Callable[P, None]) -> Callable[P, None]:
             method(*args, **kwargs)
         except Exception as error:
             self.is_off = True
-            self.warn_once("failed", f"it is off from here on: {type(error).__name__}: {error}")
+            reason = f"{type(error).__name__}: {error}"
+            self.warn_once("failed", f"disabled for the rest of this run after an internal error ({reason})")
 
     return call
 
@@ -62,15 +64,17 @@ class Monitor:
         loss.backward()
         monitor.after_backward(loss)        # before clipping
         clip_grad_norm_(...); optimizer.step()
-        monitor.step({"ppo/kl": kl})        # before zero_grad(), so that the norm after clipping is known too
+        monitor.step({"ppo/kl": kl})        # before zero_grad(), so that the norm after clipping is recorded too
         optimizer.zero_grad()
 
-    Metrics are floats, or tensors of one element, which are read later. Its methods never raise, and do nothing inside a compiled function.
+    Metrics are floats, or tensors of one element, which are read later. Its methods never raise, and do nothing inside a
+    compiled function.
 
-    `groups`: names with modules, parameters, or beginnings of parameter names; by default the optimizer's parameter groups.
-    `scaler`: a GradScaler; statistics are of unscaled gradients then, and skipped steps are counted (call `step` after its update()).
-    `sinks`: objects with write, event and close, or texts: recording, jsonl:FILE, tensorboard:FOLDER, wandb:PROJECT, trackio:PROJECT,
-    stdout.
+    `groups`: names with modules, parameters, or prefixes of parameter names; by default the optimizer's parameter groups.
+    `scaler`: a GradScaler. Statistics then describe unscaled gradients, and skipped steps are counted; call `step` after
+    the scaler's update().
+    `sinks`: objects with write, event and close, or texts: recording, jsonl:FILE, tensorboard:FOLDER, wandb:PROJECT,
+    trackio:PROJECT, stdout.
     """
 
     def __init__(
@@ -90,28 +94,42 @@ class Monitor:
         self._warned: set[str] = set()
         self._step = 0
         self._histograms = histograms
-        self._scaler = ScalerWatch(scaler, optimizer) if scaler is not None else None
-        self._pace = Pace(self.config)
-        self._gradients = "before clipping"
+        self._scaler = GivenScaler(scaler, optimizer) if scaler is not None else None
+        self._gradients = BEFORE_CLIPPING
         self._activations: ActivationMeter | None = None
-        self._halves = HalfWatch()
         self._pid = os.getpid()
-        made = [RecordingSink() if sink == "recording" else sink for sink in sinks] if not self.is_off else []
-        recordings = [sink for sink in made if isinstance(sink, RecordingSink)]
-        self._curves = [recording.curves for recording in recordings]
-        for recording in recordings:
-            recording.tell_facts, recording.curves.on_work = self.facts, self._pace.spent_behind
-            recording.before_close(lambda: self.writer.flush())
-        others = checked_sinks(sink for sink in made if not isinstance(sink, RecordingSink))
+        recordings, others = self._make_sinks(sinks)
         self.writer = Writer(
-            kept=recordings, sinks=others, detector=detector or self._new_detector(), on_anomaly=self.config.escalate,
+            kept=recordings, sinks=others, detector=detector, on_anomaly=self.config.escalate,
         )
-        self._followed = Followed(
-            model, optimizer, groups, pace=self._pace, writer=self.writer, warn=self.warn_once, on_ranks=self._close_before_python_ends,
+        self._sampling = Sampling(
+            self.config, self.writer, [recording.curves for recording in recordings], step=lambda: self._step,
+            on_refused=self._warn_refused,
         )
+        if detector is None:
+            self._sampling.note_dtypes(str(p.dtype).removeprefix("torch.") for p in model.parameters())
+        self._watched = WatchedModel(
+            self._sampling, model, optimizer, groups, scaler=self._scaler, warn=self.warn_once,
+            on_ranks=self._close_before_python_ends,
+        )
+        self._pace = self._watched.pace
         claims.add(self)
         if not self.is_off:
-            self._followed.prepare()
+            self._watched.prepare()
+
+    def _make_sinks(self, sinks: Sequence[Sink | str]) -> tuple[list[RecordingSink], list[Sink]]:
+        """Recordings, which the writer's own thread fills, and the other sinks."""
+        recordings: list[RecordingSink] = []
+        others: list[Sink | str] = []
+        for sink in sinks if not self.is_off else ():
+            made = RecordingSink() if sink == "recording" else sink
+            if isinstance(made, RecordingSink):
+                made.get_facts = self.facts
+                made.before_close(lambda: self.writer.flush())
+                recordings.append(made)
+            else:
+                others.append(made)
+        return recordings, checked_sinks(others)
 
     def __enter__(self) -> "Monitor":
         return self
@@ -120,28 +138,29 @@ class Monitor:
         self.close()
 
     def close(self) -> None:
-        """Write what is left. A sink that is slow is given some seconds."""
-        if self._scaler is not None:
-            self._scaler.close()
-        self.writer.close()
+        """Write all remaining observations. A slow sink is given a few seconds."""
+        self._sampling.close()
         claims.discard(self)
         atexit.unregister(self._close_at_exit)
 
     def _close_before_python_ends(self) -> None:
-        """A thread that is in a collective while Python ends would abort the process."""
+        """A thread in a collective operation while Python ends would abort the process."""
         atexit.unregister(self._close_at_exit)
         atexit.register(self._close_at_exit)
 
     def _close_at_exit(self) -> None:
-        if os.getpid() == self._pid:        # a forked child has no part in what this process has promised other ranks
+        if os.getpid() == self._pid:        # a forked child must not keep this process's promises to other ranks
             self.close()
 
     # The training loop
 
     @_never_fails
     def before_step(self) -> None:
-        """Only where backward, clipping and the optimizer's step are one compiled call: before it; `after_backward` comes after it then."""
-        track = self._followed.track
+        """Only where backward, clipping and the optimizer's step are one compiled call.
+
+        Call it before that call, and `after_backward` after it.
+        """
+        track = self._watched.track
         if not self._pace.is_due or track is None or is_busy():
             return
         began = self._pace.clock()
@@ -152,64 +171,62 @@ class Monitor:
 
     @_never_fails
     def after_backward(self, loss: torch.Tensor | float | None = None, *, has_stepped: bool = False) -> None:
-        """After the last backward of a step and before clipping. Called again before `step`, it adds the loss and looks anew.
+        """After the last backward of a step and before clipping. Called again before `step`, it adds the loss and looks again.
 
-        `has_stepped`: the optimizer's step is part of the same compiled call, and the gradients are those before clipping all the same.
+        `has_stepped`: the optimizer's step is part of the same compiled call, but the gradients are those before clipping.
         """
         pace = self._pace
-        if not pace.is_due or is_busy() or not self._followed.is_ready():
+        if not pace.is_due or is_busy() or not self._watched.is_ready():
             return
-        track = self._followed.track
+        track = self._watched.track
         assert track is not None
         began = pace.clock()
         if track.open(pace.wanted):
             if track.label.present:
                 track.forget_gradients()
             track.take_gradients(GRADS)
-            if RARE in track.label.wanted:
-                track.take_weights()
-                if not has_stepped:
-                    track.begin_update()
+            track.take_weights()
+            if not has_stepped:
+                track.begin_update()
             if loss is not None:
                 self._add_loss(track, loss)
             if self._scaler is not None and self._scaler.is_scaled():
                 track.label.scaled |= {GRADS}
-            track.label.is_clipped = not has_stepped        # what the optimizer used is looked at as well, in `step`
+            track.label.is_clipped = not has_stepped        # `step` takes the gradients that the optimizer used as well
         pace.spent(pace.clock() - began)
 
     def _add_loss(self, track: Track, loss: torch.Tensor | float) -> None:
         if reason := track.add_loss(loss):
-            self.warn_once("loss", f"the loss is left out: it {reason}")
-        elif self._halves.num_left and self._halves.look(loss):
-            self.writer.detector.note_types(is_half=True)
+            self.warn_once("loss", f"the loss is not recorded: it {reason}")
+        else:
+            self._sampling.note_loss(loss)
 
     @_never_fails
     def step(self, metrics: Mapping[str, torch.Tensor | float] | None = None) -> None:
-        """After the optimizer's step, once a step: the numbers of the program's own go with the statistics."""
+        """After the optimizer's step, once per step; `metrics` are recorded with the statistics."""
         self._step += 1
         pace = self._pace
         looked = False
         if pace.is_due or self._scaler is not None:
-            if is_busy():       # the step counts all the same: on other ranks it may be seen
-                if self._followed.track is not None:
-                    self._followed.track.drop()
+            if is_busy():       # the step still counts: other ranks may look at it
+                self._watched.drop()
             else:
                 if self._scaler is not None and self._scaler.step_ended():
-                    self._tell_skipped(self._scaler)
+                    self._sampling.report_skipped(self._watched)
                 looked = pace.is_due and self._look(metrics or {})
         pace.update_ended(looked)
         if pace.is_due and self.config.activation_monitoring and "activations" in self.config.collected():
             self._watch_activations()
 
     def _look(self, metrics: Mapping[str, torch.Tensor | float]) -> bool:
-        """The end of a step that is due; whether anything was there to look at."""
+        """At the end of a step that is due; whether there was anything to measure."""
         pace = self._pace
         began = pace.clock()
-        track = self._followed.track
+        track = self._watched.track
         looked = track is not None and track.is_open
-        if not looked and self._followed.is_ready():
-            self._gradients = "as the optimizer used them"
-            track = self._followed.track
+        if not looked and self._watched.is_ready():
+            self._gradients = AS_USED
+            track = self._watched.track
             assert track is not None
             looked = track.open(pace.wanted)
             if looked:
@@ -221,7 +238,7 @@ class Monitor:
         return looked
 
     def _watch_activations(self) -> None:
-        """Of the next step. Reading them waits for a device."""
+        """In the next step. Reading them waits for a device."""
         if reason := why_not(self._model):
             self.warn_once("activations", f"no statistics of activations: {reason}")
             return
@@ -230,96 +247,79 @@ class Monitor:
         self._activations.begin()
 
     def _finish(self, track: Track, metrics: Mapping[str, torch.Tensor | float]) -> None:
-        label, pace = track.label, self._pace
-        if RARE in label.wanted:
-            if label.is_clipped:
-                track.take_gradients(AFTER)
-            track.end_update()
-        if self._scaler is not None:
-            track.put_extra(SCALE, self._scaler.scale())
-            track.put_extra(SKIPPED, self._scaler.skipped_total())
+        label = track.label
+        if label.is_clipped:
+            track.take_gradients(AFTER)
         if metrics:
             for name, reason in track.put_metrics(metrics).items():
-                self.warn_once(f"metric {name}", f"the metric {name!r} is left out: it {reason}")
+                self.warn_once(f"metric {name}", f"the metric {name!r} is not recorded: it {reason}")
         if self._histograms:
             label.histograms = self._exponents(track)
         if self._activations is not None and self._activations.is_on:
             label.metrics |= self._activations.end()
-        label.metrics["telemetry/share"], label.metrics["telemetry/interval"] = pace.share, float(pace.interval)
-        label.step, label.update, label.time = self._step, pace.num_updates, time.time()
-        track.commit()
-        if track.refused:
-            self._followed.say_refused(track)
-        self.writer.start(track.ring.is_filling)
-
-    def _tell_skipped(self, scaler: ScalerWatch) -> None:
-        name = type(self._optimizer).__name__ if self._optimizer is not None else ""
-        total = scaler.num_skipped or 0
-        self.writer.tell(StepSkipped(optimizer=name, total=total, time=time.time(), step=self._step, pid=os.getpid()))
+        self._watched.finish(track)
 
     def _exponents(self, track: Track) -> dict[str, list[int]]:
-        """On request: this reads from the device, and waits for it."""
+        """Reads from the device and waits for it, so only on request."""
         if track.ranks:
-            self.warn_once("histograms", "no histograms of parameters that are spread over ranks")
-        here = [(name, p) for name, p, is_shard in zip(track.names, track.parameters, track.shard_P.tolist(), strict=True) if not is_shard]
-        with_grad = [(name, local(p.grad)) for name, p in here if p.grad is not None]
+            self.warn_once("histograms", "no histograms of parameters that are sharded over ranks")
+        with_grad = []
+        for name, p, is_shard in zip(track.names, track.parameters, track.shard_P.tolist(), strict=True):
+            if not is_shard and p.grad is not None:
+                with_grad.append((name, local(p.grad)))
         with torch.no_grad():
             counts = exponent_histograms([grad for _, grad in with_grad])
-        return {f"grad_exponents/{name}": row for (name, _), row in zip(with_grad, counts, strict=True)}
+        return {series_of(GRAD_EXPONENTS, name): row for (name, _), row in zip(with_grad, counts, strict=True)}
 
     @property
     def is_looking(self) -> bool:
-        """Whether this step is looked at; what else a program measures for telemetry can wait for such a step."""
+        """Whether this step is looked at; a program can limit its own measurements for telemetry to such steps."""
         return self._pace.is_due and not self.is_off
 
     def charge(self, seconds: float) -> None:
-        """Time of this step that the program spent on telemetry itself: it counts towards the budget."""
+        """Time that the program itself spent on telemetry in this step: it counts towards the budget."""
         self._pace.spent(seconds)
 
     def tell(self, event: TelemetryEvent) -> None:
-        """An event into the recording and to every sink, beside the observations: what a VectorizedEmitter takes as its sink."""
+        """Send an event to the recording and every sink; give this method to a VectorizedEmitter as its sink."""
         self.writer.tell(TrainingEvent(
             time=event.time, step=self._step, pid=os.getpid(), name=event.kind, values=json.dumps(event.to_dict(), default=str),
         ))
 
-    def _new_detector(self) -> AnomalyDetector:
-        dtypes = {p.dtype for p in self._model.parameters()}
-        return AnomalyDetector(is_half=bool(dtypes & {torch.float16, torch.bfloat16}), has_float16=torch.float16 in dtypes)
-
     def holds(self, parameters: Iterable[torch.Tensor]) -> bool:
-        """Whether these are its model's: then `torchtriage run` leaves them to it."""
+        """Whether any of these belongs to its model: then `torchtriage run` leaves them to it."""
         own = {id(p) for p in self._model.parameters()}
         return any(id(p) in own for p in parameters)
 
-    # What it says of itself
+    # Reports about itself
 
     def warn_once(self, key: str, text: str) -> None:
         if key not in self._warned:
             self._warned.add(key)
             warnings.warn(f"torchtriage Monitor: {text}", RuntimeWarning, stacklevel=4)
 
+    def _warn_refused(self, reasons: Mapping[str, str]) -> None:
+        """Once per reason: a model may have thousands of tensors."""
+        for reason in dict.fromkeys(reasons.values()):
+            names = [name for name, of in reasons.items() if of == reason]
+            self.warn_once(f"refused {names[0]}", f"no statistics of {listed(names, 1)}: it {reason}")
+
     def facts(self) -> dict[str, Any]:
-        """Its own cost and what it could not do, as the recording keeps it."""
-        return {
-            "grad_dtypes": self._followed.dtypes(), **self._halves.facts(),
-            "optimizer_lr": learning_rates(self._optimizer) if self._optimizer is not None else [],
-            "optimizers": [type(self._optimizer).__name__] if self._optimizer is not None else [],
-            "learning_limits": self.writer.detector.limits.changed(),
-            "telemetry": {
-                **self.writer.facts(), **self._followed.facts(), "level": self.config.level.name,
-                "gradients": self._gradients, "interval": self._pace.interval, "num_escalations": self.config.num_escalations,
-                **({"num_skipped_steps": self._scaler.num_skipped} if self._scaler is not None else {}),
-                "num_left_out": sum(curves.num_left_out for curves in self._curves),
-                "own_seconds": round(self._pace.own_seconds, 6), "background_seconds": round(self._pace.behind_seconds, 6),
-                "setup_seconds": round(self._pace.setup_seconds, 6),
-                "share": round(self._pace.share, 6), "pid": os.getpid(),
-            },
-        }
+        """Its own cost and what it could not measure, as the recording keeps it."""
+        track = self._watched.track
+        facts = self._sampling.facts(
+            gradients=self._gradients, grad_dtypes=track.dtypes if track is not None else (),
+            rates=learning_rates(self._optimizer) if self._optimizer is not None else [],
+        )
+        facts["learning_limits"] = self.writer.detector.limits.changed()
+        facts["telemetry"] |= {**self._watched.facts(), "pid": os.getpid()}
+        return facts
 
     def state_dict(self) -> dict[str, Any]:
-        """What goes on after a checkpoint: steps, levels and what the rules remember. Settings are the program's."""
+        """The state to continue from after a checkpoint: steps, levels and the memory of the rules, without settings."""
         return {
-            "version": STATE_VERSION, "step": self._step, "config": self.config.state_dict(), "detector": self.writer.detector.state_dict(),
+            "version": STATE_VERSION, "step": self._step, "config": self.config.state_dict(),
+            "detector": self.writer.detector.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -329,6 +329,6 @@ class Monitor:
         try:
             self.writer.detector.load_state_dict(state["detector"])
         except ValueError:
-            self.config.load_state_dict(before)     # a state that does not fit changes nothing
+            self.config.load_state_dict(before)     # a state that does not fit must change nothing
             raise
         self._step = state["step"]

@@ -7,11 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from torchtriage.recording.shards import SHARD
-from torchtriage.telemetry.table import Stat
+from torchtriage.recording.series import (
+    GRAD_INF,
+    GRAD_LARGE_FRACTION,
+    GRAD_MAX_ABS,
+    GRAD_MEAN,
+    GRAD_NAN,
+    GRAD_SMALL_FRACTION,
+    GRAD_STD,
+    GRAD_ZERO_FRACTION,
+    SHARD,
+    WEIGHT_INF,
+    WEIGHT_NAN,
+)
+from torchtriage.telemetry.statistics.columns import Stat
 
 _SCALED = [Stat.NORM, Stat.MEAN, Stat.STD, Stat.MIN, Stat.MAX, Stat.MAX_ABS]
-IF_ANY = ("grad_nan", "grad_inf", "weight_nan", "weight_inf")       # quantities that are there only if any is not zero
+IF_ANY = (GRAD_NAN, GRAD_INF, WEIGHT_NAN, WEIGHT_INF)       # quantities that are there only if any is not zero
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +75,13 @@ class Observation:
 
 def _more(table_PS: Any, seen_P: Any, is_detailed: bool) -> dict[str, tuple[Any, Any]]:
     elements_P = np.maximum(table_PS[:, Stat.NUM_ELEMENTS], 1)
-    found = {"grad_zero_fraction": (table_PS[:, Stat.NUM_ZERO] / elements_P, seen_P)}
+    found = {GRAD_ZERO_FRACTION: (table_PS[:, Stat.NUM_ZERO] / elements_P, seen_P)}
     if is_detailed:
         found |= {
-            "grad_small_fraction": (table_PS[:, Stat.NUM_SMALL] / elements_P, seen_P & ~np.isnan(table_PS[:, Stat.NUM_SMALL])),
-            "grad_large_fraction": (table_PS[:, Stat.NUM_LARGE] / elements_P, seen_P & ~np.isnan(table_PS[:, Stat.NUM_LARGE])),
-            "grad_mean": (table_PS[:, Stat.MEAN], seen_P), "grad_std": (table_PS[:, Stat.STD], seen_P),
-            "grad_max_abs": (table_PS[:, Stat.MAX_ABS], seen_P),
+            GRAD_SMALL_FRACTION: (table_PS[:, Stat.NUM_SMALL] / elements_P, seen_P & ~np.isnan(table_PS[:, Stat.NUM_SMALL])),
+            GRAD_LARGE_FRACTION: (table_PS[:, Stat.NUM_LARGE] / elements_P, seen_P & ~np.isnan(table_PS[:, Stat.NUM_LARGE])),
+            GRAD_MEAN: (table_PS[:, Stat.MEAN], seen_P), GRAD_STD: (table_PS[:, Stat.STD], seen_P),
+            GRAD_MAX_ABS: (table_PS[:, Stat.MAX_ABS], seen_P),
         }
     return found
 

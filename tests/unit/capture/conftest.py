@@ -2,7 +2,10 @@
 
 import pytest
 
-from torchtriage.capture import call_sizes, piece_timer, torch_private, torch_private_shapes
+from torchtriage.capture.policy import call_sizes
+from torchtriage.capture.taps import piece_timer
+from torchtriage.capture.torch_private import base as torch_private
+from torchtriage.capture.torch_private import shapes as torch_private_shapes
 
 
 @pytest.fixture(autouse=True)

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.unit.samples import a_finding
+from tests.unit.samples import a_finding, taps
 from torchtriage.commands.base import check_gate, chosen, judged, say, show, wants_colour
 from torchtriage.config import Config
 from torchtriage.errors import CommandError
-from torchtriage.findings.baseline import read_baseline, write_baseline
 from torchtriage.findings.model import Severity
 from torchtriage.findings.report import Report
-from torchtriage.findings.selection import check_known
+from torchtriage.findings.selection import check_known, read_baseline, write_baseline
 
 FINDINGS = [
     a_finding("TT301", severity=Severity.P1, fingerprint="a"), a_finding("TT204", severity=Severity.P2, fingerprint="b"),
@@ -102,7 +101,7 @@ def test_a_baseline_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 
 
 def test_choosing_leaves_the_rest_of_the_report_alone() -> None:
-    report = Report(findings=FINDINGS, run={"argv": ["x"]}, watched=["trace"], totals={"compiles": 3}, num_suppressed=2)
+    report = Report(findings=FINDINGS, run={"argv": ["x"]}, watched=taps("trace"), totals={"compiles": 3}, num_suppressed=2)
     shown = chosen(report, Config(select=("TT9",)), flags())
     assert (shown.run, shown.watched, shown.totals, shown.num_suppressed) == (report.run, report.watched, report.totals, 2)
 

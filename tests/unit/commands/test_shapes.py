@@ -40,7 +40,7 @@ def test_what_cannot_be_measured_is_said_before_anything_runs(
 
 def arguments(words: list[str], monkeypatch: pytest.MonkeyPatch) -> argparse.Namespace:
     seen: list[argparse.Namespace] = []
-    monkeypatch.setattr(module.Shapes, "run", lambda self, args, config: seen.append(args) or 0)
+    monkeypatch.setattr(module.ShapesCommand, "run", lambda self, args, config: seen.append(args) or 0)
     assert main(["shapes", *words]) == 0
     return seen[0]
 
@@ -55,7 +55,7 @@ def test_what_stands_behind_a_function_is_ours(tmp_path: Path, monkeypatch: pyte
     write(tmp_path, "", "m.py")
     args = with_flags_behind(arguments(["-q", "m.py::f", "--sizes", "4,8", "--budget", "1m", "--format", "json"], monkeypatch))
     assert (args.quiet, args.sizes, args.budget, args.format, args.command) == (True, "4,8", "1m", "json", ["m.py::f"])
-    assert program_command(args) == [sys.executable, "-m", "torchtriage.shapes.one_function", "m.py", "f", "4,8", "", "10"]
+    assert program_command(args) == [sys.executable, "-m", "torchtriage.shapes.functions.driver", "m.py", "f", "4,8", "", "10"]
 
 
 @pytest.mark.parametrize(("text", "expected"), [("3", 3), ("50,000", 50_000), ("50_000", 50_000), (None, 7)])

@@ -94,7 +94,7 @@ def test_what_belongs_to_us_and_what_to_the_program(
     words: list[str], command: list[str], is_plain: bool, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: list[argparse.Namespace] = []
-    monkeypatch.setattr(module.Run, "run", lambda self, args, config: seen.append(args) or 0)
+    monkeypatch.setattr(module.RunCommand, "run", lambda self, args, config: seen.append(args) or 0)
     assert main(words) == 0
     assert (seen[0].command, seen[0].plain_command) == (command, is_plain)
 
@@ -150,6 +150,6 @@ def raising(monkeypatch: pytest.MonkeyPatch) -> Any:
         def run(self: Any, args: Any, config: Any) -> int:
             raise error
 
-        monkeypatch.setattr(module.Explain, "run", run)
+        monkeypatch.setattr(module.ExplainCommand, "run", run)
 
     return make

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.samples import a_finding, a_process, a_recording
+from tests.unit.samples import a_finding, a_process, a_recording, source_lines
 from torchtriage.diagnosis.diagnose import diagnose, linked, merged, weighed
 from torchtriage.findings.model import Cost, CostKind, Evidence, Finding, Location, Severity
 from torchtriage.recording.events import CompileEnd, CompileStart, Event, GraphBreak, LimitHit, Recompile, StackEntry
@@ -60,7 +60,7 @@ def test_every_finding_has_the_source_lines_around_its_place_if_the_recording_ke
     kept = {(APP, 3): Source(first_line=2, lines=("", "def f(k):", "    return k"))}
     found = diagnose(a_recording(a_process(*int_recompiles(F, 0, 7, at_limit=True), sources=kept, **FACTS), end=1000.0))
     assert len(found) == 2
-    assert {finding.evidence.source for finding in found} == {("     2 | ", ">    3 | def f(k):", "     4 |     return k")}
+    assert {finding.evidence.source for finding in found} == {source_lines("", "def f(k):", "    return k", first=2, at=3)}
 
 
 def test_a_limit_without_a_recompile_keeps_its_own_words() -> None:

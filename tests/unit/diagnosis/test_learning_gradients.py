@@ -5,7 +5,7 @@ import math
 import pytest
 
 from tests.unit.diagnosis.learning_samples import a_training, found, noise, of_series
-from torchtriage.findings.model import OwnerKind, Severity
+from torchtriage.findings.model import OwnerKind, SampledValue, Severity
 
 NAN, INF = math.nan, math.inf
 
@@ -32,7 +32,7 @@ def test_a_loss_that_is_not_finite_is_told_with_its_step(value: float) -> None:
     finding = found(a_training(loss=[1.0, 0.9, value, 0.8]))["TT401"]
     assert (finding.severity, finding.owner.kind, finding.steps) == (Severity.P0, OwnerKind.YOU, (3,))
     assert "(step 3)" in finding.title
-    assert "step 2: 0.9" in finding.evidence.values
+    assert SampledValue(text="0.9", number=0.9, step=2) in finding.evidence.values
 
 
 def test_nan_in_a_gradient_is_told_by_tensor() -> None:

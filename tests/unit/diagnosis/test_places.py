@@ -5,16 +5,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.samples import a_process
-from torchtriage.diagnosis.places import code_at, locate, owner_of, qualified_name, resume_of
+from torchtriage.diagnosis.places import code_at, locate, owner_of, qualified_name
 from torchtriage.findings.model import Location, Owner, OwnerKind
 from torchtriage.recording.events import GraphBreak, StackEntry
+from torchtriage.recording.facts import ProgramFacts
 from torchtriage.recording.recording import Source
+from torchtriage.text import resume_of
 
 SITE = "/venv/lib/python3.11/site-packages"
 FACTS = {
     "your_roots": ["/home/me/app", "/src/editable"], "torch_dir": "/src/pytorch/torch",
     "libraries": {"timm": ["timm", "1.0.1"], "PIL": ["pillow", "11.0"]},
 }
+PROGRAM = a_process(**FACTS).program
 YOU, TORCH, PYTHON, UNKNOWN = (Owner(kind=kind) for kind in (OwnerKind.YOU, OwnerKind.TORCH, OwnerKind.PYTHON, OwnerKind.UNKNOWN))
 
 
@@ -47,21 +50,21 @@ def library(name: str, version: str = "") -> Owner:
     ("", UNKNOWN),
 ])
 def test_who_owns_a_file(path: str, owner: Owner) -> None:
-    assert owner_of(path, FACTS) == owner
+    assert owner_of(path, PROGRAM) == owner
 
 
 def test_without_known_roots_what_is_not_installed_is_yours() -> None:
-    assert owner_of("/anywhere/model.py", {}) == YOU
-    assert owner_of(f"{SITE}/timm/x.py", {}) == library("timm")
+    assert owner_of("/anywhere/model.py", ProgramFacts()) == YOU
+    assert owner_of(f"{SITE}/timm/x.py", ProgramFacts()) == library("timm")
 
 
 def test_roots_of_windows_hold_files_of_windows() -> None:
-    assert owner_of(r"C:\Users\me\app\model.py", {"your_roots": ["C:\\Users\\me\\app"]}) == YOU
+    assert owner_of(r"C:\Users\me\app\model.py", ProgramFacts(your_roots=("C:\\Users\\me\\app",))) == YOU
 
 
 @given(st.text(st.characters()))
 def test_every_path_has_an_owner(path: str) -> None:
-    assert isinstance(owner_of(path, FACTS), Owner)
+    assert isinstance(owner_of(path, PROGRAM), Owner)
 
 
 @pytest.mark.parametrize(("function", "expected"), [

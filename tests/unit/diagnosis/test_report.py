@@ -9,10 +9,19 @@ from tests.unit.samples import a_process, a_recording
 from torchtriage.diagnosis.report import build_report, listed_events, not_seen, run_facts, totals, watched
 from torchtriage.findings.report import TOTALS
 from torchtriage.recording.events import CompileEnd, CompileStart, GapTime, GraphBreak, LimitHit, Recompile, Tap
-from torchtriage.recording.recording import Process
+from torchtriage.recording.recording import Process, Recording
+from torchtriage.reporters.summary import tap_text
 
 F: dict[str, Any] = {"path": "/app/a.py", "line": 3, "function": "f"}
 COUNTED = {"eager": 12, "misses": 12, "recompiles": 0, "hits": 0}
+
+
+def watched_texts(recording: Recording) -> list[str]:
+    return [tap_text(tap) for tap in watched(recording)]
+
+
+def not_seen_texts(recording: Recording) -> list[str]:
+    return [tap_text(tap) for tap in not_seen(recording)]
 
 
 def busy(**facts: Any) -> Process:
@@ -69,40 +78,40 @@ def test_a_run_without_processes_has_facts_too() -> None:
 
 def test_what_was_watched_are_the_armed_taps_of_any_process() -> None:
     one = a_process(Tap(name="trace"), Tap(name="steps", state="absent", detail="gone"))
-    assert watched(a_recording(one, a_process(Tap(name="compile calls"), Tap(name="trace")))) == ["compile calls", "trace"]
+    assert watched_texts(a_recording(one, a_process(Tap(name="compile calls"), Tap(name="trace")))) == ["compile calls", "trace"]
 
 
 @pytest.mark.parametrize("origin", ["trace", "log"])
 def test_a_file_tells_what_it_holds_and_what_it_cannot(origin: str) -> None:
-    assert watched(a_recording(a_process(), origin=origin))[0].startswith("graph breaks, recompiles")
-    assert "skipped frames" in not_seen(a_recording(a_process(), origin=origin))
-    assert ("compile times" in not_seen(a_recording(a_process(), origin=origin))) is (origin == "log")
+    assert watched_texts(a_recording(a_process(), origin=origin))[0].startswith("graph breaks, recompiles")
+    assert "skipped frames" in not_seen_texts(a_recording(a_process(), origin=origin))
+    assert ("compile times" in not_seen_texts(a_recording(a_process(), origin=origin))) is (origin == "log")
 
 
 def test_a_trace_says_how_many_compiles_gave_up_without_a_word() -> None:
     gave_up = [CompileEnd(**F, compile_id=f"{n}/0", fail_type="Unsupported") for n in range(3)]
     trace = a_recording(a_process(*gave_up, GraphBreak(**F, compile_id="1/0"), CompileEnd(**F, compile_id="4/0")), origin="trace")
-    assert [text for text in not_seen(trace) if "gave up" in text] == [
+    assert [text for text in not_seen_texts(trace) if "gave up" in text] == [
         "why 2 compiles gave up (add TORCH_LOGS=graph_breaks to TORCH_TRACE, or torchtriage run)"]
-    assert not any("gave up" in text for text in not_seen(a_recording(a_process(*gave_up))))
+    assert not any("gave up" in text for text in not_seen_texts(a_recording(a_process(*gave_up))))
 
 
 def test_taps_that_were_absent_or_lost_were_not_seen_and_are_named_once() -> None:
     taps = [Tap(name="steps", state="absent", detail="gone"), Tap(name="trace", state="lost", detail="cleared"), Tap(name="compile calls")]
-    missing = not_seen(a_recording(a_process(*taps), a_process(*taps)))
+    missing = not_seen_texts(a_recording(a_process(*taps), a_process(*taps)))
     assert missing == ["steps: gone", "trace: cleared", "run-time cost of graph breaks (torchtriage run --measure)"]
 
 
 def test_what_telemetry_had_no_room_for_is_said_of_all_processes_together() -> None:
     full, rich = a_process(telemetry={"num_dropped": 3, "num_left_out": 5}), a_process(telemetry={"num_left_out": 2})
-    missing = not_seen(a_recording(full, rich))
+    missing = not_seen_texts(a_recording(full, rich))
     assert [line.partition(" (")[0] for line in missing if line.startswith("learning: ")] == [
         "learning: 3 looks came faster than they could be read", "learning: 7 values of further metrics"]
-    assert not any(line.startswith("learning: ") for line in not_seen(a_recording(a_process(telemetry={"num_dropped": 0}))))
+    assert not any(line.startswith("learning: ") for line in not_seen_texts(a_recording(a_process(telemetry={"num_dropped": 0}))))
 
 
 def test_what_was_measured_was_seen() -> None:
-    assert not_seen(a_recording(a_process(GapTime(calls=1)))) == []
+    assert not_seen_texts(a_recording(a_process(GapTime(calls=1)))) == []
 
 
 def test_events_are_listed_at_torchs_own_places() -> None:

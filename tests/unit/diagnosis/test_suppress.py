@@ -1,6 +1,9 @@
 """Findings that the source accepts are taken out and counted; comments that accept nothing are named."""
 
+import pytest
+
 from torchtriage.diagnosis.report import build_report
+from torchtriage.diagnosis.suppress import suppression_in
 from torchtriage.recording.events import GraphBreak
 from torchtriage.recording.recording import Process, Recording, Source
 
@@ -32,3 +35,19 @@ def test_comments_in_a_library_are_not_the_users() -> None:
     report = report_with("TT101", path="/env/lib/python3.11/site-packages/lib/a.py")
     assert [f.code for f in report.findings] == ["TT101"]
     assert report.unused_suppressions == []
+
+
+@pytest.mark.parametrize(("line", "codes", "reason"), [
+    ("print(x)  # torchtriage: ignore[TT101] wanted here", ("TT101",), "wanted here"),
+    ("x = y.item()  #torchtriage:ignore[TT104, TT222]", ("TT104", "TT222"), ""),
+])
+def test_a_comment_names_codes_and_a_reason(line: str, codes: tuple[str, ...], reason: str) -> None:
+    found = suppression_in(line)
+    assert found is not None
+    assert (found.codes, found.reason) == (codes, reason)
+
+
+@pytest.mark.parametrize("line", ["print(x)", "# torchtriage: ignore everything", "# torchtriage: ignore[]", ""])
+def test_other_lines_suppress_nothing(line: str) -> None:
+    found = suppression_in(line)
+    assert found is None or not found.codes

@@ -13,11 +13,13 @@ from tests.unit.reporters.study_samples import clear_win
 from tests.unit.samples import a_finding, a_recording
 from torchtriage.config import FORMATS
 from torchtriage.diagnosis.report import not_seen, watched
+from torchtriage.findings.checks import sentence
 from torchtriage.findings.history import Curve, FrameHistory, History, Moment, MomentKind, ProcessHistory
 from torchtriage.findings.model import Cost, CostKind, Evidence, Finding, Location, Owner, OwnerKind, Severity
 from torchtriage.findings.redaction import NOT_NAMED, redacted
 from torchtriage.findings.report import SHAPES, Report
 from torchtriage.findings.shape_study import Advice
+from torchtriage.findings.tap_state import TapState, TapStatus
 
 SECRET = "5ecret"
 
@@ -74,7 +76,7 @@ FULL: Report = filled(Report, "report")
 def test_the_hand_made_report_has_a_secret_in_every_string() -> None:
     """So that the tests below cannot pass by default."""
     assert len([text for text in strings(FULL) if SECRET in text]) > 60
-    assert {f"{SECRET} Finding.title", f"{SECRET} Compile.values", f"{SECRET} Link.detail"} <= set(strings(FULL))
+    assert {f"{SECRET} Finding.title", f"{SECRET} CompileEntry.values", f"{SECRET} Link.detail"} <= set(strings(FULL))
 
 
 def test_no_string_of_any_field_gets_through() -> None:
@@ -82,7 +84,9 @@ def test_no_string_of_any_field_gets_through() -> None:
 
 
 # What could tell one program, machine or day from another, though it is a number.
-NUMBERS_THAT_GO = {"ProcessHistory.pid", "History.start", "Report.run", "Report.totals", "Report.events", "Fix.safe"}
+NUMBERS_THAT_GO = {
+    "ProcessHistory.pid", "History.start", "Report.run", "Report.totals", "Report.events", "Fix.safe", "Branch.edges",
+}
 
 
 def test_every_other_number_stays() -> None:
@@ -130,7 +134,7 @@ def test_texts_are_those_of_the_rule() -> None:
     assert finding.severity is Severity.P1
     assert finding.cause.startswith("A Python int that reaches a compiled function is a constant of the graph at first.")
     assert finding.fix.text.startswith("Pass the number as a tensor and use tensor operations on it; change it in place with `fill_`. Look")
-    assert finding.verification == ("`torchtriage run` again: at most one recompile on this name.",)
+    assert [sentence(check) for check in finding.verification] == ["`torchtriage run` again: at most one recompile on this name."]
 
 
 def test_the_numbers_are_the_report_and_stay() -> None:
@@ -224,8 +228,10 @@ def test_what_a_report_says_of_itself_is_known_to_be_public(origin: str) -> None
 
 
 def test_a_tap_that_failed_is_named_without_its_error() -> None:
-    report = redacted(Report(findings=[], not_seen=["recorder: KeyError: 'secret' (observe.py:3)", "a secret sentence"]))
-    assert report.not_seen == ["recorder", NOT_NAMED]
+    report = redacted(Report(findings=[], not_seen=[
+        TapState(name="recorder", status=TapStatus.LOST, detail="KeyError: 'secret' (observe.py:3)"), TapState(name="a secret name"),
+    ]))
+    assert report.not_seen == [TapState(name="recorder", status=TapStatus.LOST), TapState(name=NOT_NAMED)]
 
 
 def test_of_the_history_times_and_counts_stay_and_values_go() -> None:

@@ -22,13 +22,17 @@ from torchtriage.recording.events import (
     from_payload,
     to_payload,
 )
+from torchtriage.recording.validation import AnyFloat
 
 texts = st.text(st.characters(), max_size=30)      # lone surrogates too: a file name need not be UTF-8
-floats = st.floats(allow_nan=False)
-entries = st.builds(StackEntry, path=texts, line=st.integers(), function=texts, code=texts)
+floats = st.floats(allow_nan=False, allow_infinity=False)
+integers = st.integers(-2**63 + 1, 2**63 - 1)
+ANY_FLOAT = str(AnyFloat)     # a measured value, which may be infinite
+entries = st.builds(StackEntry, path=texts, line=integers, function=texts, code=texts)
 BY_TYPE: dict[str, st.SearchStrategy[Any]] = {
-    "str": texts, "int": st.integers(), "float": floats, "bool": st.booleans(), "str | None": st.none() | texts,
-    "int | None": st.none() | st.integers(), "float | None": st.none() | floats, "bool | None": st.none() | st.booleans(),
+    "str": texts, "int": integers, "float": floats, ANY_FLOAT: st.floats(allow_nan=False),
+    "bool": st.booleans(), "str | None": st.none() | texts,
+    "int | None": st.none() | integers, "float | None": st.none() | floats, "bool | None": st.none() | st.booleans(),
     "tuple[str, ...]": st.lists(texts, max_size=4).map(tuple), "tuple[StackEntry, ...]": st.lists(entries, max_size=3).map(tuple),
 }
 

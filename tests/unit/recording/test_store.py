@@ -220,17 +220,35 @@ def test_a_file_that_is_no_recording_is_a_clear_error(tmp_path: Path, content: b
         read_process(tmp_path / "p.sqlite")
 
 
-@pytest.mark.parametrize("statement", [
-    "update facts set value = '{'",
-    "insert into series values ('x', x'00', x'000000')",
-    "drop table events",
-    "insert into facts values ('x', x'ff')",
-])
-def test_a_file_with_damaged_rows_is_a_clear_error(tmp_path: Path, statement: str) -> None:
+@pytest.mark.parametrize("statement", ["update facts set value = '{'", "drop table events"])
+def test_a_file_without_a_table_or_a_schema_number_is_a_clear_error(tmp_path: Path, statement: str) -> None:
     Writer(tmp_path / "p.sqlite").close()
     edit(tmp_path / "p.sqlite", statement)
-    with pytest.raises(TriageError, match="the file is damaged"):
+    with pytest.raises(TriageError, match=r"the file is damaged|it is not a recording"):
         read_process(tmp_path / "p.sqlite")
+
+
+@pytest.mark.parametrize(("statement", "name"), [
+    ("update facts set value = '{' where key = 'argv'", "argv"),
+    ("update facts set value = x'ff' where key = 'argv'", "argv"),
+    (f"update facts set value = '{'[' * 100_000}' where key = 'argv'", "argv"),
+    ("update series set data = x'000000'", "series loss"),
+    ("update series set data = 'abc'", "series loss"),
+    ("update series set steps = x'0000c07f0000c07f', data = x'0000000000000000'", "series loss"),
+    ("update sources set first_line = 'x'", "sources"),
+])
+def test_a_damaged_row_is_left_out_and_named(tmp_path: Path, statement: str, name: str) -> None:
+    writer = Writer(tmp_path / "p.sqlite")
+    writer.put(EVENTS, {"pid": 7, "argv": ["train.py"]}, {("a.py", 3): SOURCE}, [Series(name="loss", steps=[1.0, 2.0], values=[0.5, 0.25])])
+    writer.close()
+    whole = read_process(tmp_path / "p.sqlite")
+    edit(tmp_path / "p.sqlite", statement)
+    process = read_process(tmp_path / "p.sqlite")
+    assert [one.name for one in process.damage] == [name]
+    assert (process.events, process.program.pid) == (EVENTS, 7)
+    assert (process.program.argv is None) == (name == "argv")
+    assert (process.series == {}) == (name == "series loss")
+    assert (process.sources == whole.sources) == (name != "sources")
 
 
 def test_a_truncated_file_is_read_as_far_as_it_goes_or_refused(tmp_path: Path) -> None:

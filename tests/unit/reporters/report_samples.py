@@ -2,9 +2,9 @@
 
 import math
 
-from tests.unit.samples import a_finding
-from torchtriage.findings.history import Compile, Curve, FrameHistory, History, Link, Moment, MomentKind, ProcessHistory
-from torchtriage.findings.model import Cost, CostKind, Evidence, Finding, Fix, Location, Owner, OwnerKind, Severity
+from tests.unit.samples import a_finding, sampled, source_lines, taps
+from torchtriage.findings.history import CompileEntry, Curve, FrameHistory, History, Link, Moment, MomentKind, ProcessHistory
+from torchtriage.findings.model import Check, CheckKind, Cost, CostKind, Evidence, Finding, Fix, Location, Owner, OwnerKind, Severity
 from torchtriage.findings.report import Report
 
 STORM, BREAK, LIMIT = "aaaa000000000001", "aaaa000000000002", "aaaa000000000003"
@@ -24,8 +24,11 @@ def three_findings() -> list[Finding]:
             severity=Severity.P1, cause="obs.size(0) took 32, 48, 57", fingerprint=LIMIT, related=(STORM, "gone"),
             owner=Owner(kind=OwnerKind.YOU), cost=Cost(seconds=61.2, share=0.23, kind=CostKind.OBSERVED, note="compile time of this frame"),
             fix=Fix(text="drop dynamic=False at train.py:31", edit=DIFF), steps=tuple(range(40)), ranks=(0, 1),
-            evidence=Evidence(num_events=8, values=("32", "48", "57", "61"), reasons=("tensor 'obs' size mismatch",), compile_ids=("0/8",)),
-            verification=("no frame at its recompile limit in the next recording",),
+            evidence=Evidence(
+                num_events=8, values=sampled("32", "48", "57", "61"), reasons=("tensor 'obs' size mismatch",),
+                compile_ids=("0/8",),
+            ),
+            verification=(Check(CheckKind.BELOW_RECOMPILE_LIMIT, "Policy.forward"),),
         ),
         a_finding(
             "TT202", slug="size-keeps-changing", title="Policy.forward recompiled 7 times: obs.size(0) keeps changing", location=POLICY,
@@ -35,7 +38,7 @@ def three_findings() -> list[Finding]:
         a_finding(
             "TT101", title="print() breaks Block.forward", severity=Severity.P3, fingerprint=BREAK, upstream="GB0059",
             owner=Owner(kind=OwnerKind.LIBRARY, name="timm", version="1.0"), raised_at=Location(path="/v/site-packages/timm/x.py", line=9),
-            evidence=Evidence(num_events=3, source=("    13 | y = x * 2", ">   14 | print(y)", "    15 | return y"),
+            evidence=Evidence(num_events=3, source=source_lines("y = x * 2", "print(y)", "return y", first=13, at=14),
                               folded=("resume at 14",), notes=("a note",)),
         ),
     ]
@@ -81,7 +84,7 @@ def a_history(num_ranks: int = 2, num_steps: int = 120, num_layers: int = 12) ->
 
 def a_frame() -> FrameHistory:
     """Eight compiles for eight sizes, and a chain of two pieces."""
-    compiles = tuple(Compile(
+    compiles = tuple(CompileEntry(
         compile_id=f"0/{n}", time=1.0 + n, step=n or None, seconds=0.7, num_ops=42, num_guards=17,
         guards_failed=(f"tensor 'obs' size mismatch at index 0. expected {31 + n}, actual {32 + n}",) * min(n, 3),
         values=(("obs.size(0)", str(32 + n)), ("obs.size(1)", "8")),
@@ -100,7 +103,7 @@ def a_frame() -> FrameHistory:
 def a_report(**fields: object) -> Report:
     """Three findings with all that can be drawn; `fields` replace its parts."""
     return Report(**{   # type: ignore[arg-type]  # the names are those of Report's fields
-        "findings": three_findings(), "run": RUN, "watched": ("trace", "steps"), "not_seen": ("skipped frames: gone",),
+        "findings": three_findings(), "run": RUN, "watched": taps("trace", "steps"), "not_seen": taps("skipped frames: gone"),
         "totals": {"compiles": 18, "graph_breaks": 16, "distinct_graph_breaks": 1, "recompiles": 14, "frames_at_limit": 2,
                    "eager_calls": 412, "compile_seconds": 10.0, "steps": 120},
         "history": a_history(), **fields,

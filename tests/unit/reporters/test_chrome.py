@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.reporters.traces import of_phase, read_trace, tracks
-from tests.unit.samples import a_finding
+from tests.unit.samples import a_finding, taps
 from torchtriage.findings.history import Curve, History, Moment, MomentKind, ProcessHistory
 from torchtriage.findings.report import Report
 from torchtriage.reporters import chrome
@@ -138,7 +138,7 @@ def test_a_step_ends_where_the_next_begins_to_the_microsecond() -> None:
 # the rest
 
 def test_the_totals_are_those_of_the_report() -> None:
-    trace = traced(totals={"compiles": 3, "eager_calls": None}, not_seen=["caches"])
+    trace = traced(totals={"compiles": 3, "eager_calls": None}, not_seen=taps("caches"))
     other = trace["otherData"]
     assert (other["totals"]["compiles"], other["totals"]["eager_calls"], other["not_seen"]) == (3, None, ["caches"])
     assert (other["run_start"], other["run_seconds"]) == (1000.0, 60.0)
@@ -146,6 +146,6 @@ def test_the_totals_are_those_of_the_report() -> None:
 
 @pytest.mark.parametrize("name", ["</script>", 'a"b\\c\n', "naïve", "\udce9.py", ""])
 def test_names_from_the_program_cannot_break_the_file(name: str) -> None:
-    trace = traced(moment(label=name, detail=name), not_seen=[name])
+    trace = traced(moment(label=name, detail=name), not_seen=taps(name))
     expected = name.replace("\udce9", "\\udce9") or "compile"
     assert of_phase(trace, "X")[0]["name"] == expected

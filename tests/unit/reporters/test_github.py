@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.samples import a_finding
+from tests.unit.samples import a_finding, taps
 from torchtriage.findings.model import Cost, CostKind, Finding, Location, Severity
 from torchtriage.findings.report import Report
 from torchtriage.reporters.github import render
@@ -42,7 +42,7 @@ def annotations(*findings: Finding, **fields: Any) -> list[tuple[str, dict[str, 
 def test_a_finding_is_an_annotation_at_its_line() -> None:
     text = text_of(a_finding(severity=Severity.P1, title="a: b, c", cost=Cost(seconds=2.0, kind=CostKind.OBSERVED)), totals={"compiles": 1})
     assert text == (
-        "::error file=model.py,line=14,title=TT101 P1 a%3A b%2C c::builtin print%0Acost: 2.0 s (observed)%0Afix: move it out"
+        "::error file=model.py,line=14,title=TT101 P1 a%3A b%2C c::builtin print%0Acost: 2.00 s (observed)%0Afix: move it out"
         "%0Amore: torchtriage explain TT101\n"
         "::notice title=torchtriage::1 finding, 1 compile, 0 recompiles, 0 graph breaks at 0 places\n"
     )
@@ -82,7 +82,7 @@ def test_at_most_ten_of_a_kind_and_the_last_notice_counts_the_rest() -> None:
 
 
 def test_no_findings_is_a_notice_of_what_was_watched() -> None:
-    text = text_of(watched=["trace"], not_seen=["caches"])
+    text = text_of(watched=taps("trace"), not_seen=taps("caches"))
     assert parsed(text.rstrip("\n")) == (
         "notice", {"title": "torchtriage"},
         "0 findings, 0 compiles, 0 recompiles, 0 graph breaks at 0 places\nwatched: trace\nnot seen: caches",

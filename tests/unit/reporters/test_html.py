@@ -17,13 +17,14 @@ from hypothesis import strategies as st
 
 from tests.unit.reporters.page import Page, data_of, words_of
 from tests.unit.reporters.report_samples import a_history, a_report, three_findings
-from tests.unit.samples import a_finding
-from torchtriage.findings.history import Compile, Curve, FrameHistory, History, Link, Moment, MomentKind, ProcessHistory
-from torchtriage.findings.model import Cost, CostKind, Evidence, Fix, Location, Owner, OwnerKind
+from tests.unit.samples import a_finding, sampled, source_lines, taps
+from torchtriage.findings.history import CompileEntry, Curve, FrameHistory, History, Link, Moment, MomentKind, ProcessHistory
+from torchtriage.findings.model import Check, CheckKind, Cost, CostKind, Evidence, Fix, Location, Owner, OwnerKind
 from torchtriage.findings.report import Report
-from torchtriage.reporters.html import render, render_short
+from torchtriage.reporters import notebook
+from torchtriage.reporters.html import render
 from torchtriage.reporters.html.data import NOT_FINITE
-from torchtriage.reporters.html.escape import number, script_data
+from torchtriage.reporters.html.markup import number, script_data
 
 UNPRINTABLE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -98,17 +99,18 @@ def a_report_of(word: str) -> Report:
     finding = a_finding(
         title=f"t{word}", cause=f"c{word}", fix=Fix(text=f"f{word}", edit=f"+x{word.replace(chr(10), '')}"), upstream=f"u{word}",
         location=place, raised_at=place, owner=Owner(kind=OwnerKind.LIBRARY, name=f"o{word}"), status=f"s{word}",
-        cost=Cost(seconds=1.0, kind=CostKind.OBSERVED, note=f"n{word}"), verification=(f"v{word}",), related=(f"r{word}",),
+        cost=Cost(seconds=1.0, kind=CostKind.OBSERVED, note=f"n{word}"), verification=(Check(CheckKind.BY_HAND, f"v{word}"),),
+        related=(f"r{word}",),
         evidence=Evidence(
-            num_events=3, values=(f"v{word}",), reasons=(f"r{word}",), compile_ids=(f"i{word}",),
-            source=(f">    3 | s{word}", f"odd{word}"), folded=(f"f{word}",), notes=(f"n{word}",),
+            num_events=3, values=sampled(f"v{word}"), reasons=(f"r{word}",), compile_ids=(f"i{word}",),
+            source=source_lines(f"s{word}", first=3, at=3), folded=(f"f{word}",), notes=(f"n{word}",),
         ),
     )
     frame = FrameHistory(
         name=f"n{word}", location=place, process=0, fingerprints=(f"x{word}",),
         compiles=(
-            Compile(compile_id=f"i{word}", time=0.0, values=((f"s{word}", f"a{word}"),)),
-            Compile(compile_id="0/1", time=1.0, failed=f"f{word}", guards_failed=(f"g{word}", f"h{word}"),
+            CompileEntry(compile_id=f"i{word}", time=0.0, values=((f"s{word}", f"a{word}"),)),
+            CompileEntry(compile_id="0/1", time=1.0, failed=f"f{word}", guards_failed=(f"g{word}", f"h{word}"),
                     values=((f"s{word}", f"b{word}"),)),
         ),
         chain=(Link(is_break=False, label=f"l{word}", detail=f"d{word}", compile_id=f"i{word}", location=place),
@@ -120,7 +122,7 @@ def a_report_of(word: str) -> Report:
         curves=tuple(Curve(name=f"{kind}{word}", process=0, steps=[1, 2], values=[1.0, 2.0]) for kind in ("loss", "grad_norm/")),
     )
     return Report(
-        findings=[finding], history=history, watched=[f"w{word}"], not_seen=[f"n{word}"], unused_suppressions=[f"u{word}"],
+        findings=[finding], history=history, watched=taps(f"w{word}"), not_seen=taps(f"n{word}"), unused_suppressions=[f"u{word}"],
         run={"argv": [f"a{word}"], "cwd": f"c{word}", "torch": f"t{word}", "start": f"s{word}", f"k{word}": f"v{word}",
              "origin": f"o{word}", "environment": {f"E{word}": f"v{word}"}, "exit_status": f"x{word}", "python": f"p{word}"},
     )
@@ -141,8 +143,8 @@ def test_any_text_can_be_shown(word: str) -> None:
     assert Page(text).shape == Page(render(a_report_of("plain"))).shape
     assert not UNPRINTABLE.search(text)
     assert "<" not in re.findall(r'id="data">(.*?)</script>', text, re.S)[0]
-    short = render_short(a_report_of(word))
-    assert Page(short).shape == Page(render_short(a_report_of("plain"))).shape
+    short = notebook.render(a_report_of(word))
+    assert Page(short).shape == Page(notebook.render(a_report_of("plain"))).shape
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
@@ -189,6 +191,6 @@ def test_numbers_are_short(value: float | None, expected: float | None) -> None:
 
 def test_the_run_is_described() -> None:
     text = words_of()
-    assert "train.py 2023-11-14 22:13:20 UTC 20 s torch 2.13.0 Python 3.11.7 exit status 0" in text
+    assert "train.py 2023-11-14 22:13:20 UTC 20.0 s torch 2.13.0 Python 3.11.7 exit status 0" in text
     assert "TORCH_LOGS recompiles" in text
     assert "Host box" in text

@@ -6,22 +6,23 @@ import pytest
 
 from tests.unit.reporters.page import Page, words_of
 from tests.unit.reporters.report_samples import LIMIT, STORM, a_report, three_findings
-from tests.unit.samples import a_finding
+from tests.unit.samples import a_finding, sampled, taps
 from torchtriage.findings import catalogue
-from torchtriage.findings.model import Finding, Severity
+from torchtriage.findings.model import Finding, SampledValue, Severity
 from torchtriage.findings.report import Report
 from torchtriage.integrations.watch import Seen
-from torchtriage.reporters.html import render, render_short
-from torchtriage.reporters.html.markdown import to_html
-from torchtriage.reporters.html.short import MAX_SHOWN
-from torchtriage.reporters.html.sparkline import sparkline
+from torchtriage.reporters import notebook
+from torchtriage.reporters.html import render
+from torchtriage.reporters.html.findings import sparkline
+from torchtriage.reporters.html.rules import to_html
 from torchtriage.reporters.html.verdict import what_is_wrong, what_it_costs
+from torchtriage.reporters.notebook import MAX_SHOWN
 
 
 def test_the_verdict_says_what_is_wrong_what_it_costs_and_what_to_do_first() -> None:
     text = words_of()
     assert "Policy.forward hit its recompile limit (8): 412 calls ran eager What it costs" in text
-    assert "10 s of the run's 20 s (observed)" in text
+    assert "10.0 s of the run's 20.0 s (observed)" in text
     assert "TT301 at Policy.forward alone takes 23% of steady state (observed)" in text
     assert "The cost of 1 of 3 findings was not measured." in text
     assert "What to do first drop dynamic=False at train.py:31. See TT301." in text
@@ -36,8 +37,8 @@ def test_nothing_found_says_what_was_watched() -> None:
 
 def test_a_trace_is_not_taken_for_the_whole_run() -> None:
     text = words_of(run={"origin": "trace"})
-    assert "10 s of the trace's 20 s (observed)" in text
-    assert "The trace spans 20 s" in text
+    assert "10.0 s of the trace's 20.0 s (observed)" in text
+    assert "The trace spans 20.0 s" in text
 
 
 def test_mild_findings_are_called_mild() -> None:
@@ -47,7 +48,7 @@ def test_mild_findings_are_called_mild() -> None:
 
 def test_what_is_not_known_is_not_called_zero() -> None:
     assert what_it_costs(Report(findings=[a_finding()])).startswith("Compile times are not known")
-    assert what_it_costs(Report(findings=[], totals={"compile_seconds": 0.0})) == "Compiling took 0.0 us (observed)."
+    assert what_it_costs(Report(findings=[], totals={"compile_seconds": 0.0})) == "Compiling took 0 s (observed)."
     tiles = Page(render(Report(findings=[], totals={"compiles": 0}))).text
     assert "compiles 0 recompiles not known" in tiles
 
@@ -134,8 +135,19 @@ def test_lists_and_code_in_a_page() -> None:
     (("-1e308", "1e308", "0"), False),
 ])
 def test_only_numbers_are_drawn_as_a_line(values: tuple[str, ...], is_drawn: bool) -> None:
-    assert bool(sparkline(values)) is is_drawn
-    assert "nan" not in sparkline(values)
+    line = sparkline(sampled(*values))
+    assert bool(line) is is_drawn
+    assert "nan" not in line
+
+
+def test_values_at_steps_are_drawn_at_their_steps() -> None:
+    values = [SampledValue(text=str(n), number=n, step=step) for n, step in ((1.0, 0), (3.0, 90), (2.0, 100))]
+    assert 'points="2.0,18.0 84.8,2.0 94.0,10.0"' in sparkline(values)
+
+
+def test_values_of_several_parts_are_not_drawn_as_one_line() -> None:
+    values = [SampledValue(text=str(n), number=float(n), part=f"size({n % 2})") for n in range(4)]
+    assert sparkline(values) == ""
 
 
 def test_a_finding_of_each_severity_has_its_badge() -> None:
@@ -146,12 +158,12 @@ def test_a_finding_of_each_severity_has_its_badge() -> None:
 
 def test_the_short_form_has_the_verdict_ten_findings_and_no_script() -> None:
     findings = [a_finding(fingerprint=str(n), title=f"finding {n}.") for n in range(MAX_SHOWN + 4)]
-    text = render_short(Report(findings=findings, totals={"compile_seconds": 2.0}))
+    text = notebook.render(Report(findings=findings, totals={"compile_seconds": 2.0}))
     page = Page(text)
     assert "script" not in {tag for tag, _ in page.elements}
     assert len(re.findall(r"finding \d+\.</summary>", text)) == MAX_SHOWN
     assert "4 more findings" in page.text
-    assert "Compiling took 2.0 s (observed)." in page.text
+    assert "Compiling took 2.00 s (observed)." in page.text
     assert all(rule.startswith(".torchtriage") for rule in re.findall(r"(?:^|\})([^{}]+)\{", page.content("style").replace("\n", "")))
 
 
@@ -160,4 +172,4 @@ def test_a_watched_block_shows_itself_in_a_notebook() -> None:
 
 
 def test_the_short_form_of_nothing_says_what_was_watched() -> None:
-    assert Page(render_short(Report(findings=[], watched=["trace", "steps"]))).text == "Nothing found Watched: trace, steps."
+    assert Page(notebook.render(Report(findings=[], watched=taps("trace", "steps")))).text == "Nothing found Watched: trace, steps."

@@ -35,14 +35,14 @@ def test_a_run_without_compiles_says_so() -> None:
 
 def test_the_timeline_is_told_in_a_sentence_and_a_table() -> None:
     text = words_of()
-    assert "The run took 20 s: 2 first compiles, 14 recompiles, 16 graph breaks, 2 recompile limits reached, 1 anomaly." in text
-    assert "was over after 3.9 s, before the first step was: steady state begins there." in text
-    assert "recompile Policy.forward 14 4.90 s 10.30 s 1 7 9.8 s TT202" in text
+    assert "The run took 20.0 s: 2 first compiles, 14 recompiles, 16 graph breaks, 2 recompile limits reached, 1 anomaly." in text
+    assert "was over after 3.90 s, before the first step was: steady state begins there." in text
+    assert "recompile Policy.forward 14 4.90 s 10.30 s 1 7 9.80 s TT202" in text
 
 
 def test_the_backward_of_a_compile_is_no_compile_of_its_own() -> None:
     moments = tuple(Moment(kind=MomentKind.COMPILE, time=1.0, process=0, is_backward=flag) for flag in (False, True))
-    assert "The run took 20 s: 1 first compile." in words_of(history=replace(a_history(), moments=moments))
+    assert "The run took 20.0 s: 1 first compile." in words_of(history=replace(a_history(), moments=moments))
 
 
 def test_moments_come_back_from_their_columns() -> None:
@@ -132,14 +132,14 @@ def test_a_cell_of_the_heat_map_is_the_largest_value_in_it() -> None:
 
 def test_the_processes_stand_side_by_side_and_the_largest_is_bold() -> None:
     text = render(a_report())
-    assert "<b>10 s</b>" in text.split('aria-label="Processes"')[1]
+    assert "<b>10.0 s</b>" in text.split('aria-label="Processes"')[1]
     assert "<b>9.0 s</b>" not in text
     assert "Processes side by side" not in words_of(history=a_history(num_ranks=1))
 
 
 def test_a_frame_shows_its_chain_and_its_compiles() -> None:
     text = words_of()
-    assert "Policy.forward at its limit 8 compiles, 5.6 s compiling, 1 break, rank 0" in text
+    assert "Policy.forward at its limit 8 compiles, 5.60 s compiling, 1 break, rank 0" in text
     assert "print() at x.py:9 Failed to trace builtin operator" in text
     assert "obs.size(0)" in text
     assert "2 older versions failed too" in text

@@ -9,7 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.samples import a_finding
-from torchtriage.findings.model import Category, Cost, CostKind, Evidence, Fix, Location, Owner, OwnerKind, Severity
+from torchtriage.findings.model import (
+    Category,
+    Check,
+    CheckKind,
+    Cost,
+    CostKind,
+    Evidence,
+    Fix,
+    Location,
+    Owner,
+    OwnerKind,
+    SampledValue,
+    Severity,
+    SourceLine,
+)
 from torchtriage.findings.report import Report
 from torchtriage.reporters.json import render
 
@@ -18,7 +32,7 @@ TOP = {"schema", "run", "watched", "not_seen", "totals", "num_known", "num_hidde
 TOTALS = {"compiles", "graph_breaks", "distinct_graph_breaks", "recompiles", "frames_at_limit", "eager_calls", "compile_seconds", "steps"}
 FINDING = {
     "code", "slug", "severity", "category", "title", "status", "owner", "path", "line", "column", "function", "raised_at", "cause",
-    "upstream", "fix", "cost", "num_events", "evidence", "verification", "related", "ranks", "steps", "fingerprint",
+    "upstream", "fix", "cost", "num_events", "evidence", "verification", "checks", "related", "ranks", "steps", "fingerprint",
 }
 FULL = a_finding(
     "TT204", slug="changing-int", title="f recompiled 7 times", severity=Severity.P1, category=Category.PERFORMANCE, cause="k took 1, 2",
@@ -27,9 +41,12 @@ FULL = a_finding(
     raised_at=Location(path="/lib/b.py", line=9, function="g"), owner=Owner(kind=OwnerKind.LIBRARY, name="timm", version="1.0"),
     upstream="GB0059", cost=Cost(seconds=1.5, share=0.25, ms_per_step=2.0, kind=CostKind.OBSERVED, note="compile time"),
     evidence=Evidence(
-        num_events=7, values=("1", "2"), reasons=("k == 1",), compile_ids=("0/1",), source=(">3 | x",), folded=("g",), notes=("n",),
+        num_events=7, values=(SampledValue(text="1", number=1.0), SampledValue(text="0.5", number=0.5, step=4)),
+        reasons=("k == 1",), compile_ids=("0/1",),
+        source=(SourceLine(number=2, text="def f(k):"), SourceLine(number=3, text="    x", is_place=True)),
+        folded=("g",), notes=("n",),
     ),
-    verification=("no TT204",), related=("abc",), ranks=(0, 1), steps=(4, 5), fingerprint="f00d",
+    verification=(Check(CheckKind.NO_FINDING, "A.f", code="TT204"),), related=("abc",), ranks=(0, 1), steps=(4, 5), fingerprint="f00d",
 )
 
 
@@ -59,9 +76,19 @@ def test_a_full_finding_loses_nothing() -> None:
         "fix": {"text": "make k a tensor", "edit": "k = torch.tensor(k)", "safe": True},
         "cost": {"seconds": 1.5, "share": 0.25, "ms_per_step": 2.0, "kind": "observed", "note": "compile time"}, "num_events": 7,
         "evidence": {
-            "values": ["1", "2"], "reasons": ["k == 1"], "compile_ids": ["0/1"], "source": [">3 | x"], "folded": ["g"], "notes": ["n"],
+            "values": ["1", "step 4: 0.5"],
+            "samples": [
+                {"text": "1", "number": 1.0, "step": None, "part": ""}, {"text": "0.5", "number": 0.5, "step": 4, "part": ""},
+            ],
+            "reasons": ["k == 1"], "compile_ids": ["0/1"], "source": ["     2 | def f(k):", ">    3 |     x"],
+            "source_lines": [
+                {"number": 2, "text": "def f(k):", "is_place": False}, {"number": 3, "text": "    x", "is_place": True},
+            ],
+            "folded": ["g"], "notes": ["n"],
         },
-        "verification": ["no TT204"], "related": ["abc"], "ranks": [0, 1], "steps": [4, 5], "fingerprint": "f00d",
+        "verification": ["no TT204 of A.f in the next recording"],
+        "checks": [{"kind": "no-finding", "subject": "A.f", "code": "TT204", "place": None}],
+        "related": ["abc"], "ranks": [0, 1], "steps": [4, 5], "fingerprint": "f00d",
     }
 
 

@@ -11,8 +11,20 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from tests.unit.samples import a_finding
-from torchtriage.findings.model import Cost, CostKind, Evidence, Finding, Fix, Location, Owner, OwnerKind, Severity
+from tests.unit.samples import a_finding, source_lines, taps
+from torchtriage.findings.model import (
+    Check,
+    CheckKind,
+    Cost,
+    CostKind,
+    Evidence,
+    Finding,
+    Fix,
+    Location,
+    Owner,
+    OwnerKind,
+    Severity,
+)
 from torchtriage.findings.report import Report
 from torchtriage.reporters.markdown import code, prose, render
 
@@ -34,12 +46,17 @@ def kinds(markdown: str) -> set[str]:
     return {token.type for token in tokens} | {child.type for token in tokens for child in token.children or ()}
 
 
+def by_hand(text: str) -> Check:
+    return Check(CheckKind.BY_HAND, text)
+
+
 def test_a_finding_says_what_where_why_what_it_costs_and_what_to_do() -> None:
     text = text_of(a_finding(
         upstream="GB0059", cost=Cost(seconds=61.2, kind=CostKind.OBSERVED), raised_at=Location(path="/v/site-packages/timm/x.py", line=9),
-        owner=Owner(kind=OwnerKind.LIBRARY, name="timm", version="1.0"), ranks=(0, 1), verification=("0 graph breaks", "no eager call"),
-        evidence=Evidence(source=("    13 | y = 1", ">   14 | print(y)"), folded=("resume of forward",)),
-    ), run={"cwd": "/app", "torch": "2.13.0"}, totals={"compiles": 2}, not_seen=["caches"], num_known=1)
+        owner=Owner(kind=OwnerKind.LIBRARY, name="timm", version="1.0"), ranks=(0, 1),
+        verification=(by_hand("0 graph breaks"), by_hand("no eager call")),
+        evidence=Evidence(source=source_lines("y = 1", "print(y)", first=13, at=14), folded=("resume of forward",)),
+    ), run={"cwd": "/app", "torch": "2.13.0"}, totals={"compiles": 2}, not_seen=taps("caches"), num_known=1)
     assert text == """\
 **torchtriage: 1 finding (1 P3)**. First TT101: print() breaks forward
 
@@ -47,7 +64,7 @@ def test_a_finding_says_what_where_why_what_it_costs_and_what_to_do() -> None:
 
 | severity | code | finding | place | cost |
 |---|---|---|---|---|
-| P3 | TT101 | print() breaks forward | `model.py:14` | 61 s (observed) |
+| P3 | TT101 | print() breaks forward | `model.py:14` | 61.2 s (observed) |
 
 ### TT101 P3: print() breaks forward
 
@@ -60,7 +77,7 @@ def test_a_finding_says_what_where_why_what_it_costs_and_what_to_do() -> None:
 >   14 | print(y)
 ```
 
-**Cost:** 61 s (observed)
+**Cost:** 61.2 s (observed)
 
 **Fix:** move it out
 
@@ -89,8 +106,8 @@ def test_a_cost_that_was_not_measured_says_so() -> None:
 
 def test_a_long_note_on_the_cost_is_shown_with_the_finding_and_not_in_the_table() -> None:
     text = text_of(a_finding(cost=Cost(seconds=2.0, kind=CostKind.OBSERVED, note="long " * 20)))
-    assert "| 2.0 s (observed) |" in text
-    assert "**Cost:** 2.0 s (observed); long long" in text
+    assert "| 2.00 s (observed) |" in text
+    assert "**Cost:** 2.00 s (observed); long long" in text
 
 
 def test_a_finding_without_a_place_has_none() -> None:
@@ -104,7 +121,7 @@ def test_an_edit_is_shown_as_it_stands() -> None:
 
 
 def test_no_findings_says_what_was_watched_and_what_was_not_seen() -> None:
-    text = text_of(watched=["steps", "trace"], not_seen=["caches"])
+    text = text_of(watched=taps("steps", "trace"), not_seen=taps("caches"))
     assert text.startswith("**torchtriage: no findings**\n")
     assert "- watched: steps, trace\n- not seen: caches\n" in text
     assert "|---|" not in text
@@ -138,9 +155,9 @@ def test_nothing_that_github_acts_on_is_left_in_what_it_reads(text: str, active:
 
 @given(st.text(st.characters()))
 def test_any_text_is_shown_as_the_terminal_would_show_it(text: str) -> None:
-    from torchtriage.reporters.phrases import literal
+    from torchtriage.text import printable
 
-    expected = literal(" ".join(text.split())).replace("\u200b", "")
+    expected = printable(" ".join(text.split())).replace("\u200b", "")
     assert shown(prose(text)) == (expected if len(expected) <= 1_500 else shown(prose(text)))
 
 
@@ -161,14 +178,14 @@ def test_any_text_gives_a_table_of_five_columns(title: str, path: str, note: str
     rows = "".join({"tr_open": "\n", "td_open": "d", "th_open": "h"}.get(token.type, "") for token in tokens).split()
     assert rows == ["hhhhh", "ddddd", "ddddd"]
     last = [cell.content for before, cell in itertools.pairwise(tokens) if before.type == "td_open"][-1]
-    assert last.startswith("1.0 s (observed")      # a bar that ended a cell would push it out
+    assert last.startswith("1.00 s (observed")      # a bar that ended a cell would push it out
     assert last.endswith(")")
     assert sum(token.type == "heading_open" for token in tokens) == 2
 
 
 @given(st.lists(st.text(st.characters()), min_size=1, max_size=5))
 def test_any_source_stays_in_its_block(lines: list[str]) -> None:
-    tokens = PARSER.parse(text_of(a_finding(evidence=Evidence(source=tuple(lines)))))
+    tokens = PARSER.parse(text_of(a_finding(evidence=Evidence(source=source_lines(*lines)))))
     [block] = [token for token in tokens if token.type == "fence"]
     assert block.content.count("\n") == len(lines)
     assert sum(token.type == "heading_open" for token in tokens) == 1
@@ -177,7 +194,7 @@ def test_any_source_stays_in_its_block(lines: list[str]) -> None:
 @pytest.mark.parametrize("number", [1, 40, 200, 3000])
 def test_it_stays_below_what_github_takes_and_counts_what_is_left_out(number: int) -> None:
     findings = [a_finding(title=f"finding {n}", cause="why " * 100, severity=Severity(min(4, n // 10))) for n in range(number)]
-    text = text_of(*findings, not_seen=["something"])
+    text = text_of(*findings, not_seen=taps("something"))
     assert len(text.encode()) < GITHUB_LIMIT
     sections = text.count("\n### ")
     assert sections > 0
@@ -192,13 +209,13 @@ def test_it_stays_below_what_github_takes_and_counts_what_is_left_out(number: in
 def test_one_endless_text_does_not_burst_it(filler: str) -> None:
     finding = a_finding(
         title=filler, cause=filler, fix=Fix(text=filler, edit=filler), location=Location(path=filler, function=filler),
-        evidence=Evidence(source=(filler,) * 99, folded=(filler,) * 99), verification=(filler,) * 99,
+        evidence=Evidence(source=source_lines(*[filler] * 99), folded=(filler,) * 99), verification=(by_hand(filler),) * 99,
     )
-    text = text_of(finding, not_seen=[filler] * 99)
+    text = text_of(finding, not_seen=taps(filler) * 99)
     assert len(text.encode()) < GITHUB_LIMIT
     assert "1 finding more" in text or "\n### " in text
 
 
 def test_a_long_text_says_that_it_was_cut() -> None:
     assert re.search("word\\w*[.]{3}\n", text_of(a_finding(cause="word" * 1000)))
-    assert "- 2 more\n" in text_of(a_finding(verification=("check",) * 12))
+    assert "- 2 more\n" in text_of(a_finding(verification=(by_hand("check"),) * 12))

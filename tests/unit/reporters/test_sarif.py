@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sarif_pydantic import Sarif
 
-from tests.unit.samples import a_finding
+from tests.unit.samples import a_finding, taps
 from torchtriage.findings import catalogue
 from torchtriage.findings.model import Cost, CostKind, Evidence, Finding, Location, Severity
 from torchtriage.findings.redaction import redacted
@@ -158,7 +158,7 @@ def test_the_category_of_an_upload_is_left_to_the_workflow() -> None:
 
 
 def test_no_findings_still_says_what_was_watched() -> None:
-    run = log_of(watched=["trace"], not_seen=["caches"], totals={"compiles": 1})
+    run = log_of(watched=taps("trace"), not_seen=taps("caches"), totals={"compiles": 1})
     assert run["results"] == []
     assert run["properties"] == {"watched": ["trace"], "not_seen": ["caches"], "totals": {"compiles": 1}}
 

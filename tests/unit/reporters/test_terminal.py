@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.samples import a_finding
+from tests.unit.samples import a_finding, source_lines, taps
 from torchtriage.findings.model import Cost, CostKind, Evidence, Finding, Fix, Location, Owner, OwnerKind, Severity
 from torchtriage.findings.report import Report
 from torchtriage.reporters import terminal
@@ -28,10 +28,10 @@ def test_a_finding_says_what_where_why_and_what_to_do() -> None:
     text = text_of(a_finding(
         title="print() breaks forward", upstream="GB0059", owner=Owner(kind=OwnerKind.LIBRARY, name="timm", version="1.0"), ranks=(0, 1),
         raised_at=Location(path="/v/site-packages/timm/x.py", line=9), cost=Cost(seconds=61.2, kind=CostKind.OBSERVED),
-        evidence=Evidence(source=("    13 | y = 1", ">   14 | print(y)")),
+        evidence=Evidence(source=source_lines("y = 1", "print(y)", first=13, at=14)),
     ), run={"cwd": "/app"})
     assert text.split("\n\n")[0].splitlines() == [
-        "TT101 P3  print() breaks forward   61 s (observed)",
+        "TT101 P3  print() breaks forward   61.2 s (observed)",
         "  --> model.py:14  in forward   (owner: timm 1.0; raised at timm/x.py:9; ranks 0, 1)",
         "      14 | print(y)",
         "  why   builtin print [GB0059]",
@@ -100,7 +100,7 @@ def test_one_very_long_finding_is_shown_all_the_same() -> None:
 
 
 def test_no_findings_says_what_was_watched_and_what_was_not_seen() -> None:
-    lines = text_of(watched=["steps", "trace"], not_seen=["skipped frames: gone", "caches"], totals={"compiles": 1}).splitlines()
+    lines = text_of(watched=taps("steps", "trace"), not_seen=taps("skipped frames: gone", "caches"), totals={"compiles": 1}).splitlines()
     assert lines == [
         "0 findings, 1 compile, 0 recompiles, 0 graph breaks at 0 places", "no findings", "watched: steps, trace",
         "not seen: skipped frames: gone; caches",
@@ -117,7 +117,8 @@ def test_the_totals_are_one_line() -> None:
         "compile_seconds": 61.2, "steps": 100,
     }
     assert text_of(a_finding(), totals=totals).splitlines()[-1] == (
-        "1 finding, 9 compiles, 1 recompile, 3 graph breaks at 1 place, 2 frames at their limit, 412 eager calls, 61 s compiling, 100 steps"
+        "1 finding, 9 compiles, 1 recompile, 3 graph breaks at 1 place, 2 frames at their limit, "
+        "412 eager calls, 61.2 s compiling, 100 steps"
     )
 
 
@@ -168,10 +169,10 @@ def test_what_looks_like_markup_is_printed_as_it_stands(text: str) -> None:
     finding = a_finding(
         title=f"title {text}", cause=f"cause {text}", fix=Fix(text=f"fix {text}"),
         location=Location(path=f"/{text}/a.py", function=f"f{text}"),
-        evidence=Evidence(source=(f">  3 | {text}",), folded=(f"folded {text}",)),
+        evidence=Evidence(source=source_lines(text, first=3, at=3), folded=(f"folded {text}",)),
     )
     for colour in (True, False):
-        shown = text_of(finding, colour=colour, watched=[text], next_command=f"next {text}")
+        shown = text_of(finding, colour=colour, watched=taps(text), next_command=f"next {text}")
         for expected in ("title ", "cause ", "fix ", "folded ", "next ", "3 | ", "in f"):
             assert f"{expected}{text}" in shown
 
@@ -185,13 +186,13 @@ def test_control_characters_of_the_program_never_reach_the_terminal(attack: str)
         title=f"title {attack}", cause=f"cause {attack}", fix=Fix(text=f"fix {attack}"), upstream=attack,
         location=Location(path=f"/{attack}/a.py", line=3, function=f"f{attack}"), raised_at=Location(path=f"{attack}.py"),
         owner=Owner(kind=OwnerKind.LIBRARY, name=attack), cost=Cost(seconds=1.0, kind=CostKind.OBSERVED, note=attack), fingerprint=attack,
-        evidence=Evidence(source=(f">  3 | {attack}",), folded=(attack,), notes=(attack,)),
+        evidence=Evidence(source=source_lines(attack, first=3, at=3), folded=(attack,), notes=(attack,)),
     )
     text = render(
         Report(findings=[finding], unused_suppressions=[attack], run={"cwd": attack}), next_command=f"x {attack}", verbose=True,
     )
     assert not UNPRINTABLE.search(text)
-    empty = render(Report(findings=[], watched=[attack], not_seen=[attack]))
+    empty = render(Report(findings=[], watched=taps(attack), not_seen=taps(attack)))
     assert not UNPRINTABLE.search(empty)
 
 

@@ -7,14 +7,16 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete
 
-from torchtriage.rl.gymnasium_environments import GymnasiumEnvironments
-from torchtriage.rl.serial import SerialVectorEnv
+from torchtriage.rl.envs.gymnasium import GymnasiumEnvironments
+from torchtriage.rl.envs.serial import SerialVectorEnv
 
 GO = torch.zeros(2, dtype=torch.int64)
 
 
 class Scripted(gymnasium.Env):
-    """Shows [episode, step]; episodes of 2 steps end, those of odd number by truncation. Reward is 10 * episode + step."""
+    """Shows [episode, step]; episodes of 2 steps end, those of odd number by truncation.
+    Reward is 10 * episode + step.
+    """
 
     observation_space, action_space = Box(-np.inf, np.inf, (2,)), Discrete(3)
     episode = -1
@@ -27,7 +29,13 @@ class Scripted(gymnasium.Env):
     def step(self, action):
         self.step_number += 1
         ended = self.step_number == 2
-        return self.seen(), 10.0 * self.episode + self.step_number, ended and self.episode % 2 == 0, ended and self.episode % 2 == 1, {}
+        return (
+            self.seen(),
+            10.0 * self.episode + self.step_number,
+            ended and self.episode % 2 == 0,
+            ended and self.episode % 2 == 1,
+            {},
+        )
 
     def seen(self):
         return np.array([self.episode, self.step_number], np.float32)
@@ -59,7 +67,7 @@ class Noisy(gymnasium.Env):
 
     def step(self, action):
         self.position = self.position + self.np_random.normal(size=1) * 0.1 + action.sum()
-        action[:] = 0       # as a careless environment does
+        action[:] = 0  # as a careless environment does
         return self.position.astype(np.float32), float(self.position[0]), bool(abs(self.position[0]) > 2), False, {}
 
 

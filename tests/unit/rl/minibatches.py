@@ -1,10 +1,12 @@
-"""Minibatches made by hand for the tests of policies and updates.   T steps, B sequences or rows, O observation size."""
+"""Minibatches made by hand for the tests of policies and updates.
+T steps, B sequences or rows, O observation size.
+"""
 
 import torch
 
-from torchtriage.rl.policy import Policy
-from torchtriage.rl.rollout import Minibatch
-from torchtriage.rl.spaces import Spaces
+from torchtriage.rl.envs.spaces import Spaces
+from torchtriage.rl.policy.policy import Policy
+from torchtriage.rl.ppo.rollout import Minibatch
 
 OBSERVATION_SIZE = 4
 DISCRETE = Spaces(observation_size=OBSERVATION_SIZE, num_actions=3)
@@ -30,4 +32,6 @@ def minibatch(policy: Policy, *, steps: int = 1, rows: int = 32, live: int | Non
     for tensor in () if live is None else (observation_TBO, action_TB, advantage_TB, return_TB, keep_TB, weight_TB):
         tensor[:, live:] = 0
     log_prob_TB, _, value_TB = policy.evaluate(observation_TBO, state_BS, keep_TB, action_TB)
-    return Minibatch(observation_TBO, action_TB, log_prob_TB, value_TB, advantage_TB, return_TB, keep_TB, weight_TB, state_BS)
+    return Minibatch(
+        observation_TBO, action_TB, log_prob_TB, value_TB, advantage_TB, return_TB, keep_TB, weight_TB, state_BS
+    )

@@ -1,4 +1,6 @@
-"""A checkpoint is whole or not there, the one before it is kept, and one of another config is refused field by field."""
+"""A checkpoint is whole or not there, the one before it is kept,
+and one of another config is refused field by field.
+"""
 
 import errno
 import os
@@ -21,10 +23,18 @@ def names(folder: Path) -> list[str]:
 def test_the_newest_two_are_kept_and_the_newest_is_read(tmp_path: Path) -> None:
     last = None
     for update in (1, 2, 30):
-        last = checkpoint.save(tmp_path / "a", update, CONFIG, {"x": torch.tensor([update]), "rng": {"n": 1 << 100}, "raw": b"12"}, last)
+        last = checkpoint.save(
+            tmp_path / "a", update, CONFIG, {"x": torch.tensor([update]), "rng": {"n": 1 << 100}, "raw": b"12"}, last
+        )
     assert names(tmp_path / "a") == ["update-00000002.pt", "update-00000030.pt"]
     state, path, notes = checkpoint.load(tmp_path / "a", CONFIG)
-    assert (int(state["x"]), state["rng"]["n"], state["raw"], path.name, notes) == (30, 1 << 100, b"12", "update-00000030.pt", [])
+    assert (int(state["x"]), state["rng"]["n"], state["raw"], path.name, notes) == (
+        30,
+        1 << 100,
+        b"12",
+        "update-00000030.pt",
+        [],
+    )
 
 
 def test_what_another_training_left_makes_way_for_the_first_checkpoint(tmp_path: Path) -> None:
@@ -35,7 +45,9 @@ def test_what_another_training_left_makes_way_for_the_first_checkpoint(tmp_path:
 
 
 @pytest.mark.parametrize("broken", ["fsync", "replace"])
-def test_a_full_disk_leaves_the_earlier_checkpoint_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
+def test_a_full_disk_leaves_the_earlier_checkpoint_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
     checkpoint.save(tmp_path, 1, CONFIG, {"x": 1})
 
     def full(*_: object) -> None:
@@ -67,14 +79,17 @@ def test_a_folder_without_a_readable_checkpoint_is_refused(tmp_path: Path) -> No
 
 def test_a_checkpoint_of_another_config_is_refused_with_all_that_differs(tmp_path: Path) -> None:
     checkpoint.save(tmp_path, 1, TrainConfig(lr=0.1, envs=4), {})
-    with pytest.raises(CommandError, match=r"another config; what differs \(saved -> now\): envs: 4 -> 8, lr: 0.1 -> 0.2; give the saved"):
+    with pytest.raises(
+        CommandError,
+        match=r"another config; what differs \(saved -> now\): envs: 4 -> 8, lr: 0.1 -> 0.2; give the saved",
+    ):
         checkpoint.load(tmp_path, TrainConfig(lr=0.2))
 
 
 def test_what_may_change_is_allowed_and_said(tmp_path: Path) -> None:
     checkpoint.save(tmp_path, 1, CONFIG, {})
     _, _, notes = checkpoint.load(tmp_path, TrainConfig(total_steps=200, resume=str(tmp_path), checkpoint="x"))
-    assert notes == ["other than in the checkpoint: total-steps: 100 -> 200"]
+    assert notes == ["different from the checkpoint: total-steps: 100 -> 200"]
 
 
 def test_a_checkpoint_of_another_version_is_refused(tmp_path: Path) -> None:

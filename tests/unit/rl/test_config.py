@@ -1,4 +1,6 @@
-"""Settings of a training: published values, then a file, then flags; what is not understood is refused with what to do."""
+"""Settings of a training: published values, then a file, then flags;
+what is not understood is refused with what to do.
+"""
 
 import dataclasses
 from pathlib import Path
@@ -14,8 +16,21 @@ from torchtriage.rl.config import FIELDS, FLAGS, PRESETS, TrainConfig, checked, 
 def test_the_defaults_are_those_of_rl_zoo_for_cartpole() -> None:
     config = resolved()
     assert config == resolved({"env": "CartPole-v1"}) == TrainConfig()
-    assert (config.envs, config.steps, config.batch, config.epochs, config.gamma, config.gae_lambda) == (8, 32, 256, 20, 0.98, 0.8)
-    assert (config.lr, config.lr_schedule, config.clip, config.clip_schedule, config.entropy) == (1e-3, "linear", 0.2, "linear", 0.0)
+    assert (config.envs, config.steps, config.batch, config.epochs, config.gamma, config.gae_lambda) == (
+        8,
+        32,
+        256,
+        20,
+        0.98,
+        0.8,
+    )
+    assert (config.lr, config.lr_schedule, config.clip, config.clip_schedule, config.entropy) == (
+        1e-3,
+        "linear",
+        0.2,
+        "linear",
+        0.0,
+    )
 
 
 def test_every_setting_is_explained() -> None:
@@ -26,7 +41,9 @@ def test_every_setting_is_explained() -> None:
 def test_a_known_environment_brings_its_published_settings_and_a_flag_wins(env: str) -> None:
     config = resolved({"env": env})
     assert all(getattr(config, name) == value for name, value in PRESETS[env].items())
-    assert resolved({"env": env, "epochs": 3, "lr": 0.5}, {"lr": 0.25}) == dataclasses.replace(config, epochs=3, lr=0.25)
+    assert resolved({"env": env, "epochs": 3, "lr": 0.5}, {"lr": 0.25}) == dataclasses.replace(
+        config, epochs=3, lr=0.25
+    )
 
 
 def test_an_unknown_environment_gets_the_defaults() -> None:
@@ -40,9 +57,15 @@ def test_an_unknown_key_is_refused_with_the_nearest(tmp_path: Path) -> None:
 
 
 def test_a_file_is_read_by_the_names_of_flags(tmp_path: Path) -> None:
-    (tmp_path / "a.toml").write_text('env = "Acrobot-v1"\ntotal-steps = 1e4\nhidden = [32, 16]\nlstm = true\ntelemetry-level = "debug"\n')
+    (tmp_path / "a.toml").write_text(
+        'env = "Acrobot-v1"\ntotal-steps = 1e4\nhidden = [32, 16]\nlstm = true\ntelemetry-level = "debug"\n'
+    )
     assert from_file(tmp_path / "a.toml") == {
-        "env": "Acrobot-v1", "total_steps": 10_000, "hidden": (32, 16), "lstm": True, "telemetry_level": "DEBUG",
+        "env": "Acrobot-v1",
+        "total_steps": 10_000,
+        "hidden": (32, 16),
+        "lstm": True,
+        "telemetry_level": "DEBUG",
     }
 
 
@@ -53,31 +76,58 @@ def test_a_file_that_is_not_there_or_no_toml_is_refused(tmp_path: Path) -> None:
             from_file(tmp_path / name)
 
 
-@pytest.mark.parametrize(("name", "value", "kind"), [
-    ("total_steps", "many", "a whole number"), ("total_steps", 1.5, "a whole number"), ("total_steps", True, "a whole number"),
-    ("total_steps", "inf", "a whole number"), ("lr", "fast", "a number"), ("lr", False, "a number"), ("lstm", "yes", "true or false"),
-    ("hidden", "64,x", "a list of whole numbers"), ("hidden", 64, "a list of whole numbers"), ("env", 3, "a text"),
-])
+@pytest.mark.parametrize(
+    ("name", "value", "kind"),
+    [
+        ("total_steps", "many", "a whole number"),
+        ("total_steps", 1.5, "a whole number"),
+        ("total_steps", True, "a whole number"),
+        ("total_steps", "inf", "a whole number"),
+        ("lr", "fast", "a number"),
+        ("lr", False, "a number"),
+        ("lstm", "yes", "true or false"),
+        ("hidden", "64,x", "a list of whole numbers"),
+        ("hidden", 64, "a list of whole numbers"),
+        ("env", 3, "a text"),
+    ],
+)
 def test_a_value_of_another_type_is_refused(name: str, value: object, kind: str) -> None:
     with pytest.raises(CommandError, match=f"here must be {kind}, got"):
         parsed(name, value, "here")
 
 
-@pytest.mark.parametrize(("fields", "text"), [
-    ({"envs": 0}, "envs must be at least 1, got 0"), ({"gamma": 1.5}, "gamma must be from 0 to 1, got 1.5"),
-    ({"lr": float("nan")}, "lr must be at least 0, got nan"), ({"lr": float("inf")}, "lr must be at least 0, got inf"),
-    ({"compile": "maybe"}, "compile must be one of auto, yes, no, got 'maybe'"), ({"hidden": (64, 0)}, "hidden must be at least 1, got 0"),
-    ({"gae_lambda": -0.1}, "gae-lambda must be from 0 to 1"), ({"telemetry_level": "LOUD"}, "telemetry-level must be one of"),
-])
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"envs": 0}, "envs must be at least 1, got 0"),
+        ({"gamma": 1.5}, "gamma must be from 0 to 1, got 1.5"),
+        ({"lr": float("nan")}, "lr must be at least 0, got nan"),
+        ({"lr": float("inf")}, "lr must be at least 0, got inf"),
+        ({"compile": "maybe"}, "compile must be one of auto, yes, no, got 'maybe'"),
+        ({"hidden": (64, 0)}, "hidden must be at least 1, got 0"),
+        ({"gae_lambda": -0.1}, "gae-lambda must be from 0 to 1"),
+        ({"telemetry_level": "LOUD"}, "telemetry-level must be one of"),
+    ],
+)
 def test_a_value_out_of_range_is_refused(fields: dict[str, object], text: str) -> None:
     with pytest.raises(CommandError, match=text):
         TrainConfig(**fields)  # type: ignore[arg-type]
 
 
-@given(st.fixed_dictionaries({}, optional={
-    "lr": st.floats(0, 1), "envs": st.integers(1, 64), "hidden": st.lists(st.integers(1, 99), max_size=3).map(tuple), "lstm": st.booleans(),
-    "env": st.text(), "compile": st.sampled_from(["auto", "yes", "no"]), "total_steps": st.integers(1, 10**9),
-}))
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "lr": st.floats(0, 1),
+            "envs": st.integers(1, 64),
+            "hidden": st.lists(st.integers(1, 99), max_size=3).map(tuple),
+            "lstm": st.booleans(),
+            "env": st.text(),
+            "compile": st.sampled_from(["auto", "yes", "no"]),
+            "total_steps": st.integers(1, 10**9),
+        },
+    )
+)
 def test_a_config_comes_back_from_json(fields: dict[str, object]) -> None:
     config = TrainConfig(**fields)  # type: ignore[arg-type]
     assert TrainConfig.from_json(config.to_json()) == config
@@ -97,10 +147,12 @@ def test_what_may_differ_from_a_checkpoint_is_told_apart() -> None:
 
 def test_the_number_of_minibatches_counts_whole_sequences_with_an_lstm() -> None:
     assert TrainConfig(envs=8, steps=32, batch=100).num_minibatches == 3
-    assert TrainConfig(envs=8, steps=32, batch=100, lstm=True).num_minibatches == 3       # 3 of 8 sequences at a time
+    assert TrainConfig(envs=8, steps=32, batch=100, lstm=True).num_minibatches == 3  # 3 of 8 sequences at a time
     assert TrainConfig(envs=8, steps=32, batch=8, lstm=True).num_minibatches == 8
     assert TrainConfig(envs=8, steps=32, total_steps=257).num_updates == 2
 
 
 def test_keys_of_a_table_are_flags() -> None:
-    assert checked({key: getattr(TrainConfig(), name) for key, name in FLAGS.items()}, "t") == dataclasses.asdict(TrainConfig())
+    assert checked({key: getattr(TrainConfig(), name) for key, name in FLAGS.items()}, "t") == dataclasses.asdict(
+        TrainConfig()
+    )

@@ -35,7 +35,9 @@ def run(config: TrainConfig) -> int:
     return module.main(["run", config.to_json()])
 
 
-def test_a_training_that_cannot_go_on_is_exit_1_and_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_training_that_cannot_go_on_is_exit_1_and_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(trainer, "Trainer", Fails)
     assert run(TrainConfig()) == 1
     assert capsys.readouterr().err == "torchtriage: environment 3 gave numbers that are not finite\n"

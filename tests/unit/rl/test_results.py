@@ -1,4 +1,6 @@
-"""What a training came to, its summary over seeds, its comparison with an earlier one, and whether compiling pays; all by hand."""
+"""What a training came to, its summary over seeds, its comparison with an earlier one,
+and whether compiling pays; all by hand.
+"""
 
 import io
 import math
@@ -8,14 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchtriage.rl.progress import Progress
-from torchtriage.rl.results import MAX_SPEEDS, NUM_LAST, Results, Tally, bootstrap, comparison, summary, told
-from torchtriage.rl.schedules import scheduled
+from torchtriage.rl.results import MAX_SPEEDS, NUM_LAST, Results, Tally, bootstrap, comparison, result_lines, summary
 
 
-def results(seed: int = 0, returns: tuple[float, ...] = (), evaluated: tuple[float, ...] = (), speeds: tuple[float, ...] = ()) -> Results:
+def results(
+    seed: int = 0, returns: tuple[float, ...] = (), evaluated: tuple[float, ...] = (), speeds: tuple[float, ...] = ()
+) -> Results:
     return Results(
-        env="E", seed=seed, num_steps=1000, num_updates=4, num_episodes=len(returns), seconds=2.0, last_returns=returns,
-        eval_returns=evaluated, speeds=speeds, seconds_by={"environment": 0.5, "update": 1.0},
+        env="E",
+        seed=seed,
+        num_steps=1000,
+        num_updates=4,
+        num_episodes=len(returns),
+        seconds=2.0,
+        last_returns=returns,
+        eval_returns=evaluated,
+        speeds=speeds,
+        seconds_by={"environment": 0.5, "update": 1.0},
     )
 
 
@@ -31,18 +42,22 @@ def test_results_come_back_from_a_recording() -> None:
 
 
 def test_the_lines_say_return_speed_and_where_the_time_went() -> None:
-    lines = told(results(returns=(1.0, 3.0), evaluated=(4.0, 6.0)))
+    lines = result_lines(results(returns=(1.0, 3.0), evaluated=(4.0, 6.0)))
     assert lines[0] == "E, seed 0: 1,000 steps, 4 updates, 2 episodes in 2.0 s, 500 steps/s"
     assert lines[1] == "  return  2.0 +- 1.4 over the last 2 episodes"
-    assert lines[2] == "  evaluation  5.0 +- 1.4, 4.0 at least, over 2 episodes"
+    assert lines[2] == "  evaluation  5.0 +- 1.4, minimum 4.0, over 2 episodes"
     assert lines[3] == "  time  environment 25%, update 50%, rest 25%"
-    assert "no episode ended" in told(results())[1]
+    assert "no episode ended" in result_lines(results())[1]
 
 
-def test_a_summary_has_a_row_a_seed_and_the_spread_over_them() -> None:
-    lines = summary([results(seed=1, evaluated=(480.0,)), results(seed=0, evaluated=(500.0,)), results(seed=2, evaluated=(490.0,))])
+def test_a_summary_has_one_row_per_seed_and_the_spread_over_them() -> None:
+    lines = summary(
+        [results(seed=1, evaluated=(480.0,)), results(seed=0, evaluated=(500.0,)), results(seed=2, evaluated=(490.0,))]
+    )
     assert [line.split()[0] for line in lines[1:4]] == ["0", "1", "2"]
-    assert lines[4].startswith("evaluation over 3 seeds: mean 490.0, standard deviation 10.0, least 480.0, 95 % interval of the mean [48")
+    assert lines[4].startswith(
+        "evaluation over 3 seeds: mean 490.0, standard deviation 10.0, minimum 480.0, 95 % interval of the mean [48"
+    )
 
 
 def test_a_run_that_is_alike_shows_no_difference_and_one_that_is_better_does() -> None:
@@ -60,7 +75,7 @@ def test_a_run_that_is_alike_shows_no_difference_and_one_that_is_better_does() -
 def test_several_seeds_are_compared_by_seed_and_not_by_episode() -> None:
     many = tuple([100.0] * 50)
     lines = comparison([results(0, many), results(1, tuple([0.0] * 50))], [results(0, many), results(1, many)], "b")
-    assert lines[1].endswith("no difference shown, the intervals overlap")      # over 100 episodes it would look certain
+    assert lines[1].endswith("no difference shown, the intervals overlap")  # over 100 episodes it would look certain
 
 
 def test_one_value_has_no_interval() -> None:
@@ -87,7 +102,11 @@ def test_a_tally_counts_and_goes_on_from_its_state() -> None:
     for one in (tally, again):
         one.update_ended(256, 9.0, {"update": 8.0})
         assert (one.num_steps, one.num_updates, one.num_episodes) == (768, 3, 105)
-        assert (len(one.returns), one.returns[0], one.speeds) == (NUM_LAST, 5.0, [512.0, 512.0])   # a compile is no speed
+        assert (len(one.returns), one.returns[0], one.speeds) == (
+            NUM_LAST,
+            5.0,
+            [512.0, 512.0],
+        )  # a compile is no speed
     assert again.results(True) == tally.results(True)
 
 
@@ -107,17 +126,12 @@ def test_compile_time_is_taken_out_of_the_parts_that_it_happened_in_and_goes_on_
     tally.update_ended(10, 7.0, {"update": 4.0, "policy": 1.0})
     tally.update_ended(10, 1.0, {"update": 4.0, "policy": 1.0})
     assert tally.seconds_by == {"update": 1.0, "policy": 1.0, "compile": 5.0}
-    assert tally.speeds == [10.0]       # of the one update that compiled nothing
+    assert tally.speeds == [10.0]  # of the one update that compiled nothing
     resumed = Tally("E", 0)
     resumed.load_state_dict(tally.state_dict())
     resumed.spent("update", 3.0)
     resumed.update_ended(10, 3.0, {"update": 2.5})
     assert resumed.seconds_by == {"update": 1.5, "policy": 1.0, "compile": 7.5}
-
-
-def test_a_schedule_ends_at_zero_or_stays() -> None:
-    assert [scheduled(2.0, "linear", p) for p in (0.0, 0.25, 1.0, 1.5)] == [2.0, 1.5, 0.0, 0.0]
-    assert scheduled(2.0, "constant", 0.9) == 2.0
 
 
 def test_progress_is_a_line_every_tenth_where_there_is_no_terminal() -> None:

@@ -1,4 +1,4 @@
-"""A training stopped and resumed is the training that was not; what cannot go on says why, and leaves what it has."""
+"""A resumed training equals an uninterrupted one; a training that cannot continue says why."""
 
 import dataclasses
 import errno
@@ -10,16 +10,23 @@ import pytest
 import torch
 
 from torchtriage.errors import CommandError, TriageError
-from torchtriage.rl.compile_choice import CompileChoice
+from torchtriage.rl.compile.choice import CompileChoice
 from torchtriage.rl.config import TrainConfig, resolved
 from torchtriage.rl.engine import Engine
-from torchtriage.rl.policy import CompiledAct
-from torchtriage.rl.trainer import Trainer
+from torchtriage.rl.policy.policy import CompiledAct
+from torchtriage.rl.trainer import Trainer, setting_at
 
 pytest.importorskip("gymnasium")
 
 SMALL: dict[str, Any] = {
-    "compile": "no", "envs": 4, "steps": 16, "batch": 32, "epochs": 2, "hidden": (16,), "total_steps": 4 * 16 * 5, "eval_episodes": 0,
+    "compile": "no",
+    "envs": 4,
+    "steps": 16,
+    "batch": 32,
+    "epochs": 2,
+    "hidden": (16,),
+    "total_steps": 4 * 16 * 5,
+    "eval_episodes": 0,
 }
 MLP = resolved(SMALL)
 NORMALISED = resolved(SMALL, {"normalize_observation": True, "normalize_reward": True, "normalize_value": True})
@@ -37,13 +44,17 @@ def stopped_at(config: TrainConfig, update: int, folder: Path) -> Trainer:
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return one.keys() == other.keys() and all(
-        torch.equal(a.nan_to_num(7.0), b.nan_to_num(7.0)) if isinstance(a, torch.Tensor) else a == b        # NaN: no momentum is set
+        (
+            torch.equal(a.nan_to_num(7.0), b.nan_to_num(7.0)) if isinstance(a, torch.Tensor) else a == b
+        )  # NaN: no momentum is set
         for a, b in ((one[key], other[key]) for key in one)
     )
 
 
 @pytest.mark.parametrize("config", [MLP, NORMALISED, LSTM, CONTINUOUS], ids=["mlp", "normalised", "lstm", "continuous"])
-def test_a_run_stopped_and_resumed_ends_with_the_weights_of_one_that_was_not(config: TrainConfig, tmp_path: Path) -> None:
+def test_a_run_stopped_and_resumed_ends_with_the_weights_of_one_that_was_not(
+    config: TrainConfig, tmp_path: Path
+) -> None:
     whole = Trainer(config)
     expected = whole.train()
     stopped_at(config, 2, tmp_path)
@@ -52,7 +63,11 @@ def test_a_run_stopped_and_resumed_ends_with_the_weights_of_one_that_was_not(con
     assert same(whole.policy.state_dict(), resumed.policy.state_dict())
     assert same(whole.engine.update.state_dict(), resumed.engine.update.state_dict())
     assert same(whole.scaling.state_dict(), resumed.scaling.state_dict())
-    assert (found.last_returns, found.num_steps, found.num_episodes) == (expected.last_returns, expected.num_steps, expected.num_episodes)
+    assert (found.last_returns, found.num_steps, found.num_episodes) == (
+        expected.last_returns,
+        expected.num_steps,
+        expected.num_episodes,
+    )
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_one_others() -> None:
@@ -78,7 +93,9 @@ def test_a_checkpoint_comes_every_so_many_updates_and_at_the_end(tmp_path: Path)
 def test_a_new_training_does_not_mix_its_checkpoints_with_those_of_another(tmp_path: Path) -> None:
     config = dataclasses.replace(MLP, checkpoint=str(tmp_path))
     Trainer(config).train()
-    with pytest.raises(CommandError, match="holds checkpoints of an earlier training; go on with it by --resume"):
+    with pytest.raises(
+        CommandError, match="holds checkpoints of an earlier training; continue that training with --resume"
+    ):
         Trainer(config).train()
     longer = dataclasses.replace(config, resume=str(tmp_path), total_steps=MLP.total_steps + MLP.rollout_size)
     Trainer(longer).train()
@@ -99,7 +116,9 @@ def test_a_full_disk_stops_no_training(tmp_path: Path, monkeypatch: pytest.Monke
     said: list[str] = []
     results = Trainer(dataclasses.replace(MLP, checkpoint=str(tmp_path), checkpoint_every=4), say=said.append).train()
     assert results.is_complete
-    assert next(line for line in said if "No space left" in line).startswith("no checkpoint at update 4, the training goes on")
+    assert next(line for line in said if "No space left" in line).startswith(
+        "no checkpoint at update 4, the training continues"
+    )
 
 
 def test_three_updates_without_a_finite_loss_end_the_run(tmp_path: Path) -> None:
@@ -126,13 +145,23 @@ def test_auto_decides_after_two_updates_and_says_why() -> None:
     said: list[str] = []
     results = Trainer(dataclasses.replace(MLP, compile="auto"), say=said.append).train()
     assert said == [f"not compiling: {results.compile_reason}"]
-    assert "3 updates are left" in results.compile_reason
+    assert "3 updates left" in results.compile_reason
 
 
-@pytest.mark.parametrize(("config", "setting", "compiles_act"), [
-    (MLP, "yes", True), (MLP, "auto", False), (LSTM, "yes", True), (LSTM, "auto", True), (MLP, "no", False), (LSTM, "no", False),
-])
-def test_who_asks_has_all_compiled_and_auto_what_is_faster_then(config: TrainConfig, setting: str, compiles_act: bool) -> None:
+@pytest.mark.parametrize(
+    ("config", "setting", "compiles_act"),
+    [
+        (MLP, "yes", True),
+        (MLP, "auto", False),
+        (LSTM, "yes", True),
+        (LSTM, "auto", True),
+        (MLP, "no", False),
+        (LSTM, "no", False),
+    ],
+)
+def test_who_asks_has_all_compiled_and_auto_what_is_faster_then(
+    config: TrainConfig, setting: str, compiles_act: bool
+) -> None:
     engine = Engine(dataclasses.replace(config, compile=setting))
     if setting == "auto":
         engine.choose(CompileChoice(compiles=True, reason="it pays"))
@@ -146,4 +175,11 @@ def test_a_kl_target_ends_an_update_early() -> None:
     seen: list[dict[str, float]] = []
     trainer.engine.update.read = lambda: seen.append(read()) or seen[-1]  # type: ignore[method-assign, func-returns-value]
     trainer.train()
-    assert all(metrics["ppo/early_stopped"] == 1.0 and metrics["ppo/minibatches"] < 5 * MLP.num_minibatches for metrics in seen)
+    assert all(
+        metrics["ppo/early_stopped"] == 1.0 and metrics["ppo/minibatches"] < 5 * MLP.num_minibatches for metrics in seen
+    )
+
+
+def test_a_scheduled_setting_falls_to_zero_or_stays_constant() -> None:
+    assert [setting_at(2.0, "linear", progress) for progress in (0.0, 0.25, 1.0, 1.5)] == [2.0, 1.5, 0.0, 0.0]
+    assert setting_at(2.0, "constant", 0.9) == 2.0

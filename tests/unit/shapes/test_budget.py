@@ -8,7 +8,7 @@ from tests.unit.shapes.trial_samples import race, trial
 from torchtriage.errors import CommandError
 from torchtriage.shapes.budget import Budget, enough_seconds, num_runs_to_come, parse_duration
 from torchtriage.shapes.policies import as_written
-from torchtriage.shapes.race import Race
+from torchtriage.shapes.verdict.race import Race
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("10m", 600), ("1.5h", 5400)])

@@ -6,9 +6,18 @@ import pytest
 
 from tests.programs import write
 from torchtriage.recording.events import CompileCall
-from torchtriage.shapes import one_function
-from torchtriage.shapes.policies import Policy, as_written, by_simplicity, forced_policies, marked, mixed, quoted, raised_limit
-from torchtriage.shapes.settings import dynamic_setting
+from torchtriage.shapes.functions import driver as one_function
+from torchtriage.shapes.policies import (
+    Policy,
+    as_written,
+    by_simplicity,
+    dynamic_setting,
+    forced_policies,
+    marked,
+    mixed,
+    quoted,
+    raised_limit,
+)
 
 
 def call(dynamic: bool | None = None, path: str = "/nowhere/train.py", line: int = 3, disabled: bool = False) -> CompileCall:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from torchtriage.shapes.policies import Policy, as_written
-from torchtriage.shapes.race import Race
-from torchtriage.shapes.trials import Lane, Trial
+from torchtriage.shapes.runs.trial import Lane, Trial
+from torchtriage.shapes.verdict.race import Race
 
 
 def trial(policy: str, number: int = 1, *, startup: float = 1.0, rate: float = 0.1, units: int = 10, **more: Any) -> Trial:

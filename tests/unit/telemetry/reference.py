@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from torchtriage.telemetry.statistics import LARGE, NUM_STATS, SMALL, Stat
+from torchtriage.telemetry.statistics.plan import LARGE, NUM_STATS, SMALL, Stat
 
 # Extended precision where the platform has it; scaled by a power of two, so that no square leaves its range.
 WIDE = np.longdouble

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.diagnosis.learning_samples import of_series
-from torchtriage.diagnosis.learning_series import breaches
+from torchtriage.diagnosis.learning.replay import breaches
 from torchtriage.telemetry.anomaly import AnomalyDetector, AnomalyReport
 
 NAN, INF = math.nan, math.inf
@@ -112,7 +112,7 @@ def test_recurrent_state(values: dict[str, float], expected: list[str]) -> None:
 
 def test_the_metrics_of_compute_lstm_health_are_taken_as_they_are() -> None:
     torch = pytest.importorskip("torch")
-    from torchtriage.telemetry.lstm_health import compute_lstm_health
+    from torchtriage.telemetry.ppo.lstm_health import compute_lstm_health
 
     state = (torch.full((1, 2, 3), 0.2), torch.full((1, 2, 3), 30.0))
     assert types(AnomalyDetector().check_lstm_health(compute_lstm_health(state))) == ["lstm_c_explosion"]
@@ -235,7 +235,7 @@ SICK = ("loss", "grad_norm", "update_ratio/all", "ppo/kl", "ppo/entropy", "ppo/r
 
 def test_a_long_recording_that_was_thinned_out_gives_the_codes_that_the_live_rules_gave() -> None:
     np = pytest.importorskip("numpy")
-    from torchtriage.telemetry.downsample import Thinned
+    from torchtriage.telemetry.sinks.curves import Thinned
 
     detector, curves, live = AnomalyDetector(), Thinned(len(SICK), max_buckets=128), set()
     for step in range(3000):

@@ -12,8 +12,8 @@ import torch
 from torchtriage.recording.events import Event, StepSkipped, Tap
 from torchtriage.telemetry import Monitor
 from torchtriage.telemetry.attach import Attached
-from torchtriage.telemetry.names import Namer, from_modules
-from torchtriage.telemetry.program import is_busy, listed_parameters
+from torchtriage.telemetry.sampling.parameters import Namer, from_modules, listed_parameters
+from torchtriage.telemetry.sampling.sampler import is_busy
 
 
 class Program:

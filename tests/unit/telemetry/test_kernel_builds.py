@@ -9,13 +9,13 @@ import pytest
 
 from hatch_build import LIBRARIES, NATIVE
 from tests.unit.telemetry.reference import KINDS, SIZES, assert_exact, sample, true_row
-from torchtriage.telemetry import kernel
-from torchtriage.telemetry.statistics import statistics
+from torchtriage.telemetry.statistics import native as kernel
+from torchtriage.telemetry.statistics.plan import statistics
 
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 def test_the_kernel_of_any_compiler_gives_the_statistics_of_float64(
     compiler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,

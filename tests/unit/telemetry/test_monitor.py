@@ -12,7 +12,7 @@ import torch
 
 from torchtriage.recording.reader import read_recording
 from torchtriage.telemetry import Monitor, TelemetryConfig, TelemetryLevel
-from torchtriage.telemetry.pace import DENSE_UPDATES
+from torchtriage.telemetry.sampling.pace import DENSE_UPDATES
 from torchtriage.telemetry.sinks.recording import RecordingSink
 
 
@@ -174,7 +174,7 @@ def test_parameters_that_come_go_and_move_are_followed_and_said_once() -> None:
         model[0].register_parameter("extra", torch.nn.Parameter(torch.ones(2)))
         step()
         del model[2]
-        with pytest.warns(RuntimeWarning, match=r"2\.weight and 1 more no longer trained or part of the model"):
+        with pytest.warns(RuntimeWarning, match=r"no longer trained or part of the model: 2\.weight and 1 more"):
             step()
         step()
     assert "weight_norm/0.extra" not in kept.rows[1]
@@ -196,7 +196,7 @@ def test_a_model_that_moves_to_a_device_without_data_is_said_and_training_goes_o
             monitor.after_backward()
         monitor.step()
     texts = " ".join(str(w.message) for w in told)
-    assert "the model was on cpu and is now on meta" in texts
+    assert "the model moved from cpu to meta" in texts
     assert "no statistics of 0.weight and 3 more: it has no data" in texts
     assert len(told) == 2
     assert list(kept.rows) == [1]
@@ -225,12 +225,12 @@ def test_one_layer_that_moves_is_left_out_at_once_and_said_when_weights_are_next
     assert set(kept.rows) == set(range(1, DENSE_UPDATES + config.weight_track_interval + 3))
     texts = " ".join(str(w.message) for w in told)
     assert "no statistics of 2.weight and 1 more: it has no data" in texts
-    assert "the model was on cpu and is now on meta" in texts
-    assert "it is off from here on" not in texts
+    assert "the model moved from cpu to meta" in texts
+    assert "disabled" not in texts
 
 
 def test_bad_input_is_said_once_with_what_to_do() -> None:
-    with pytest.warns(RuntimeWarning, match="Tanh has no parameter that is trained"):
+    with pytest.warns(RuntimeWarning, match="Tanh has no trained parameter"):
         monitor = Monitor(torch.nn.Tanh(), sinks=[])
     monitor.after_backward(torch.tensor(1.0))
     monitor.step()
@@ -240,7 +240,7 @@ def test_bad_input_is_said_once_with_what_to_do() -> None:
     monitor.step()
     with pytest.raises(ValueError, match="level must be one of OFF, MINIMAL, NORMAL, DEBUG, got 'loud'"):
         Monitor(net(), level="loud", sinks=[])
-    with pytest.raises(ValueError, match="group 'head' has no parameter of the model"):
+    with pytest.raises(ValueError, match="group 'head' has no trained parameter of the model"):
         Monitor(net(), groups={"head": torch.nn.Linear(1, 1)}, sinks=[])
 
 
@@ -248,13 +248,13 @@ def test_what_is_no_number_is_left_out_by_name_and_the_rest_is_recorded() -> Non
     model, kept = net(), Kept()
     with Monitor(model, sinks=[kept]) as monitor:
         backward(model)
-        with pytest.warns(RuntimeWarning, match=r"the loss is left out: it is a tensor of torch.float32 of shape \(3,\); give its mean"):
+        with pytest.warns(RuntimeWarning, match=r"the loss is not recorded: it is a tensor of torch.float32 of shape \(3,\)"):
             monitor.after_backward(torch.ones(3))
         with pytest.warns(RuntimeWarning) as told:
             monitor.step({"name": "run 7", "returns": torch.ones(2), "kl": 0.5, "count": 3})
     assert [str(w.message).partition(": ")[2] for w in told] == [
-        "the metric 'name' is left out: it is a str; give a number, or a tensor of one element",
-        "the metric 'returns' is left out: it is a tensor of torch.float32 of shape (2,); give its mean, or an element",
+        "the metric 'name' is not recorded: it is a str; give a number, or a tensor of one element",
+        "the metric 'returns' is not recorded: it is a tensor of torch.float32 of shape (2,); give its mean, or an element",
     ]
     assert (kept.rows[1]["kl"], kept.rows[1]["count"]) == (0.5, 3.0)
     assert kept.rows[1]["grad_norm"] > 0
@@ -281,8 +281,8 @@ def test_a_failure_of_its_own_turns_it_off_and_nothing_else(monkeypatch: pytest.
     model = net()
     monitor = Monitor(model, sinks=[])
     backward(model)
-    monkeypatch.setattr(type(monitor._followed.track), "take_gradients", lambda *args: 1 / 0)
-    with pytest.warns(RuntimeWarning, match="off from here on: ZeroDivisionError"):
+    monkeypatch.setattr(type(monitor._watched.track), "take_gradients", lambda *args: 1 / 0)
+    with pytest.warns(RuntimeWarning, match=r"disabled for the rest of this run after an internal error \(ZeroDivisionError"):
         monitor.after_backward()
     monitor.after_backward()
     monitor.step()

@@ -72,7 +72,7 @@ def attached(**settings: Any) -> Seen:
     now = 0
     seen = Attached(events.append, lambda: now, TelemetryConfig(**settings))
     seen.writer._kept.append(kept)
-    seen._optimizers.entry(opt).pace.clock = lambda: next(ticks) * 0.01
+    seen._optimizers.find(opt).pace.clock = lambda: next(ticks) * 0.01
     for now in itertools.islice(steps, NUM_STEPS):
         seen.backward((loss_of(net, now),))
         seen.step_begins(opt)

@@ -18,7 +18,7 @@ from torchtriage.telemetry.observation import Observation
 from torchtriage.telemetry.sinks import Sink, make_sink
 from torchtriage.telemetry.sinks.jsonl import JsonlSink
 from torchtriage.telemetry.sinks.stdout import StdoutSink
-from torchtriage.telemetry.table import NUM_STATS, Stat
+from torchtriage.telemetry.statistics.columns import NUM_STATS, Stat
 
 ANOMALY = Anomaly(code="TT402", subject="fc.weight", step=2, value=math.nan, text="1 NaN in the gradient of fc.weight")
 

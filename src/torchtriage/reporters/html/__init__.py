@@ -1,6 +1,5 @@
-"""Findings as one self-contained HTML page, and as a short form for notebooks."""
+"""Findings as one self-contained HTML page."""
 
 from torchtriage.reporters.html.page import render
-from torchtriage.reporters.html.short import render_short
 
-__all__ = ["render", "render_short"]
+__all__ = ["render"]

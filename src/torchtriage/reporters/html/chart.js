@@ -72,10 +72,19 @@ function logTicks(low, high, most) {
   return found.filter((_, i) => i % Math.ceil(found.length / most) === 0);
 }
 
+// As text.duration writes it: three significant digits in the unit that suits the time.
 function duration(seconds) {
-  const [value, unit] = seconds >= 1 || seconds === 0 ? [seconds, "s"] : seconds >= 1e-3 ? [seconds * 1e3, "ms"] : [seconds * 1e6, "us"];
-  return `${value >= 10 || Number.isInteger(value) ? Math.round(value) : value.toPrecision(2)} ${unit}`;
+  if (seconds === 0) return "0 s";
+  const rounded = Math.abs(Number(seconds.toPrecision(3)));
+  const [unitSeconds, unit] =
+    rounded < 1e-3 ? [1e-6, "us"] : rounded < 1 ? [1e-3, "ms"] : rounded < 600 ? [1, "s"] : rounded < 7200 ? [60, "min"] : [3600, "h"];
+  const value = seconds / unitSeconds;
+  const digits = Math.abs(value) < 9.995 ? 2 : Math.abs(value) < 99.95 ? 1 : 0;
+  return `${value.toFixed(digits)} ${unit}`;
 }
+
+// A tick is a round number: 10 s, not 10.0 s.
+const tickDuration = (seconds) => duration(seconds).replace(/\.0+ /, " ");
 
 function clock(seconds, step) {
   if (step >= 60) {

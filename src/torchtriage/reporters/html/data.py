@@ -6,17 +6,32 @@ from collections.abc import Sequence
 from typing import Any
 
 from torchtriage.findings.history import Curve, History, Moment, MomentKind
-from torchtriage.reporters.html.escape import number
-from torchtriage.reporters.html.scope import Scope
-from torchtriage.reporters.phrases import literal
+from torchtriage.recording.series import (
+    GRAD_NORM,
+    GRAD_NORM_AFTER_CLIP,
+    LOSS,
+    LSTM_PREFIX,
+    MONITOR_PREFIX,
+    PPO_PREFIX,
+    SCALER_PREFIX,
+    STEP_SECONDS,
+    UPDATE_RATIO,
+    WEIGHT_NORM,
+    series_of,
+    series_of_group,
+)
+from torchtriage.reporters.html.markup import Scope, number
+from torchtriage.text import printable
 
-STEP_CURVE = "step_seconds"
-HEAT_PREFIX = "grad_norm/"
-GROUP_PREFIX = f"{HEAT_PREFIX}group:"
+HEAT_PREFIX = series_of(GRAD_NORM, "")
+GROUP_PREFIX = series_of_group(GRAD_NORM, "")
 KINDS = tuple(MomentKind)
 # Which charts come first; others stand between the program's own and those of the monitor.
-FIRST = ("loss", "grad_norm", "grad_norm_after_clip", "weight_norm", "update_ratio/", GROUP_PREFIX, "scaler/", "ppo/", "lstm/")
-LAST = "telemetry/"
+FIRST = (
+    LOSS, GRAD_NORM, GRAD_NORM_AFTER_CLIP, WEIGHT_NORM, series_of(UPDATE_RATIO, ""), GROUP_PREFIX,
+    SCALER_PREFIX, PPO_PREFIX, LSTM_PREFIX,
+)
+LAST = MONITOR_PREFIX
 MAX_LANES = 16          # processes drawn below each other
 MAX_MOMENTS = 40_000
 MAX_POINTS = 1024       # of a line: about one a pixel
@@ -39,7 +54,7 @@ class Strings:
         self._known = {"": 0}
 
     def number(self, text: str, most: int = 200) -> int:
-        text = literal(text[:most])
+        text = printable(text[:most])
         at = self._known.get(text)
         if at is None and len(text) > self._budget:
             self.num_dropped += 1
@@ -56,9 +71,9 @@ def chart_data(scope: Scope) -> dict[str, Any]:
     lanes = history.processes[:MAX_LANES]
     return {
         "kinds": [str(kind) for kind in KINDS], "ticks": TICKS, "seconds": number(history.seconds, 6), "findings": scope.ids,
-        "codes": [literal(f.code) for f in scope.report.findings],
+        "codes": [printable(f.code) for f in scope.report.findings],
         "lanes": [
-            {"name": literal(p.name), "steadyTime": number(p.steady_time, 6), "steadyStep": p.steady_step,
+            {"name": printable(p.name), "steadyTime": number(p.steady_time, 6), "steadyStep": p.steady_step,
              "start": number(p.start, 6), "end": number(p.end, 6)}
             for p in lanes
         ],
@@ -70,7 +85,7 @@ def chart_data(scope: Scope) -> dict[str, Any]:
 
 def anomalies(history: History) -> list[tuple[int, str]]:
     found = (m for m in history.moments if m.kind is MomentKind.ANOMALY)
-    return [(m.step, literal(m.label[:200])) for m in found if m.step is not None][:MAX_ANOMALIES]
+    return [(m.step, printable(m.label[:200])) for m in found if m.step is not None][:MAX_ANOMALIES]
 
 
 def moment_columns(scope: Scope) -> dict[str, Any]:
@@ -101,7 +116,7 @@ def drawn_moments(history: History) -> list[Moment]:
 
 def step_curve(history: History, lane: int) -> dict[str, Any] | None:
     """Seconds a step by step, and when each step began where the recording tells."""
-    curve = next((c for c in history.curves if c.name == STEP_CURVE and c.process == lane and c.values), None)
+    curve = next((c for c in history.curves if c.name == STEP_SECONDS and c.process == lane and c.values), None)
     if curve is None:
         return None
     kept = thinned(curve.values, MAX_POINTS)
@@ -125,7 +140,7 @@ def thinned(values: Sequence[float], most: int) -> list[int]:
 
 def health_curves(history: History) -> tuple[list[Curve], list[Curve]]:
     """(lines, rows of the heat map): what telemetry recorded of the whole and of groups, and the gradient norms of tensors."""
-    others = [c for c in history.curves if c.name != STEP_CURVE and c.values]
+    others = [c for c in history.curves if c.name != STEP_SECONDS and c.values]
     rows = [c for c in others if c.name.startswith(HEAT_PREFIX) and not c.name.startswith(GROUP_PREFIX)]
     tails = {_tail(c) for c in rows}
     return sorted((c for c in others if _tail(c) not in tails), key=_place), rows
@@ -140,7 +155,7 @@ def _place(curve: Curve) -> int:
 def tensor_curves(history: History) -> list[Curve]:
     """What else is known of the tensors that are rows of the heat map; too many to draw."""
     lines, rows = health_curves(history)
-    drawn = {c.name for c in (*lines, *rows)} | {STEP_CURVE}
+    drawn = {c.name for c in (*lines, *rows)} | {STEP_SECONDS}
     return [c for c in history.curves if c.name not in drawn and c.values]
 
 
@@ -158,12 +173,12 @@ def line_charts(history: History) -> list[dict[str, Any]]:
                 "process": curve_owner(history, curve), "steps": [number(curve.steps[i], 9) for i in kept],
                 "values": [number(curve.values[i]) for i in kept],
             })
-    return [{"name": literal(name), "curves": curves} for name, curves in by_name.items()]
+    return [{"name": printable(name), "curves": curves} for name, curves in by_name.items()]
 
 
 def curve_owner(history: History, curve: Curve) -> str:
     known = 0 <= curve.process < len(history.processes)
-    return literal(history.processes[curve.process].name) if known else ""
+    return printable(history.processes[curve.process].name) if known else ""
 
 
 def heat_map(history: History) -> dict[str, Any] | None:
@@ -177,7 +192,7 @@ def heat_map(history: History) -> dict[str, Any] | None:
     several = len({c.process for c in curves}) > 1
     names = [c.name.removeprefix(HEAT_PREFIX) + (f" ({curve_owner(history, c)})" if several else "") for c in curves]
     return {
-        "low": number(low, 9), "high": number(high, 9), "columns": columns, "names": [literal(name) for name in names],
+        "low": number(low, 9), "high": number(high, 9), "columns": columns, "names": [printable(name) for name in names],
         "rows": [_heat_row(curve, low, high, columns) for curve in curves],
     }
 

@@ -1,23 +1,24 @@
 """The ranked findings: each folds to one line and opens to its source, cause, values, remedy and proof."""
 
-import re
+import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from torchtriage.findings.model import Cost, Finding, Fix, OwnerKind
+from torchtriage.findings.checks import sentence
+from torchtriage.findings.model import Cost, Finding, Fix, OwnerKind, SampledValue, SourceLine
 from torchtriage.findings.report import SHAPES
-from torchtriage.reporters.html.escape import attributes, block, items, text
+from torchtriage.reporters.html.markup import Scope, attributes, block, items, note, section, text
 from torchtriage.reporters.html.rules import rule_link
-from torchtriage.reporters.html.scope import Scope, note, section
-from torchtriage.reporters.html.sparkline import sparkline
 from torchtriage.reporters.html.verdict import badge
-from torchtriage.reporters.phrases import cost_text, counted
+from torchtriage.reporters.summary import cost_text
+from torchtriage.text import and_more, counted, row
 
 NUM_OPEN = 1            # the first is open: a page of closed lines does not show what a finding holds
 MAX_VALUES = 60         # of one finding, listed
+SPARK_WIDTH, SPARK_HEIGHT, SPARK_MARGIN = 96, 20, 2
+MIN_POINTS = 3          # below this a line shows nothing
 GROUP = 40              # findings that the browser lays out together, or passes over together while they are out of sight
-_SOURCE_LINE = re.compile(r"(?P<mark>[> ]) *(?P<number>\d+) \| ?(?P<code>.*)", re.S)
 
 
 def findings_section(scope: Scope) -> str:
@@ -94,31 +95,55 @@ def _story(f: Finding) -> str:
         _source(evidence.source),
         f"<h4>Why</h4><p>{text(f.cause)}{_tag(f.upstream)}</p>",
         _values(evidence.values), _remedy(f.fix),
-        f'<h4>How to verify</h4><ul class="checks">{items(f.verification)}</ul>' if f.verification else "",
+        f'<h4>How to verify</h4><ul class="checks">{items(map(sentence, f.verification))}</ul>' if f.verification else "",
         _folded("What torch said", evidence.reasons, code=True), _folded("Folded into it", evidence.folded),
         _folded("Notes", evidence.notes),
     ]
     return "\n".join(part for part in parts if part)
 
 
-def _source(lines: tuple[str, ...]) -> str:
+def _source(lines: tuple[SourceLine, ...]) -> str:
     """The lines around the place, the line itself marked."""
-    shown = []
-    while lines and not _SOURCE_LINE.sub(r"\g<code>", lines[-1]).strip():
+    while lines and not lines[-1].text.strip():
         lines = lines[:-1]      # a file's last lines are often blank
+    shown = []
     for line in lines:
-        found = _SOURCE_LINE.match(line)
-        words = f"<i>{found['number']}</i> {text(found['code'].expandtabs(4))}" if found else text(line)
-        shown.append(f"<mark>{words}</mark>" if line.startswith(">") else f"<span>{words}</span>")
+        tag = "mark" if line.is_place else "span"
+        shown.append(f"<{tag}><i>{line.number}</i> {text(line.text.expandtabs(4))}</{tag}>")
     return f'<pre class="source">{"".join(shown)}</pre>' if shown else ""
 
 
-def _values(values: tuple[str, ...]) -> str:
+def _values(values: tuple[SampledValue, ...]) -> str:
     if not values:
         return ""
     listed = ", ".join(f"<code>{text(value)}</code>" for value in values[:MAX_VALUES])
-    more = f" and {len(values) - MAX_VALUES} more" if len(values) > MAX_VALUES else ""
+    more = and_more(len(values) - MAX_VALUES)
     return f'<h4>Values over time</h4><p class="values">{sparkline(values)}{listed}{more}</p>'
+
+
+def sparkline(values: Sequence[SampledValue]) -> str:
+    """The values as a line; empty if they are too few, not all numbers, or of several quantities."""
+    numbers = [value.number for value in values if value.number is not None and not value.part]
+    if len(numbers) < max(MIN_POINTS, len(values)) or not all(map(math.isfinite, numbers)):
+        return ""
+    if not math.isfinite(max(numbers) - min(numbers)):
+        return ""
+    steps = [value.step for value in values if value.step is not None]
+    across = _scaled(steps if len(steps) == len(numbers) else range(len(numbers)), SPARK_WIDTH)
+    up = _scaled(numbers, SPARK_HEIGHT)
+    points = " ".join(f"{x:.1f},{SPARK_HEIGHT - y:.1f}" for x, y in zip(across, up, strict=True))
+    label = f"{len(numbers)} values, from {min(numbers):g} to {max(numbers):g}"
+    return (
+        f'<svg class="spark" role="img" aria-label="{label}" viewBox="0 0 {SPARK_WIDTH} {SPARK_HEIGHT}">'
+        f'<polyline points="{points}"/></svg>'
+    )
+
+
+def _scaled(numbers: Sequence[float], length: int) -> list[float]:
+    """The numbers as positions between the two margins of a length."""
+    low, high = min(numbers), max(numbers)
+    span = (high - low) or 1.0
+    return [SPARK_MARGIN + (length - 2 * SPARK_MARGIN) * (number - low) / span for number in numbers]
 
 
 def _remedy(fix: Fix) -> str:
@@ -167,8 +192,7 @@ def _cost_facts(cost: Cost) -> str:
 
 
 def _shortened(values: tuple[object, ...], most: int = 12) -> str:
-    more = f" and {len(values) - most} more" if len(values) > most else ""
-    return text(", ".join(map(str, values[:most]))) + more
+    return text(row(values, most))
 
 
 def _related(scope: Scope, f: Finding) -> str:

@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-from torchtriage.findings.history import Compile, FrameHistory, Link
+from torchtriage.findings.history import CompileEntry, FrameHistory, Link
 from torchtriage.findings.report import Report
-from torchtriage.reporters.html.escape import text
-from torchtriage.reporters.html.scope import Scope, note, section, table
-from torchtriage.reporters.phrases import counted, duration
+from torchtriage.reporters.html.markup import Scope, note, section, table, text
+from torchtriage.text import counted, duration
 
 # A page must stay small enough to send: 300 frames of 8 compiles, the default limit, are listed in full.
 MAX_FRAMES = 300
@@ -40,7 +39,7 @@ def why_there_is_nothing(report: Report) -> str:
     }.get(str(report.run.get("origin")), "The course of the run was not kept.")
 
 
-def _frame(scope: Scope, frame: FrameHistory, compiles: Sequence[Compile]) -> str:
+def _frame(scope: Scope, frame: FrameHistory, compiles: Sequence[CompileEntry]) -> str:
     processes = scope.report.history.processes
     num_compiles = max(frame.num_compiles, len(frame.compiles))
     facts = [
@@ -85,7 +84,7 @@ def _link(scope: Scope, link: Link) -> str:
     return f'<li class="piece"><b>{label}</b><small>{text(" · ".join(fact for fact in facts if fact))}</small>{detail}</li>'
 
 
-def _compiles(frame: FrameHistory, compiles: Sequence[Compile], has_times: bool) -> str:
+def _compiles(frame: FrameHistory, compiles: Sequence[CompileEntry], has_times: bool) -> str:
     if not compiles:
         return ""
     changing = changing_sources(frame.compiles)
@@ -108,7 +107,7 @@ def _compiles(frame: FrameHistory, compiles: Sequence[Compile], has_times: bool)
     return "<h4>Compiles</h4>" + table(f"Compiles of {frame.name}", head, rows, numbers=range(2, 7)) + more
 
 
-def changing_sources(compiles: Sequence[Compile]) -> list[str]:
+def changing_sources(compiles: Sequence[CompileEntry]) -> list[str]:
     """The guarded sources whose value was not the same at every compile, in the order they appear."""
     seen: dict[str, set[str]] = {}
     for compile_ in compiles:
@@ -117,7 +116,7 @@ def changing_sources(compiles: Sequence[Compile]) -> list[str]:
     return [name for name, values in seen.items() if len(values) > 1]
 
 
-def _took(compile_: Compile) -> str:
+def _took(compile_: CompileEntry) -> str:
     backward = f" + {duration(compile_.backward_seconds)} backward" if compile_.backward_seconds is not None else ""
     return _or_dash(None if compile_.seconds is None else duration(compile_.seconds)) + backward
 
@@ -128,7 +127,7 @@ def _value(value: str | None, before: str | None) -> str:
     return f"<b>{_cut(value)}</b>" if before is not None and value != before else _cut(value)
 
 
-def _why(compile_: Compile) -> str:
+def _why(compile_: CompileEntry) -> str:
     guards = [f"<code>{_cut(guard)}</code>" for guard in compile_.guards_failed[:MAX_GUARDS]]
     said = guards[0] if guards else '<span class="quiet">first compile</span>'
     if len(guards) > 1:

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 
 from torchtriage.findings.history import Curve, MomentKind
 from torchtriage.reporters.html.data import LAST, MAX_CHARTS, MAX_ROWS, curve_owner, health_curves, tensor_curves
-from torchtriage.reporters.html.escape import text
-from torchtriage.reporters.html.scope import Scope, note, section, table
-from torchtriage.reporters.phrases import counted
+from torchtriage.reporters.html.markup import Scope, note, section, table, text
+from torchtriage.text import counted
 
 MAX_LISTED = 300
 

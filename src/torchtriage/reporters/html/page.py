@@ -11,17 +11,16 @@ from typing import Any
 
 from torchtriage.findings.report import Report
 from torchtriage.reporters.html.data import chart_data
-from torchtriage.reporters.html.escape import script_data, text
 from torchtriage.reporters.html.findings import findings_section
 from torchtriage.reporters.html.frames import frames_section
 from torchtriage.reporters.html.health import health_section
+from torchtriage.reporters.html.markup import scope_of, script_data, text
 from torchtriage.reporters.html.rules import rules_section
 from torchtriage.reporters.html.run import environment_section, moment, observed_section, processes_section
-from torchtriage.reporters.html.scope import scope_of
 from torchtriage.reporters.html.shapes import shapes_section
 from torchtriage.reporters.html.timeline import timeline_section
 from torchtriage.reporters.html.verdict import verdict
-from torchtriage.reporters.phrases import duration
+from torchtriage.text import duration
 
 SCRIPTS = ("chart.js", "timeline.js", "health.js", "findings.js")
 _LINKS = {

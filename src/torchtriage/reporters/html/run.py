@@ -6,9 +6,9 @@ from typing import Any
 
 from torchtriage.findings.history import ProcessHistory
 from torchtriage.findings.report import Report
-from torchtriage.reporters.html.escape import items, text
-from torchtriage.reporters.html.scope import note, section, table
-from torchtriage.reporters.phrases import duration
+from torchtriage.reporters.html.markup import items, note, section, table, text
+from torchtriage.reporters.summary import tap_text
+from torchtriage.text import duration
 
 MAX_PROCESSES = 256
 _NAMES = {
@@ -83,8 +83,8 @@ def moment(value: object) -> str:
 
 
 def observed_section(report: Report) -> str:
-    watched = items(report.watched) or '<li class="quiet">Nothing: torch was not imported, or no process joined.</li>'
-    missing = items(report.not_seen) or '<li class="quiet">Nothing is known to be missing.</li>'
+    watched = items(map(tap_text, report.watched)) or '<li class="quiet">Nothing: torch was not imported, or no process joined.</li>'
+    missing = items(map(tap_text, report.not_seen)) or '<li class="quiet">Nothing is known to be missing.</li>'
     return section(
         "observed", "What was watched, and what was not observed",
         f'<div class="halves"><div><h3>Watched</h3><ul>{watched}</ul></div><div><h3>Not observed</h3><ul>{missing}</ul></div></div>',

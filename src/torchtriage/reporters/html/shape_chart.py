@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchtriage.findings.shape_study import PolicyResult, ShapeStudy
-from torchtriage.reporters.html.escape import text
+from torchtriage.reporters.html.markup import text
 from torchtriage.reporters.shape_words import crossover, handy_unit, precise, units
 
 HEIGHT, TOP, RIGHT, BOTTOM, LEFT = 260, 14, 30, 30, 58

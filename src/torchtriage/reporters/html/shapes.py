@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from torchtriage.findings.model import Location
 from torchtriage.findings.shape_study import ShapeStudy
 from torchtriage.reporters import shape_words as words
-from torchtriage.reporters.html.escape import block, items, text
-from torchtriage.reporters.html.scope import Scope, note, section, table
+from torchtriage.reporters.html.markup import Scope, block, items, note, section, table, text
 from torchtriage.reporters.html.shape_chart import chart
 from torchtriage.reporters.shape_words import Row
 

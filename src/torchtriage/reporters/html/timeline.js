@@ -121,7 +121,7 @@ function drawCurve(plot, curve, top) {
   const y = (value) => bottom - (Math.log(Math.max(value, low) / low) / Math.log(high / low)) * (sizes.curve - 12);
   for (const tick of logTicks(low, high, sizes.curve / 22)) {
     line(pen, plot.left, Math.round(y(tick)) + 0.5, plot.right, Math.round(y(tick)) + 0.5, colour("--line"), [1, 3]);
-    label(pen, duration(tick), plot.left - 6, y(tick), colour("--quiet"), "right");
+    label(pen, tickDuration(tick), plot.left - 6, y(tick), colour("--quiet"), "right");
   }
   if (timeline.axis === "time" && !curve.times) {
     label(pen, "step times are drawn by step: when they began was not recorded", plot.left + 6, top + 20, colour("--quiet"));

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchtriage.findings.history import History, Moment, MomentKind
-from torchtriage.reporters.html.data import KINDS, MAX_LANES, STEP_CURVE
-from torchtriage.reporters.html.escape import text
+from torchtriage.recording.series import STEP_SECONDS
+from torchtriage.reporters.html.data import KINDS, MAX_LANES
 from torchtriage.reporters.html.frames import why_there_is_nothing
-from torchtriage.reporters.html.scope import NOT_KNOWN, Scope, note, section, table, what_is_timed
-from torchtriage.reporters.phrases import counted, duration
+from torchtriage.reporters.html.markup import NOT_KNOWN, Scope, note, section, table, text, what_is_timed
+from torchtriage.text import counted, duration
 
 MAX_ROWS = 100
 _WORDS = {
@@ -29,10 +29,10 @@ _CONTROLS = """<div class="controls with-script">
 def timeline_section(scope: Scope, columns: Mapping[str, Any]) -> str:
     """`columns` are the moments as the script gets them, with how much of them was left out."""
     history = scope.report.history
-    if not history.moments and not any(c.name == STEP_CURVE for c in history.curves):
+    if not history.moments and not any(c.name == STEP_SECONDS for c in history.curves):
         why = "Nothing was compiled and no step was seen." if history.start is not None else why_there_is_nothing(scope.report)
         return section("timeline", "Timeline", note(why))
-    has_steps = any(m.step is not None for m in history.moments) or any(c.name == STEP_CURVE for c in history.curves)
+    has_steps = any(m.step is not None for m in history.moments) or any(c.name == STEP_SECONDS for c in history.curves)
     sentence = summary(history, what_is_timed(scope.report.run))
     return section(
         "timeline", "Timeline", f'<p class="lead">{text(sentence)}</p>', _legend(history),
@@ -70,7 +70,7 @@ def _legend(history: History) -> str:
     counts = _counts(history)
     seen = [(number, kind) for number, kind in enumerate(KINDS) if counts[kind]]
     kinds = "".join(f'<li><i class="kind k{number}"></i>{kind} <b>{counts[kind]:,}</b></li>' for number, kind in seen)
-    line = '<li><i class="kind line"></i>step time</li>' if any(c.name == STEP_CURVE for c in history.curves) else ""
+    line = '<li><i class="kind line"></i>step time</li>' if any(c.name == STEP_SECONDS for c in history.curves) else ""
     return f'<ul class="legend">{kinds}{line}</ul>'
 
 

@@ -4,11 +4,10 @@ from collections import Counter
 
 from torchtriage.findings.model import CostKind, Severity
 from torchtriage.findings.report import Report
-from torchtriage.reporters.html.escape import text
-from torchtriage.reporters.html.scope import NOT_KNOWN, Scope, note, what_is_timed
-from torchtriage.reporters.phrases import counted, duration, not_shown
-from torchtriage.reporters.shape_words import measure_hint
+from torchtriage.reporters.html.markup import NOT_KNOWN, Scope, note, text, what_is_timed
 from torchtriage.reporters.shape_words import verdict as shape_verdict
+from torchtriage.reporters.summary import measure_hint, not_shown, tap_text
+from torchtriage.text import counted, duration
 
 MEANING = {
     "P0": "weights, loss or data are corrupt, or the run is dead",
@@ -73,9 +72,9 @@ def verdict(scope: Scope) -> str:
         rows.append(("What to do first", f"{text(first.fix.text.rstrip('.'))}. {see}."))
         rows += _shape_policy(report)
     else:
-        watched = ", ".join(report.watched) or "nothing: torch was not imported, or no process joined"
+        watched = ", ".join(map(tap_text, report.watched)) or "nothing: torch was not imported, or no process joined"
         rows.append(("Watched", text(watched)))
-        rows.append(("Not seen", text("; ".join(report.not_seen) or "nothing is known to be missing")))
+        rows.append(("Not seen", text("; ".join(map(tap_text, report.not_seen)) or "nothing is known to be missing")))
     told = "".join(f"<div><dt>{name}</dt><dd>{words}</dd></div>" for name, words in rows)
     left_out = note(f"{'; '.join(not_shown(report))}.") if not_shown(report) else ""
     return (

@@ -1,4 +1,6 @@
-"""What each slot is worth: contribution, pair interaction and exact Shapley value, from the accuracy with every subset of the slots on."""
+"""What each slot is worth: contribution, pair interaction and exact Shapley value,
+from the accuracy with every subset of the slots on.
+"""
 
 from math import factorial
 from typing import Any, NamedTuple
@@ -13,16 +15,19 @@ from torchtriage.rl.growth.subsets import check_num_slots, pairs, subset_number,
 
 
 class Effects(NamedTuple):
-    """What was measured, and what follows from it."""
+    """The measured accuracies and the contributions derived from them."""
 
-    accuracy_NC: Tensor         # by the subset's number
-    contribution_NS: Tensor     # f(all) - f(all but s)
-    interaction_NL: Tensor      # f(ij) - f(i) - f(j) + f(none), by pair number
-    shapley_NS: Tensor          # the mean of f(with s) - f(without s) over all orders in which the slots can come; sums to f(all) - f(none)
+    accuracy_NC: Tensor  # by the subset's number
+    contribution_NS: Tensor  # f(all) - f(all but s)
+    interaction_NL: Tensor  # f(ij) - f(i) - f(j) + f(none), by pair number
+    # The mean of f(with s) - f(without s) over all orders in which the slots can come; sums to f(all) - f(none)
+    shapley_NS: Tensor
 
 
 class Counterfactual(nn.Module):  # type: ignore[misc]  # torch is untyped for mypy here
-    """Every effect is a fixed weighting of the accuracies of all subsets, so that all of them are one matrix product."""
+    """Every effect is a fixed weighting of the accuracies of all subsets,
+    so that all of them are one matrix product.
+    """
 
     weight_CE: Tensor
 
@@ -35,7 +40,7 @@ class Counterfactual(nn.Module):  # type: ignore[misc]  # torch is untyped for m
         self.register_buffer("weight_CE", torch.cat(weights, 1).to(device=device, dtype=dtype), persistent=False)
 
     def forward(self, state: ParallelEnvState) -> Effects:
-        """Read what the environments counted in this epoch."""
+        """Read the counters of this epoch from the environments."""
         return self.effects(state.accuracies())
 
     def effects(self, accuracy_NC: Tensor) -> Effects:
@@ -61,7 +66,9 @@ def interaction_weights(num_slots: int) -> Tensor:
 
 
 def shapley_weights(num_slots: int) -> Tensor:
-    """A subset counts for a slot of it by the share of orders in which that comes last in it, against another by that of it coming next."""
+    """A subset counts for a slot of it by the share of orders in which that comes last in it,
+    against another by that of it coming next.
+    """
     on_CS = subset_table(num_slots)
     weight_CS = torch.zeros(1 << num_slots, num_slots, dtype=torch.float64)
     for subset, size in enumerate(on_CS.sum(1).tolist()):

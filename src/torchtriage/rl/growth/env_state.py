@@ -1,4 +1,6 @@
-"""What N environments count in an epoch: loss and correct answers in training and validation, and with every subset of the slots on."""
+"""What N environments count in an epoch:
+loss and correct answers in training and validation, and with every subset of the slots on.
+"""
 
 from typing import Any
 
@@ -13,20 +15,20 @@ from torchtriage.rl.growth.subsets import check_num_slots, pairs, subset_number
 class ParallelEnvState(nn.Module):  # type: ignore[misc]  # torch is untyped for mypy here
     """Accumulators of N environments that a full-graph compiled region zeroes, adds to and reads.
 
-    Pairs of slots are one flat tensor by pair number. A dictionary with (i, j) as keys would make Dynamo guard on every key, and a region
-    that takes the pair as an argument would compile once for each.
+    Pairs of slots are one flat tensor by pair number. A dictionary with (i, j) as keys would make Dynamo guard on every
+    key, and a region that takes the pair as an argument would compile once for each.
     """
 
     train_loss_N: Tensor
     train_correct_N: Tensor
     num_train: Tensor
     val_loss_N: Tensor
-    val_correct_N: Tensor           # with all slots on
+    val_correct_N: Tensor  # with all slots on
     num_val: Tensor
     none_correct_N: Tensor
-    alone_correct_NS: Tensor        # only slot s on
-    off_correct_NS: Tensor          # all but slot s on
-    pair_correct_NL: Tensor         # only the two slots of a pair on
+    alone_correct_NS: Tensor  # only slot s on
+    off_correct_NS: Tensor  # all but slot s on
+    pair_correct_NL: Tensor  # only the two slots of a pair on
 
     def __init__(self, num_envs: int, num_slots: int, device: Any = None) -> None:
         super().__init__()
@@ -43,7 +45,9 @@ class ParallelEnvState(nn.Module):  # type: ignore[misc]  # torch is untyped for
         for name in ("num_train", "num_val"):
             self.register_buffer(name, torch.zeros(1, device=device))
         for name, numbers in (("alone", alone), ("off", off), ("pair", pair)):
-            self.register_buffer(f"{name}_correct_N{'L' if name == 'pair' else 'S'}", torch.zeros(num_envs, len(numbers), device=device))
+            self.register_buffer(
+                f"{name}_correct_N{'L' if name == 'pair' else 'S'}", torch.zeros(num_envs, len(numbers), device=device)
+            )
             self.register_buffer(f"_{name}", torch.tensor(numbers, device=device), persistent=False)
         # With three slots the pairs are the subsets with one slot off; each subset is taken from one place.
         stored = [0, *alone, *pair, *(off if num_slots > 3 else ()), all_slots]
@@ -62,7 +66,9 @@ class ParallelEnvState(nn.Module):  # type: ignore[misc]  # torch is untyped for
         self.num_train.add_(num_rows)
 
     def add_validation(self, loss_N: Tensor, correct_NC: Tensor, num_rows: int) -> None:
-        """Take in a validation batch: the summed loss with all slots on, and the correct answers with each subset on."""
+        """Take in a validation batch: the summed loss with all slots on,
+        and the correct answers with each subset on.
+        """
         self.val_loss_N.add_(loss_N)
         self.val_correct_N.add_(correct_NC[:, -1])
         self.none_correct_N.add_(correct_NC[:, 0])
@@ -72,9 +78,17 @@ class ParallelEnvState(nn.Module):  # type: ignore[misc]  # torch is untyped for
         self.num_val.add_(num_rows)
 
     def accuracies(self) -> Tensor:
-        """Validation accuracy [N, C] with each subset of the slots on, by the subset's number; 0 before any validation."""
+        """Validation accuracy [N, C] with each subset of the slots on, by the subset's number;
+        0 before any validation.
+        """
         off = [self.off_correct_NS] if self.num_slots > 3 else []
-        stored = [self.none_correct_N.unsqueeze(1), self.alone_correct_NS, self.pair_correct_NL, *off, self.val_correct_N.unsqueeze(1)]
+        stored = [
+            self.none_correct_N.unsqueeze(1),
+            self.alone_correct_NS,
+            self.pair_correct_NL,
+            *off,
+            self.val_correct_N.unsqueeze(1),
+        ]
         return torch.cat(stored, 1)[:, self._place_C] / self.num_val.clamp(min=1)
 
     def train_accuracies(self) -> Tensor:
@@ -82,4 +96,6 @@ class ParallelEnvState(nn.Module):  # type: ignore[misc]  # torch is untyped for
 
     def mean_losses(self) -> Tensor:
         """Mean loss in training and in validation, [N, 2]."""
-        return torch.stack([self.train_loss_N / self.num_train.clamp(min=1), self.val_loss_N / self.num_val.clamp(min=1)], 1)
+        return torch.stack(
+            [self.train_loss_N / self.num_train.clamp(min=1), self.val_loss_N / self.num_val.clamp(min=1)], 1
+        )

@@ -6,13 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchtriage.rl.compiling import Timed
-from torchtriage.rl.environments import Outcome
+from torchtriage.rl.compile.compiled import Timed
+from torchtriage.rl.envs.protocol import Outcome
+from torchtriage.rl.envs.spaces import Spaces
 from torchtriage.rl.growth import lifecycle
 from torchtriage.rl.growth.program import GrowthProgram, GrowthSettings
 from torchtriage.rl.growth.reports import EpisodeReport, reports_of
-from torchtriage.rl.spaces import Spaces
-from torchtriage.telemetry.dual import DualGradientStats
+from torchtriage.telemetry.gradients.health import DualGradientStats
 
 # N environments, S slots, O observation size.
 STATE_VERSION = 1
@@ -21,12 +21,18 @@ STATE_VERSION = 1
 class GrowthEnvironments:
     """A batch of small host networks; an agent decides when each grows which seed.
 
-    Every episode draws a new task, host and seeds, and lasts `settings.episode_steps` steps; all environments begin and end together.
-    Actions are those of `lifecycle`; what is observed and rewarded is said in `program`. An action that its slot cannot take is a wait.
+    Every episode draws a new task, host and seeds, and lasts `settings.episode_steps` steps; all environments begin and
+    end together. Actions are those of `lifecycle`; `program` defines observations and rewards. An action that its slot
+    cannot take is a wait.
     """
 
     def __init__(
-        self, num_envs: int = 16, settings: GrowthSettings | None = None, *, compile: bool = True, backend: str = "inductor",
+        self,
+        num_envs: int = 16,
+        settings: GrowthSettings | None = None,
+        *,
+        compile: bool = True,
+        backend: str = "inductor",
     ) -> None:
         self.settings = settings or GrowthSettings()
         self.num_envs = num_envs
@@ -38,13 +44,13 @@ class GrowthEnvironments:
         self._step = self.compiled or self.program.forward
         self._generator = torch.Generator()
         self._observation_NO = torch.zeros(num_envs, self.settings.observation_size)
-        self._steps = -1                # of the episode; -1 before the first. The program has it too, as a tensor
-        self._num_episodes = 0          # of each environment, since the reset
+        self._steps = -1  # of the episode; -1 before the first. The program has it too, as a tensor
+        self._num_episodes = 0  # of each environment, since the reset
         self._reports: list[EpisodeReport] = []
         self._wait_N = torch.full((num_envs,), lifecycle.WAIT)
 
     def reset(self, seed: int) -> Tensor:
-        """Begin anew; the same seed gives the same tasks, hosts and seeds, whatever the global generator does."""
+        """Start again; the same seed gives the same tasks, hosts and seeds, whatever the global generator does."""
         self._generator.manual_seed(seed)
         self._num_episodes = 0
         self._reports.clear()
@@ -65,38 +71,63 @@ class GrowthEnvironments:
         else:
             self._observation_NO = final_NO
         never_N, ended_N = torch.zeros(self.num_envs, dtype=torch.bool), torch.full((self.num_envs,), ended)
-        return Outcome(observation_NO=self._observation_NO, reward_N=reward_N, terminated_N=ended_N, truncated_N=never_N,
-                       final_NO=final_NO, dead_N=never_N, starts_N=ended_N, episodes=episodes)
+        return Outcome(
+            observation_NO=self._observation_NO,
+            reward_N=reward_N,
+            terminated_N=ended_N,
+            truncated_N=never_N,
+            final_NO=final_NO,
+            dead_N=never_N,
+            starts_N=ended_N,
+            episodes=episodes,
+        )
 
     def episode_reports(self) -> list[EpisodeReport]:
-        """What became of the episodes that ended since the last call; `report.tell(emitter)` passes one on."""
+        """Reports of the episodes that ended since the last call; `report.tell(emitter)` emits one."""
         reports, self._reports = self._reports, []
         return reports
 
     def gradient_stats(self) -> list[list[DualGradientStats | None]]:
-        """For each environment and slot, the gradient of the seed beside that of its host in the last step; None where no seed learns."""
+        """For each environment and slot, the gradient of the seed beside that of its host in the last step;
+        None where no seed learns.
+        """
         host_size, seed_size = self.settings.host.host_size, self.settings.host.seed_size
         learns_NS = lifecycle.learns(self.program.stage_NS).tolist()
         return [
-            [DualGradientStats(host_norm=host, host_count=host_size, seed_norm=seed, seed_count=seed_size) if learns else None
-             for seed, learns in zip(seeds, learning, strict=True)]
-            for host, seeds, learning in zip(self.program.host_grad_N.tolist(), self.program.seed_grad_NS.tolist(), learns_NS, strict=True)
+            [
+                (
+                    DualGradientStats(host_norm=host, host_count=host_size, seed_norm=seed, seed_count=seed_size)
+                    if learns
+                    else None
+                )
+                for seed, learns in zip(seeds, learning, strict=True)
+            ]
+            for host, seeds, learning in zip(
+                self.program.host_grad_N.tolist(), self.program.seed_grad_NS.tolist(), learns_NS, strict=True
+            )
         ]
 
     def state(self) -> dict[str, Any]:
         return {
-            "version": STATE_VERSION, "settings": asdict(self.settings), "num_envs": self.num_envs,
-            "program": {name: value.clone() for name, value in self.program.state_dict().items()}, "generator": self._generator.get_state(),
-            "observation_NO": self._observation_NO.clone(), "steps": self._steps,
-            "num_episodes": self._num_episodes, "reports": [report.to_dict() for report in self._reports],
+            "version": STATE_VERSION,
+            "settings": asdict(self.settings),
+            "num_envs": self.num_envs,
+            "program": {name: value.clone() for name, value in self.program.state_dict().items()},
+            "generator": self._generator.get_state(),
+            "observation_NO": self._observation_NO.clone(),
+            "steps": self._steps,
+            "num_episodes": self._num_episodes,
+            "reports": [report.to_dict() for report in self._reports],
         }
 
     def load_state(self, state: dict[str, Any]) -> Tensor:
         found = state.get("version"), state.get("settings"), state.get("num_envs")
         expected = STATE_VERSION, asdict(self.settings), self.num_envs
         if found != expected:
-            raise ValueError(f"GrowthEnvironments expects a state with version, settings and number of environments {expected}, "
-                             f"found {found}; build them as they were when the state was taken, or reset")
+            raise ValueError(
+                f"GrowthEnvironments expects a state with version, settings and number of environments {expected}, "
+                f"found {found}; build them as they were when the state was taken, or reset"
+            )
         self.program.load_state_dict(state["program"])
         self._generator.set_state(state["generator"])
         self._observation_NO = state["observation_NO"].clone()
@@ -118,8 +149,10 @@ class GrowthEnvironments:
         if self._steps < 0:
             raise RuntimeError("step was called before the first episode; call reset(seed) or load_state(state) first")
         if actions.shape != (self.num_envs,) or actions.dtype != torch.int64:
-            raise ValueError(f"expected one int64 action for each of {self.num_envs} environments, "
-                             f"got {actions.dtype} of shape {tuple(actions.shape)}")
+            raise ValueError(
+                f"expected one int64 action for each of {self.num_envs} environments, "
+                f"got {actions.dtype} of shape {tuple(actions.shape)}"
+            )
         low, high = actions.aminmax()
         if int(low) < 0 or int(high) > self._last_action:
             raise ValueError(f"expected actions from 0 to {self._last_action}, got some from {int(low)} to {int(high)}")

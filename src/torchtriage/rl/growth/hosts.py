@@ -8,14 +8,17 @@ from torch.nn import functional
 
 from torchtriage.rl.growth.tasks import PART
 
-# One host: I inputs, D width of the stream, W hidden units of the head, S slots, F inputs of a slot, H hidden units of a seed, C subsets of
-# the slots, P host parameters, Q parameters of a seed, B rows, which come last so that every kernel is vectorised over them. N hosts.
-SEED_OUTPUT_SCALE = 0.1     # a new seed says little, so that its first gradients are those of the host's own errors
+# One host: I inputs, D width of the stream, W hidden units of the head, S slots, F inputs of a slot, H hidden units of
+# a seed, C subsets of the slots, P host parameters, Q parameters of a seed, B rows, which come last so that every
+# kernel is vectorised over them. N hosts.
+SEED_OUTPUT_SCALE = 0.1  # a new seed says little, so that its first gradients are those of the host's own errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostShape:
-    """Sizes of a host. The head is the host's only nonlinearity and too narrow for the products of a task; each seed can learn one."""
+    """Sizes of a host. The head is the host's only nonlinearity and too narrow for the products of a task;
+    each seed can learn one.
+    """
 
     num_slots: int = 4
     stream: int = 8
@@ -50,15 +53,15 @@ def draw_hosts(num_envs: int, shape: HostShape, generator: torch.Generator) -> t
     seed_NSQ = torch.randn(num_envs, shape.num_slots, shape.seed_size, generator=generator, device=device)
     fan_ins = (shape.num_inputs, None, shape.stream, None, shape.hidden, None)
     for part, fan_in in zip(host_NP.split(shape.host_sizes, 1), fan_ins, strict=True):
-        part.mul_(0 if fan_in is None else fan_in ** -0.5)
-    scales = (PART ** -0.5, 0, SEED_OUTPUT_SCALE * shape.seed_hidden ** -0.5)
+        part.mul_(0 if fan_in is None else fan_in**-0.5)
+    scales = (PART**-0.5, 0, SEED_OUTPUT_SCALE * shape.seed_hidden**-0.5)
     for part, scale in zip(seed_NSQ.split(shape.seed_sizes, 2), scales, strict=True):
         part.mul_(scale)
     return host_NP, seed_NSQ
 
 
 def host_stream(host_P: Tensor, x_IB: Tensor, shape: HostShape) -> Tensor:
-    """What the host makes of its inputs [D, B]; seeds add to it."""
+    """The output of the host for its inputs [D, B]; seeds add to it."""
     weight, bias, *_ = host_P.split(shape.host_sizes)
     return weight.view(shape.stream, shape.num_inputs) @ x_IB + bias.unsqueeze(1)
 
@@ -89,13 +92,20 @@ def row_losses(logit_B: Tensor, y_B: Tensor) -> Tensor:
 
 
 def training_loss(
-    host_P: Tensor, seed_SQ: Tensor, alpha_S: Tensor, training_S: Tensor, x_IB: Tensor, y_B: Tensor, shape: HostShape,
+    host_P: Tensor,
+    seed_SQ: Tensor,
+    alpha_S: Tensor,
+    training_S: Tensor,
+    x_IB: Tensor,
+    y_B: Tensor,
+    shape: HostShape,
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """The loss to take gradients of, and what is counted: the summed loss of the network as it is, and its correct answers.
+    """The loss to take gradients of, and the counters: the summed loss of the current network and its correct answers.
 
-    A seed in training has alpha 0 and the host does not know of it: it learns on a path of its own, in which it has alpha 1 and neither
-    the host nor the other seeds get a gradient.
+    A seed in training has alpha 0 and is invisible to the host: it learns on a separate path, in which it has alpha 1
+    and neither the host nor the other seeds get a gradient.
     """
+
     def logit(host_P: Tensor, stream_DB: Tensor, outputs_SDB: Tensor, alpha_S: Tensor) -> Tensor:
         blended_DB = stream_DB + (alpha_S.view(-1, 1, 1) * outputs_SDB).sum(0)
         return answer(host_P, enter_head(host_P, blended_DB, shape), shape)
@@ -109,11 +119,18 @@ def training_loss(
 
 
 def evaluate(
-    host_P: Tensor, seed_SQ: Tensor, alpha_S: Tensor, on_CS: Tensor, x_IB: Tensor, y_B: Tensor, shape: HostShape,
+    host_P: Tensor,
+    seed_SQ: Tensor,
+    alpha_S: Tensor,
+    on_CS: Tensor,
+    x_IB: Tensor,
+    y_B: Tensor,
+    shape: HostShape,
 ) -> tuple[Tensor, Tensor]:
     """The summed loss with all slots on, and the correct answers with each subset on [C], by one forward.
 
-    Seeds do not see each other and enter the head by a linear map, so that each runs once; only the head is taken for every subset.
+    Seeds do not see each other and enter the head by a linear map, so that each runs once; only the head is taken for
+    every subset.
     """
     entered_WB = enter_head(host_P, host_stream(host_P, x_IB, shape), shape)
     seeds_SWB = alpha_S.view(-1, 1, 1) * enter_head(host_P, seed_outputs(seed_SQ, x_IB, shape), shape)

@@ -1,4 +1,4 @@
-"""The life of a seed in a slot, and what an action does to it, for all environments at once."""
+"""The life cycle of a seed in a slot under the actions of all environments at once."""
 
 from typing import NamedTuple
 
@@ -8,10 +8,10 @@ from torch import Tensor
 # N environments, S slots.
 EMPTY, TRAINING, BLENDING, HOLDING, FIXED = range(5)
 STAGES = ("empty", "training", "blending", "holding", "fixed")
-BLEND_STEPS = 3         # from alpha 0 to 1 once a seed is advanced
+BLEND_STEPS = 3  # from alpha 0 to 1 once a seed is advanced
 
 WAIT = 0
-GERMINATE, ADVANCE, PRUNE, FIX = range(4)       # kinds of actions; each has one action a slot
+GERMINATE, ADVANCE, PRUNE, FIX = range(4)  # kinds of actions; each has one action a slot
 
 
 def action_number(kind: int, slot: int, num_slots: int) -> int:
@@ -26,16 +26,16 @@ def num_actions(num_slots: int) -> int:
 class Slots(NamedTuple):
     """Where every seed is in its life."""
 
-    stage_NS: Tensor        # int64
-    alpha_NS: Tensor        # float32: the share of the seed's output that the host gets
-    age_NS: Tensor          # float32: steps since it was germinated
+    stage_NS: Tensor  # int64
+    alpha_NS: Tensor  # float32: the share of the seed's output that the host gets
+    age_NS: Tensor  # float32: steps since it was germinated
 
 
 def step(slots: Slots, action_N: Tensor) -> tuple[Slots, Tensor]:
     """The slots after an action, and which seeds were germinated by it; an action that its slot cannot take is a wait.
 
-    germinate: empty -> training. advance: training -> blending, in which alpha rises by itself until the seed is holding at 1.
-    fix: holding -> fixed, for good. prune: training, blending or holding -> empty.
+    germinate: empty -> training. advance: training -> blending, in which alpha rises by itself until the seed is
+    holding at 1. fix: holding -> fixed, for good. prune: training, blending or holding -> empty.
     """
     stage_NS, alpha_NS, age_NS = slots
     num_slots = stage_NS.shape[1]
@@ -49,7 +49,7 @@ def step(slots: Slots, action_N: Tensor) -> tuple[Slots, Tensor]:
     stage_NS = torch.where(pruned_NS, EMPTY, torch.where(fixed_NS, FIXED, stage_NS))
     risen_NS = (alpha_NS + 1 / BLEND_STEPS).clamp(max=1)
     alpha_NS = torch.where(pruned_NS, 0.0, torch.where(stage_NS == BLENDING, risen_NS, alpha_NS))
-    full_NS = (stage_NS == BLENDING) & (alpha_NS > 1 - 0.5 / BLEND_STEPS)      # thirds do not add up to 1 in binary
+    full_NS = (stage_NS == BLENDING) & (alpha_NS > 1 - 0.5 / BLEND_STEPS)  # thirds do not add up to 1 in binary
     stage_NS = torch.where(full_NS, HOLDING, stage_NS)
     alpha_NS = torch.where(full_NS, 1.0, alpha_NS)
     age_NS = torch.where((stage_NS == EMPTY) | germinated_NS, 0.0, age_NS + 1)

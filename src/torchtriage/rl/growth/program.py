@@ -1,4 +1,6 @@
-"""One step of all environments as one program: actions, training minibatches, counterfactual evaluation, reward, observation."""
+"""One step of all environments as one program:
+actions, training minibatches, counterfactual evaluation, reward, observation.
+"""
 
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,33 +17,42 @@ from torchtriage.rl.growth.lifecycle import EMPTY, FIXED, STAGES, TRAINING, Slot
 from torchtriage.rl.growth.subsets import pairs, subset_table
 from torchtriage.rl.growth.training import Learned, minibatch_step
 
-# N environments, S slots, C subsets of the slots, L pairs of slots, P host parameters, Q parameters of a seed, M minibatches
-# of training data, B rows of a minibatch, V validation rows, I inputs, O observation size, F features.
-SLOT_FEATURES = len(STAGES) + 5     # stage, alpha, contribution, Shapley value, interaction, age
-GLOBAL_FEATURES = 5                 # accuracy, accuracy of the host alone, loss, trend, time left
-TREND_DECAY = 0.8                   # the trend is the accuracy above its average over about five steps
+# N environments, S slots, C subsets of the slots, L pairs of slots, P host parameters, Q parameters of a seed, M
+# minibatches of training data, B rows of a minibatch, V validation rows, I inputs, O observation size, F features.
+SLOT_FEATURES = len(STAGES) + 5  # stage, alpha, contribution, Shapley value, interaction, age
+GLOBAL_FEATURES = 5  # accuracy, accuracy of the host alone, loss, trend, time left
+TREND_DECAY = 0.8  # the trend is the accuracy above its average over about five steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrowthSettings:
-    """What an episode is like. Rents are in the unit of the reward: with a scale of 10, 1 is ten points of accuracy."""
+    """The settings of an episode. Rents are in the unit of the reward:
+    with a scale of 10, 1 is ten points of accuracy.
+    """
 
     host: HostShape = field(default_factory=HostShape)
     episode_steps: int = 40
-    warmup_steps: int = 4           # of training before the first observation, so that hosts know what they can learn alone
-    minibatches: int = 4            # a step
+    warmup_steps: int = 4  # of training before the first observation, so that hosts know what they can learn alone
+    minibatches: int = 4  # a step
     minibatch_rows: int = 64
-    num_minibatches: int = 16       # of training data; then it comes round again
+    num_minibatches: int = 16  # of training data; then it comes round again
     validation_rows: int = 256
     lr: float = 0.1
     momentum: float = 0.9
-    rent: float = 0.008             # a step, for a seed that is not fixed
-    fixed_rent: float = 0.004       # a step, for one that is
+    rent: float = 0.008  # a step, for a seed that is not fixed
+    fixed_rent: float = 0.004  # a step, for one that is
     reward_scale: float = 10.0
-    kept_share: float = 0.5         # of the reward for accuracy that is paid only for what is fixed
+    kept_share: float = 0.5  # share of the accuracy reward that is paid only for fixed seeds
 
     def __post_init__(self) -> None:
-        for name in ("episode_steps", "warmup_steps", "minibatches", "minibatch_rows", "num_minibatches", "validation_rows"):
+        for name in (
+            "episode_steps",
+            "warmup_steps",
+            "minibatches",
+            "minibatch_rows",
+            "num_minibatches",
+            "validation_rows",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
 
@@ -55,17 +66,18 @@ class GrowthSettings:
 
 
 class Stepped(NamedTuple):
-    """What one step gives."""
+    """The result of one step."""
 
     observation_NO: Tensor
     reward_N: Tensor
 
 
 class GrowthProgram(nn.Module):  # type: ignore[misc]  # torch is untyped for mypy here
-    """The hosts, their seeds and their data as buffers that `forward` changes in place, so that it compiles to one graph, once.
+    """The hosts, their seeds and their data as buffers that `forward` changes in place, so that it compiles to one
+    graph, once.
 
-    All environments are at the same step of their episodes. `begin` draws new ones; `warmup_steps` calls with waits then give the first
-    observation.
+    All environments are at the same step of their episodes. `begin` draws new ones; `warmup_steps` calls with waits
+    then give the first observation.
     """
 
     def __init__(self, num_envs: int, settings: GrowthSettings, device: Any = None) -> None:
@@ -108,7 +120,9 @@ class GrowthProgram(nn.Module):  # type: ignore[misc]  # torch is untyped for my
         for name, buffer in self.named_buffers(recurse=False):
             if not name.startswith("_"):
                 buffer.zero_()
-        drawn = tasks.draw(self.num_envs, settings.host.num_slots, settings.train_rows + settings.validation_rows, generator)
+        drawn = tasks.draw(
+            self.num_envs, settings.host.num_slots, settings.train_rows + settings.validation_rows, generator
+        )
         sizes = [settings.train_rows, settings.validation_rows]
         (x_train, x_val), (y_train, y_val) = drawn.x_NIR.split(sizes, 2), drawn.y_NR.split(sizes, 1)
         self.x_NMIB.copy_(x_train.unflatten(2, (settings.num_minibatches, -1)).transpose(1, 2))
@@ -149,10 +163,15 @@ class GrowthProgram(nn.Module):  # type: ignore[misc]  # torch is untyped for my
         squares_N, squares_NS = torch.zeros_like(self.host_grad_N), torch.zeros_like(self.seed_grad_NS)
         first_1 = self.step_1 * settings.minibatches
         for k in range(settings.minibatches):
-            # Picked by a tensor into memory of its own: every minibatch looks the same to the compiler.
+            # Indexed by a tensor into separate memory, so that every minibatch looks the same to the compiler.
             index_1 = (first_1 + k) % settings.num_minibatches
-            x_NIB, y_NB = self.x_NMIB.index_select(1, index_1).squeeze(1), self.y_NMB.index_select(1, index_1).squeeze(1)
-            *learned, loss_N, correct_N, host_squares_N, seed_squares_NS = self._minibatch(*learned, *masks, x_NIB, y_NB)
+            x_NIB, y_NB = (
+                self.x_NMIB.index_select(1, index_1).squeeze(1),
+                self.y_NMB.index_select(1, index_1).squeeze(1),
+            )
+            *learned, loss_N, correct_N, host_squares_N, seed_squares_NS = self._minibatch(
+                *learned, *masks, x_NIB, y_NB
+            )
             squares_N, squares_NS = squares_N + host_squares_N, squares_NS + seed_squares_NS
             self.counts.add_train(loss_N, correct_N, settings.minibatch_rows)
         for name, value in zip(Learned._fields, learned, strict=True):
@@ -163,23 +182,25 @@ class GrowthProgram(nn.Module):  # type: ignore[misc]  # torch is untyped for my
     def _evaluate(self, slots: Slots) -> None:
         """One fused forward of all subsets of the slots, counted in the flat accumulators."""
         evaluate = torch.func.vmap(partial(hosts.evaluate, shape=self.settings.host), in_dims=(0, 0, 0, None, 0, 0))
-        loss_N, correct_NC = evaluate(
-            self.host_NP, self.seed_NSQ, slots.alpha_NS, self._on_CS, self.x_NIV, self.y_NV)
+        loss_N, correct_NC = evaluate(self.host_NP, self.seed_NSQ, slots.alpha_NS, self._on_CS, self.x_NIV, self.y_NV)
         self.counts.add_validation(loss_N, correct_NC, self.settings.validation_rows)
 
     def _reward(self, slots: Slots, effects: Effects) -> Tensor:
         """Accuracy gained minus rent.
 
-        The accuracy that counts is (1 - kept_share) f(all on) + kept_share f(fixed only), and at the end f(fixed only): a seed that was
-        not fixed by then is lost. Over an episode the reward sums to reward_scale (f_end(fixed only) - f_begin(host)) minus all rent.
+        The accuracy that counts is (1 - kept_share) f(all on) + kept_share f(fixed only), and at the end f(fixed only):
+        a seed that was not fixed by then is lost. Over an episode the reward sums to reward_scale (f_end(fixed only) -
+        f_begin(host)) minus all rent.
         """
         settings = self.settings
         fixed_NS = slots.stage_NS == FIXED
         kept_N = effects.accuracy_NC.gather(1, (fixed_NS * self._bit_S).sum(1, keepdim=True)).squeeze(1)
         share = torch.where(self.step_1 >= settings.episode_steps, 1.0, settings.kept_share)
         potential_N = settings.reward_scale * torch.lerp(effects.accuracy_NC[:, -1], kept_N, share)
-        rent_N = torch.where(fixed_NS, settings.fixed_rent, torch.where(slots.stage_NS == EMPTY, 0.0, settings.rent)).sum(1)
-        begun = self.step_1 > 0     # what training gained before the first observation is nobody's merit
+        rent_N = torch.where(
+            fixed_NS, settings.fixed_rent, torch.where(slots.stage_NS == EMPTY, 0.0, settings.rent)
+        ).sum(1)
+        begun = self.step_1 > 0  # what training gained before the first observation is nobody's merit
         reward_N = torch.where(begun, potential_N - self.potential_N - rent_N, 0.0)
         self.potential_N.copy_(potential_N)
         self.return_N.add_(reward_N)
@@ -191,9 +212,21 @@ class GrowthProgram(nn.Module):  # type: ignore[misc]  # torch is untyped for my
         accuracy_N, host_accuracy_N = effects.accuracy_NC[:, -1], effects.accuracy_NC[:, 0]
         average_N = torch.where(self.step_1 > 0, torch.lerp(accuracy_N, self.average_N, TREND_DECAY), accuracy_N)
         self.average_N.copy_(average_N)
-        stage_NSF = (slots.stage_NS.unsqueeze(2) == self._stages).float()     # one_hot would check its input, which stops fusion
-        slot_NSF = torch.stack([slots.alpha_NS, scale * effects.contribution_NS, scale * effects.shapley_NS,
-                                scale * effects.interaction_NL @ self._members_LS, slots.age_NS / settings.episode_steps], 2)
+        stage_NSF = (
+            slots.stage_NS.unsqueeze(2) == self._stages
+        ).float()  # one_hot would check its input, which stops fusion
+        slot_NSF = torch.stack(
+            [
+                slots.alpha_NS,
+                scale * effects.contribution_NS,
+                scale * effects.shapley_NS,
+                scale * effects.interaction_NL @ self._members_LS,
+                slots.age_NS / settings.episode_steps,
+            ],
+            2,
+        )
         left_N = (1 - self.step_1 / settings.episode_steps).expand_as(accuracy_N)
-        global_NF = torch.stack([accuracy_N, host_accuracy_N, self.counts.mean_losses()[:, 1], scale * (accuracy_N - average_N), left_N], 1)
+        global_NF = torch.stack(
+            [accuracy_N, host_accuracy_N, self.counts.mean_losses()[:, 1], scale * (accuracy_N - average_N), left_N], 1
+        )
         return torch.cat([torch.cat([stage_NSF, slot_NSF], 2).flatten(1), global_NF], 1)

@@ -1,4 +1,6 @@
-"""Numbers for sets of slots: bit s of a subset's number says that slot s is on; a pair i < j has one place in a flat tensor."""
+"""Numbers for sets of slots: bit s of a subset's number says that slot s is on;
+a pair i < j has one place in a flat tensor.
+"""
 
 from itertools import combinations
 
@@ -6,12 +8,14 @@ import torch
 from torch import Tensor
 
 # C subsets, S slots.
-NUM_SLOTS = (3, 4)      # for these none, each alone, pairs, each off and all on are together all the subsets
+NUM_SLOTS = (3, 4)  # for these none, each alone, pairs, each off and all on are together all the subsets
 
 
 def check_num_slots(num_slots: int) -> None:
     if num_slots not in NUM_SLOTS:
-        raise ValueError(f"num_slots must be 3 or 4, got {num_slots}; with more, pairs and single slots are not all the subsets")
+        raise ValueError(
+            f"num_slots must be 3 or 4, got {num_slots}; with more, pairs and single slots are not all the subsets"
+        )
 
 
 def subset_number(*slots: int) -> int:

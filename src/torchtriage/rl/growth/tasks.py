@@ -1,4 +1,6 @@
-"""Tasks that need growth: a linear part that any host learns, and products of inputs that only the seed at the right slot can add."""
+"""Tasks that need growth: a linear part that any host learns,
+and products of inputs that only the seed at the right slot can add.
+"""
 
 import math
 from typing import NamedTuple
@@ -7,23 +9,25 @@ import torch
 from torch import Tensor
 
 # N environments, R rows of data, I inputs (2 S), S slots.
-PART = 2                    # inputs that come in at a slot
-RELEVANT_SHARE = 0.5        # of the slots: those whose inputs hold a product
-PRODUCT_SCALE = 1.5         # of a product beside the linear part, which has unit variance
+PART = 2  # inputs that come in at a slot
+RELEVANT_SHARE = 0.5  # of the slots: those whose inputs hold a product
+PRODUCT_SCALE = 1.5  # of a product beside the linear part, which has unit variance
 
 
 class Tasks(NamedTuple):
     """The data of one episode of every environment."""
 
     x_NIR: Tensor
-    y_NR: Tensor                # -1 or 1
-    relevant_NS: Tensor         # the slots at which a seed can help
+    y_NR: Tensor  # -1 or 1
+    relevant_NS: Tensor  # the slots at which a seed can help
 
 
 def draw(num_envs: int, num_slots: int, num_rows: int, generator: torch.Generator) -> Tasks:
-    """y is the sign of a random linear function plus, for each relevant slot, a product of two random orthogonal directions of its inputs.
+    """y is the sign of a random linear function plus, for each relevant slot, a product of two random orthogonal
+    directions of its inputs.
 
-    So a linear classifier, which is always right where no slot is relevant, is right in about two thirds of the rows where one is.
+    So a linear classifier, which is always right where no slot is relevant, is right in about two thirds of the rows
+    where one is.
     """
     device = generator.device
     x_NIR = torch.randn(num_envs, PART * num_slots, num_rows, generator=generator, device=device)

@@ -1,4 +1,6 @@
-"""Training of all hosts and their seeds on one minibatch each: gradients by vmap, SGD with momentum, masked by what learns."""
+"""Training of all hosts and their seeds on one minibatch each:
+gradients by vmap, SGD with momentum, masked by what learns.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -23,27 +25,46 @@ class Learned(NamedTuple):
 
 
 def minibatch_step(shape: HostShape, lr: float, momentum: float) -> Callable[..., tuple[Tensor, ...]]:
-    """A function of what was learned so far, masks and data, that gives what is learned now, the summed loss and the correct answers of
-    each host, and the squared norms of the gradients of hosts and seeds.
+    """A function of what was learned so far, masks and data, that gives what is learned now, the summed loss and the
+    correct answers of each host, and the squared norms of the gradients of hosts and seeds.
 
-    It is a nested region, so that a program with several minibatches compiles it once. A seed that does not learn keeps its parameters to
-    the bit.
+    It is a nested region, so that a program with several minibatches compiles it once. A seed that does not learn keeps
+    its parameters to the bit.
     """
 
     loss = partial(hosts.training_loss, shape=shape)
 
-    def step(host_NP: Tensor, host_velocity_NP: Tensor, seed_NSQ: Tensor, seed_velocity_NSQ: Tensor, alpha_NS: Tensor, learns_NS: Tensor,
-             training_NS: Tensor, x_NIB: Tensor, y_NB: Tensor) -> tuple[Tensor, ...]:
+    def step(
+        host_NP: Tensor,
+        host_velocity_NP: Tensor,
+        seed_NSQ: Tensor,
+        seed_velocity_NSQ: Tensor,
+        alpha_NS: Tensor,
+        learns_NS: Tensor,
+        training_NS: Tensor,
+        x_NIB: Tensor,
+        y_NB: Tensor,
+    ) -> tuple[Tensor, ...]:
         gradients = torch.func.vmap(torch.func.grad(loss, argnums=(0, 1), has_aux=True))
-        (host_grad_NP, seed_grad_NSQ), (loss_N, correct_N) = gradients(host_NP, seed_NSQ, alpha_NS, training_NS, x_NIB, y_NB)
+        (host_grad_NP, seed_grad_NSQ), (loss_N, correct_N) = gradients(
+            host_NP, seed_NSQ, alpha_NS, training_NS, x_NIB, y_NB
+        )
         learns_NS1 = learns_NS.unsqueeze(2)
         seed_grad_NSQ = torch.where(learns_NS1, seed_grad_NSQ, 0.0)
         host_velocity_NP = momentum * host_velocity_NP + host_grad_NP
         seed_velocity_NSQ = momentum * seed_velocity_NSQ + seed_grad_NSQ
         host_NP = host_NP - lr * host_velocity_NP
         seed_NSQ = torch.where(learns_NS1, seed_NSQ - lr * seed_velocity_NSQ, seed_NSQ)
-        return (host_NP, host_velocity_NP, seed_NSQ, seed_velocity_NSQ,
-                loss_N, correct_N, host_grad_NP.square().sum(1), seed_grad_NSQ.square().sum(2))
+        return (
+            host_NP,
+            host_velocity_NP,
+            seed_NSQ,
+            seed_velocity_NSQ,
+            loss_N,
+            correct_N,
+            host_grad_NP.square().sum(1),
+            seed_grad_NSQ.square().sum(2),
+        )
 
     region: Callable[..., tuple[Tensor, ...]] = torch.compiler.nested_compile_region(step)
     return region

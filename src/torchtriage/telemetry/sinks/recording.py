@@ -27,7 +27,7 @@ class RecordingSink:
 
     def __init__(self, folder: str | Path = "monitor.triage") -> None:
         self.curves = Curves()
-        self.tell_facts: Callable[[], Mapping[str, Any]] = dict
+        self.get_facts: Callable[[], Mapping[str, Any]] = dict
         self._on_close: Callable[[], None] = lambda: None
         joined = recorders.current
         self._recorder = joined if joined is not None else self._own(Path(folder))
@@ -67,7 +67,7 @@ class RecordingSink:
     # What the recorder asks for
 
     def facts(self) -> Mapping[str, Any]:
-        return self.tell_facts()
+        return self.get_facts()
 
     def series(self) -> Iterable[Series]:
         return self.curves.series()

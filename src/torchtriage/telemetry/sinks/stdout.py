@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from typing import TextIO
 
 from torchtriage.recording.events import Anomaly, Event
+from torchtriage.recording.series import GRAD_NORM, GRAD_NORM_AFTER_CLIP, LOSS, UPDATE_RATIO, WEIGHT_NORM, series_of
 from torchtriage.telemetry.observation import Observation
 
 COLUMNS: Mapping[str, str] = {
-    "loss": "loss", "grad_norm": "grad norm", "grad_norm_after_clip": "clipped to", "weight_norm": "weight norm",
-    "update_ratio/all": "update",
+    LOSS: LOSS, GRAD_NORM: "grad norm", GRAD_NORM_AFTER_CLIP: "clipped to", WEIGHT_NORM: "weight norm",
+    series_of(UPDATE_RATIO, "all"): "update",
 }
 HEAD_EVERY = 20
 

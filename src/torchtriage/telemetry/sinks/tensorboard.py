@@ -3,9 +3,9 @@
 from typing import Any
 
 from torchtriage.recording.events import Anomaly, Event
-from torchtriage.telemetry.histogram import FIRST_EXPONENT
 from torchtriage.telemetry.observation import Observation
 from torchtriage.telemetry.sinks import missing
+from torchtriage.telemetry.statistics.histogram import FIRST_EXPONENT
 
 
 class TensorBoardSink:

@@ -4,9 +4,9 @@ import math
 from typing import Any
 
 from torchtriage.recording.events import Anomaly, Event
-from torchtriage.telemetry.histogram import FIRST_EXPONENT
 from torchtriage.telemetry.observation import Observation
 from torchtriage.telemetry.sinks import missing
+from torchtriage.telemetry.statistics.histogram import FIRST_EXPONENT
 
 STEP = "torchtriage/step"       # an axis of its own: the program counts W&B's steps as it likes
 

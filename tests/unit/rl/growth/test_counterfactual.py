@@ -19,7 +19,9 @@ def games(draw: st.DrawFn) -> tuple[int, torch.Tensor]:
     """A number of slots, and a value for every subset of them."""
     num_slots = draw(NUM_SLOTS)
     value = st.floats(-1, 1, allow_subnormal=False)
-    return num_slots, torch.tensor([draw(st.lists(value, min_size=1 << num_slots, max_size=1 << num_slots))], dtype=torch.float64)
+    return num_slots, torch.tensor(
+        [draw(st.lists(value, min_size=1 << num_slots, max_size=1 << num_slots))], dtype=torch.float64
+    )
 
 
 def effects_of(num_slots: int, value_NC: torch.Tensor) -> Effects:
@@ -55,11 +57,15 @@ def test_a_shapley_value_is_the_mean_gain_over_all_orders(game: tuple[int, torch
 @given(games())
 def test_efficiency_the_shapley_values_sum_to_what_all_slots_gain(game: tuple[int, torch.Tensor]) -> None:
     num_slots, value_NC = game
-    torch.testing.assert_close(effects_of(num_slots, value_NC).shapley_NS.sum(1), value_NC[:, -1] - value_NC[:, 0], **EXACT)
+    torch.testing.assert_close(
+        effects_of(num_slots, value_NC).shapley_NS.sum(1), value_NC[:, -1] - value_NC[:, 0], **EXACT
+    )
 
 
 @given(games(), st.data())
-def test_null_player_a_slot_that_changes_nothing_is_worth_nothing(game: tuple[int, torch.Tensor], data: st.DataObject) -> None:
+def test_null_player_a_slot_that_changes_nothing_is_worth_nothing(
+    game: tuple[int, torch.Tensor], data: st.DataObject
+) -> None:
     num_slots, value_NC = game
     slot = data.draw(st.integers(0, num_slots - 1))
     without = torch.arange(1 << num_slots) & ~subset_number(slot)
@@ -69,7 +75,9 @@ def test_null_player_a_slot_that_changes_nothing_is_worth_nothing(game: tuple[in
 
 
 @given(games(), st.data())
-def test_symmetry_slots_that_can_be_swapped_are_worth_the_same(game: tuple[int, torch.Tensor], data: st.DataObject) -> None:
+def test_symmetry_slots_that_can_be_swapped_are_worth_the_same(
+    game: tuple[int, torch.Tensor], data: st.DataObject
+) -> None:
     num_slots, value_NC = game
     i, j = data.draw(st.sampled_from(pairs(num_slots)))
     number_C = torch.arange(1 << num_slots)
@@ -81,7 +89,9 @@ def test_symmetry_slots_that_can_be_swapped_are_worth_the_same(game: tuple[int, 
 @pytest.mark.parametrize("num_slots", [3, 4])
 def test_slots_that_add_up_do_not_interact(num_slots: int) -> None:
     worth_S = torch.arange(1.0, num_slots + 1, dtype=torch.float64)
-    value_C = torch.tensor([float(sum(worth_S[s] for s in range(num_slots) if c >> s & 1)) for c in range(1 << num_slots)])
+    value_C = torch.tensor(
+        [float(sum(worth_S[s] for s in range(num_slots) if c >> s & 1)) for c in range(1 << num_slots)]
+    )
     effects = effects_of(num_slots, value_C.double().unsqueeze(0))
     torch.testing.assert_close(effects.shapley_NS[0], worth_S, **EXACT)
     assert effects.interaction_NL.abs().max() < 1e-12

@@ -1,4 +1,6 @@
-"""The accumulators hold what was added, in a full-graph compiled region too, and give back the accuracy of every subset."""
+"""The accumulators hold what was added, in a full-graph compiled region too,
+and give back the accuracy of every subset.
+"""
 
 from collections.abc import Iterator
 
@@ -83,7 +85,11 @@ def test_a_new_epoch_begins_with_zeros_in_the_same_memory() -> None:
 @pytest.mark.usefixtures("_fresh_dynamo")
 @pytest.mark.parametrize("num_slots", [3, 4])
 def test_50_epochs_in_a_compiled_region_are_one_graph(num_slots: int) -> None:
-    state, eager, counterfactual = ParallelEnvState(5, num_slots), ParallelEnvState(5, num_slots), Counterfactual(num_slots)
+    state, eager, counterfactual = (
+        ParallelEnvState(5, num_slots),
+        ParallelEnvState(5, num_slots),
+        Counterfactual(num_slots),
+    )
 
     def epoch(state: ParallelEnvState, loss_N: torch.Tensor, correct_NC: torch.Tensor) -> torch.Tensor:
         state.zero_()

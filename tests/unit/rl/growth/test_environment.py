@@ -9,14 +9,26 @@ import torch
 import torch._dynamo
 
 import torchtriage
-from torchtriage.rl.environments import Outcome
+from torchtriage.rl.envs.protocol import Outcome
 from torchtriage.rl.growth.environment import GrowthEnvironments
 from torchtriage.rl.growth.hosts import HostShape, training_loss
-from torchtriage.rl.growth.lifecycle import ADVANCE, FIX, FIXED, GERMINATE, HOLDING, PRUNE, TRAINING, WAIT, action_number
+from torchtriage.rl.growth.lifecycle import (
+    ADVANCE,
+    FIX,
+    FIXED,
+    GERMINATE,
+    HOLDING,
+    PRUNE,
+    TRAINING,
+    WAIT,
+    action_number,
+)
 from torchtriage.rl.growth.program import GrowthSettings
-from torchtriage.telemetry.emitters import VectorizedEmitter
+from torchtriage.telemetry.ppo.emitter import VectorizedEmitter
 
-SHORT = GrowthSettings(episode_steps=9, warmup_steps=1, minibatches=2, num_minibatches=4, minibatch_rows=16, validation_rows=32)
+SHORT = GrowthSettings(
+    episode_steps=9, warmup_steps=1, minibatches=2, num_minibatches=4, minibatch_rows=16, validation_rows=32
+)
 NUM_ENVS = 4
 
 
@@ -73,13 +85,21 @@ def test_the_return_is_the_accuracy_that_is_kept_minus_that_at_the_start_and_the
     first_NC = made.program.counts.accuracies()
     total_N = torch.zeros(NUM_ENVS)
     outcome: Outcome | None = None
-    for action in (everywhere(GERMINATE, 0), everywhere(ADVANCE, 0), WAITS, WAITS, everywhere(FIX, 0) if fixes else WAITS, *[WAITS] * 4):
+    for action in (
+        everywhere(GERMINATE, 0),
+        everywhere(ADVANCE, 0),
+        WAITS,
+        WAITS,
+        everywhere(FIX, 0) if fixes else WAITS,
+        *[WAITS] * 4,
+    ):
         outcome = made.step(action)
         total_N += outcome.reward_N
     assert outcome is not None
     rent = 4 * SHORT.rent + 5 * SHORT.fixed_rent if fixes else 9 * SHORT.rent
     for report, start, total, (_, episode_return, _) in zip(
-            made.episode_reports(), first_NC[:, 0].tolist(), total_N.tolist(), outcome.episodes, strict=True):
+        made.episode_reports(), first_NC[:, 0].tolist(), total_N.tolist(), outcome.episodes, strict=True
+    ):
         kept = report.accuracies[1] if fixes else report.host_accuracy
         assert report.kept_accuracy == kept
         assert report.rent == pytest.approx(rent, abs=1e-5)
@@ -146,8 +166,15 @@ def test_gradients_of_seed_and_host_are_those_of_autograd_and_read_as_stats() ->
     made.step(everywhere(GERMINATE, 3))
     program = made.program
     host_P, seed_SQ = (value[0].clone().requires_grad_() for value in (program.host_NP, program.seed_NSQ))
-    loss, _ = training_loss(host_P, seed_SQ, program.alpha_NS[0], program.stage_NS[0] == TRAINING, program.x_NMIB[0, 0],
-                            program.y_NMB[0, 0], made.settings.host)
+    loss, _ = training_loss(
+        host_P,
+        seed_SQ,
+        program.alpha_NS[0],
+        program.stage_NS[0] == TRAINING,
+        program.x_NMIB[0, 0],
+        program.y_NMB[0, 0],
+        made.settings.host,
+    )
     host_grad, seed_grad = torch.autograd.grad(loss, (host_P, seed_SQ))
     made.step(WAITS)
     stats = made.gradient_stats()
@@ -199,10 +226,15 @@ def test_a_state_of_other_settings_is_refused_with_both_of_them() -> None:
         other.load_state(environments().state())
 
 
-@pytest.mark.parametrize(("actions", "message"), [
-    (torch.zeros(3, dtype=torch.int64), "each of 4 environments"), (torch.zeros(4), "int64"), (torch.tensor([0, 1, 2, 17]), "0 to 16"),
-    (torch.tensor([0, 1, 2, -1]), "0 to 16"),
-])
+@pytest.mark.parametrize(
+    ("actions", "message"),
+    [
+        (torch.zeros(3, dtype=torch.int64), "each of 4 environments"),
+        (torch.zeros(4), "int64"),
+        (torch.tensor([0, 1, 2, 17]), "0 to 16"),
+        (torch.tensor([0, 1, 2, -1]), "0 to 16"),
+    ],
+)
 def test_actions_that_do_not_fit_are_refused(actions: torch.Tensor, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         environments().step(actions)
@@ -236,7 +268,10 @@ def test_reports_are_given_once_and_tell_an_emitter_everything() -> None:
 def assert_compiled_is_as_eager(backend: str, num_slots: int, num_steps: int) -> None:
     settings = dataclasses.replace(SHORT, host=HostShape(num_slots=num_slots), episode_steps=6)
     torch._dynamo.reset()
-    eager, compiled = GrowthEnvironments(NUM_ENVS, settings, compile=False), GrowthEnvironments(NUM_ENVS, settings, backend=backend)
+    eager, compiled = (
+        GrowthEnvironments(NUM_ENVS, settings, compile=False),
+        GrowthEnvironments(NUM_ENVS, settings, backend=backend),
+    )
     generator = torch.Generator().manual_seed(0)
     with torchtriage.watch() as seen:
         torch.testing.assert_close(compiled.reset(0), eager.reset(0))
@@ -251,11 +286,12 @@ def assert_compiled_is_as_eager(backend: str, num_slots: int, num_steps: int) ->
     torch._dynamo.reset()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("num_slots", [3, 4])
 def test_compiled_it_is_one_graph_with_the_numbers_of_eager(num_slots: int) -> None:
     assert_compiled_is_as_eager("eager", num_slots, num_steps=14)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_inductor_writes_every_buffer_back() -> None:
     assert_compiled_is_as_eager("inductor", 4, num_steps=50)

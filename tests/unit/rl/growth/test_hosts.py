@@ -11,7 +11,9 @@ from torchtriage.rl.growth.subsets import subset_table
 ROWS = 64
 
 
-def plain_logits(host_P: torch.Tensor, seed_SQ: torch.Tensor, alpha_S: torch.Tensor, x_IB: torch.Tensor, shape: HostShape) -> torch.Tensor:
+def plain_logits(
+    host_P: torch.Tensor, seed_SQ: torch.Tensor, alpha_S: torch.Tensor, x_IB: torch.Tensor, shape: HostShape
+) -> torch.Tensor:
     """Row by row, seed by seed."""
     w_in, b_in, w_head, b_head, w_out, b_out = host_P.split(shape.host_sizes)
     found = []
@@ -19,7 +21,7 @@ def plain_logits(host_P: torch.Tensor, seed_SQ: torch.Tensor, alpha_S: torch.Ten
         stream_D = w_in.view(shape.stream, -1) @ x_I + b_in
         for slot, alpha in enumerate(alpha_S.tolist()):
             weight, bias, out = seed_SQ[slot].split(shape.seed_sizes)
-            hidden_H = torch.relu(weight.view(shape.seed_hidden, -1) @ x_I[2 * slot:2 * slot + 2] + bias)
+            hidden_H = torch.relu(weight.view(shape.seed_hidden, -1) @ x_I[2 * slot : 2 * slot + 2] + bias)
             stream_D = stream_D + alpha * (out.view(shape.stream, -1) @ hidden_H)
         found.append(w_out @ torch.tanh(w_head.view(shape.hidden, -1) @ stream_D + b_head) + b_out)
     return torch.cat(found)
@@ -30,7 +32,12 @@ def test_one_forward_counts_for_every_subset_what_that_network_answers(num_slots
     shape, generator = HostShape(num_slots=num_slots), torch.Generator().manual_seed(0)
     drawn = tasks.draw(1, num_slots, ROWS, generator)
     host_NP, seed_NSQ = hosts.draw_hosts(1, shape, generator)
-    host_P, seed_SQ, x_IB, y_B = host_NP[0].double(), 10 * seed_NSQ[0].double(), drawn.x_NIR[0].double(), drawn.y_NR[0].double()
+    host_P, seed_SQ, x_IB, y_B = (
+        host_NP[0].double(),
+        10 * seed_NSQ[0].double(),
+        drawn.x_NIR[0].double(),
+        drawn.y_NR[0].double(),
+    )
     alpha_S = torch.linspace(1, 0.2, num_slots, dtype=torch.float64)
     on_CS = subset_table(num_slots).double()
     loss, correct_C = hosts.evaluate(host_P, seed_SQ, alpha_S, on_CS, x_IB, y_B, shape)
@@ -39,7 +46,8 @@ def test_one_forward_counts_for_every_subset_what_that_network_answers(num_slots
     assert len(set(correct_C.tolist())) > 3
     torch.testing.assert_close(loss, torch.log1p(torch.exp(-y_B * plain_CB[-1])).sum())
     _, (counted_loss, counted) = hosts.training_loss(
-        host_P, seed_SQ, alpha_S, torch.zeros(num_slots, dtype=torch.bool), x_IB, y_B, shape)
+        host_P, seed_SQ, alpha_S, torch.zeros(num_slots, dtype=torch.bool), x_IB, y_B, shape
+    )
     torch.testing.assert_close(counted_loss, loss)
     assert counted == correct_C[-1]
 

@@ -36,19 +36,34 @@ def after(before: Slots, kind: int, slot: int) -> Slots:
     return step(before, torch.tensor([action_number(kind, slot, before.stage_NS.shape[1])]))[0]
 
 
-@pytest.mark.parametrize(("kind", "stage", "becomes"), [
-    (GERMINATE, EMPTY, TRAINING), (ADVANCE, TRAINING, BLENDING), (FIX, HOLDING, FIXED),
-    (PRUNE, TRAINING, EMPTY), (PRUNE, HOLDING, EMPTY),
-])
+@pytest.mark.parametrize(
+    ("kind", "stage", "becomes"),
+    [
+        (GERMINATE, EMPTY, TRAINING),
+        (ADVANCE, TRAINING, BLENDING),
+        (FIX, HOLDING, FIXED),
+        (PRUNE, TRAINING, EMPTY),
+        (PRUNE, HOLDING, EMPTY),
+    ],
+)
 def test_an_action_moves_its_slot_and_no_other(kind: int, stage: int, becomes: int) -> None:
     found = after(slots(stage, stage, stage), kind, 1)
     assert found.stage_NS.tolist() == [[stage, becomes, stage]]
 
 
-@pytest.mark.parametrize(("kind", "stage"), [
-    (GERMINATE, TRAINING), (GERMINATE, FIXED), (ADVANCE, EMPTY), (ADVANCE, HOLDING), (FIX, TRAINING), (FIX, EMPTY), (PRUNE, FIXED),
-    (PRUNE, EMPTY),
-])
+@pytest.mark.parametrize(
+    ("kind", "stage"),
+    [
+        (GERMINATE, TRAINING),
+        (GERMINATE, FIXED),
+        (ADVANCE, EMPTY),
+        (ADVANCE, HOLDING),
+        (FIX, TRAINING),
+        (FIX, EMPTY),
+        (PRUNE, FIXED),
+        (PRUNE, EMPTY),
+    ],
+)
 def test_an_action_that_the_slot_cannot_take_is_a_wait(kind: int, stage: int) -> None:
     before = slots(stage, stage, stage)
     waited, _ = step(before, torch.tensor([WAIT]))

@@ -1,0 +1,258 @@
+"""Reads a TORCH_LOGS text log from any machine, without torch; the events are those of the trace, as far as a log tells them."""
+
+import calendar
+import re
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from torchtriage.capture.readers.break_text import parse_break, parse_stack
+from torchtriage.capture.readers.log_lines import Message, Stream, messages
+from torchtriage.capture.readers.records import strip_launchers
+from torchtriage.recording.events import Event, FrameSkipped, GraphBreak, LimitHit, Recompile, StackEntry, Unparsed
+from torchtriage.recording.recording import Process, Recording
+
+MAX_UNPARSED_TEXT = 2000
+NO_RANK = float("inf")  # sorts after every rank
+
+_RECOMPILE = re.compile(r"Recompiling function (\S+)(?: in (.+):(\d+))?\s*$")
+_REASON = re.compile(r"\s*- (.*)")
+_REASON_ID = re.compile(r"(?:!?\d+(?:/\d+)*|None): ")
+_LIMIT = re.compile(r"torch\._dynamo hit config\.(\w+) \((\d+)?")
+_LIMIT_FUNCTION = re.compile(r"^\s*function: '(.*?)' \((.+):(\d+)\)\s*$", re.M)
+_LAST_REASON = re.compile(r"^\s*last reason: (.*?)\s*(?=^To log all|^To diagnose|\Z)", re.M | re.S)
+_NOT_CONVERTED = re.compile(r"WON'T CONVERT (\S+) (.+?) line (\d+)\s*$", re.M)
+_LIMIT_RAISED = re.compile(
+    r"^torch\._dynamo\.exc\.(?:Unsupported: Dynamo (?:recompile|cache) limit exceeded|RecompileLimitExceeded)", re.M)
+_SKIPPED = re.compile(r"(?:Skipping frame )+(?:because )?(.*?)\s+(\S+) {8,}(.+) (\d+)\s*$", re.S)
+_SKIPPED_IN_LOOP = re.compile(r"(?:Skipping frame )+(?:because )?(.*)\n<FrameSummary file (.+), line (\d+) in (.+?)>")
+_SKIPPED_TRACING = re.compile(
+    r"skipping: (\S+) \(reason: Dynamo decided to skip the frame while tracing: (.*), file: (.+)\)\s*$", re.S)
+_NOTHING_TO_COMPILE = re.compile(r"no content in function call|No ops traced")
+_RESUME = re.compile(r"^torch_dynamo_resume_in_(.+)_at_\d+$")
+# A storm repeats the same text; the cache makes its events share their strings, and parses it once.
+_parse_break = lru_cache(maxsize=512)(parse_break)
+
+
+def read_log(lines: Iterable[str], *, year: int | None = None) -> Recording:
+    """The recording of a log, read line by line; a log has no year, so it is `year`, or the current one."""
+    year = year or time.gmtime().tm_year
+    readers: dict[Stream, _Reader] = {}
+    for message in messages(lines):
+        if message.stream not in readers:
+            readers[message.stream] = _reader_of(message.stream, readers)
+        readers[message.stream].read(message, year)
+    return Recording(processes=_processes(readers), origin="log")
+
+
+def _reader_of(stream: Stream, readers: dict[Stream, "_Reader"]) -> "_Reader":
+    """The reader of the process behind a new stream; a process also logs before it has a rank."""
+    for other, reader in readers.items():
+        is_same = stream.pid is not None and (other.pid, other.local_rank) == (stream.pid, stream.local_rank)
+        if is_same and (reader.rank is None or stream.rank is None):
+            reader.rank = stream.rank if reader.rank is None else reader.rank
+            return reader
+    return _Reader(stream)
+
+
+class _Reader:
+    """Turns the messages of one process into events, and keeps what a later message needs from an earlier one."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.rank, self.local_rank, self.pid = stream
+        self.events: dict[int, Event] = {}  # by the order in which their messages began
+        self._stacks: dict[tuple[object, ...], tuple[StackEntry, ...]] = {}
+        self._last_break: int | None = None
+        self._attempts: dict[tuple[object, ...], int] = {}
+        self._limits: dict[tuple[object, ...], int] = {}
+        self._item_warnings: dict[str | None, int] = {}
+
+    def read(self, message: Message, year: int) -> None:
+        columns: dict[str, Any] = {
+            "time": _seconds(message.stamp, year), "rank": message.stream.rank, "pid": message.stream.pid,
+            "compile_id": message.compile_id,
+        }
+        try:
+            is_read = self._read(message, columns)
+        except ValueError:  # a garbled number
+            is_read = False
+        if not is_read:
+            self.events[message.order] = Unparsed(origin="log", text=message.text[:MAX_UNPARSED_TEXT], **columns)
+
+    def _read(self, message: Message, columns: dict[str, Any]) -> bool:
+        """Whether the message could be read; one that says nothing new adds no event."""
+        head, text = message.lines[0], message.text
+        if head.startswith("Recompiling"):
+            return self._recompile(message, columns)
+        if head.startswith("torch._dynamo hit"):
+            return self._limit(text, message.order, columns)
+        if head.startswith("Graph break from"):
+            return self._item_warning(text, message.order, columns)
+        if message.tag == "graph_breaks" or head.startswith("Graph break"):
+            return self._break(text, message.order, columns)
+        if head.startswith("WON'T CONVERT"):
+            return self._not_converted(text, message.order, columns)
+        return head.startswith(("Skipping", "skipping")) and self._skipped(text, message.order, columns)
+
+    def _break(self, text: str, order: int, columns: dict[str, Any]) -> bool:
+        if not text.startswith(("Graph break", "WON'T CONVERT")):
+            return False
+        told = _parse_break(text)
+        place = (told.path, told.line)
+        stack = strip_launchers(told.stack)
+        if stack:
+            self._stacks[place] = self._stacks[(*place, told.type)] = stack
+        elif "stack suppressed" in text[:100]:
+            stack = self._stacks.get((*place, told.type)) or self._stacks.get(place, ())
+        self.events[order] = GraphBreak(
+            path=told.path, line=told.line, function=stack[-1].function if stack else "", stack=stack, gb_id=told.gb_id,
+            type=told.type, explanation=told.explanation, hints=told.hints, context=told.context, whole_frame=told.whole_frame,
+            **columns,
+        )
+        self._last_break = order
+        warning = self._item_warnings.pop(columns["compile_id"], None)
+        if warning is not None:
+            del self.events[warning]
+        return True
+
+    def _item_warning(self, text: str, order: int, columns: dict[str, Any]) -> bool:
+        """torch warns of the first .item() in any log; where breaks are logged the break itself follows and takes its place."""
+        stack = strip_launchers(parse_stack(text))
+        if not stack:
+            return False
+        self.events[order] = GraphBreak(
+            path=stack[-1].path, line=stack[-1].line, function=stack[-1].function, stack=stack,
+            type="Graph break from `Tensor.item()`", **columns)
+        self._item_warnings[columns["compile_id"]] = order
+        return True
+
+    def _recompile(self, message: Message, columns: dict[str, Any]) -> bool:
+        head = _RECOMPILE.match(message.lines[0])
+        reasons = _reasons(message.lines[1:])
+        if head is None or not (head[2] or reasons):
+            return False
+        place: dict[str, Any] = {"path": head[2], "line": int(head[3])} if head[2] else {}
+        attempt = (columns["compile_id"], head[1], head[2])
+        limit = self._limits.pop(attempt, None)
+        if limit is not None:
+            hit = self.events[limit]
+            assert isinstance(hit, LimitHit)
+            self.events[limit] = replace(hit, reasons=reasons or hit.reasons)
+            return True
+        self.events[message.order] = Recompile(reasons=reasons, function=head[1], **place, **columns)
+        self._attempts[attempt] = message.order
+        return True
+
+    def _limit(self, text: str, order: int, columns: dict[str, Any]) -> bool:
+        """The attempt that the limit refused was logged as a recompile, before or after; its reasons go to the limit."""
+        head = _LIMIT.match(text)
+        if head is None:
+            return False
+        function = _LIMIT_FUNCTION.search(text)
+        last_reason = _LAST_REASON.search(text)
+        reasons: tuple[str, ...] = (last_reason[1],) if last_reason and last_reason[1] else ()
+        place: dict[str, Any] = {"function": function[1], "path": function[2], "line": int(function[3])} if function else {}
+        attempt = (columns["compile_id"], place.get("function"), place.get("path"))
+        refused = self._attempts.pop(attempt, None)
+        if refused is not None:
+            recompile = self.events.pop(refused)
+            assert isinstance(recompile, Recompile)
+            reasons = recompile.reasons or reasons
+        else:
+            self._limits[attempt] = order
+        limit = int(head[2]) if head[2] else None
+        self.events[order] = LimitHit(limit_name=head[1], limit=limit, reasons=reasons, **place, **columns)
+        return True
+
+    def _not_converted(self, text: str, order: int, columns: dict[str, Any]) -> bool:
+        head = _NOT_CONVERTED.match(text.split("\n", 1)[0])
+        if head is None:
+            return False
+        if _LIMIT_RAISED.search(text):
+            return True  # the limit has its own warning
+        reason = _parse_break(text).type
+        if not self._is_told_by_break(head[1], head[2], columns["compile_id"], reason):
+            self.events[order] = FrameSkipped(function=head[1], path=head[2], line=int(head[3]), reason=reason, **columns)
+        return True
+
+    def _skipped(self, text: str, order: int, columns: dict[str, Any]) -> bool:
+        place: dict[str, Any]
+        if found := _SKIPPED_IN_LOOP.match(text):
+            reason, place = found[1], {"path": found[2], "line": int(found[3]), "function": found[4]}
+        elif found := _SKIPPED.match(text):
+            reason, place = found[1], {"function": found[2], "path": found[3], "line": int(found[4])}
+        elif found := _SKIPPED_TRACING.match(text):
+            reason, place = found[2], {"function": found[1], "path": found[3]}
+        else:
+            return text.startswith("skipping: ")  # frames of torch and of the standard library, by design
+        is_told = self._is_told_by_break(place["function"], place["path"], columns["compile_id"], None)
+        if not is_told and not _NOTHING_TO_COMPILE.search(reason):
+            self.events[order] = FrameSkipped(reason=reason, **place, **columns)
+        return True
+
+    def _is_told_by_break(self, function: str, path: str, compile_id: str | None, reason: str | None) -> bool:
+        """Whether the last break or skip is why this frame was skipped; the break is marked so."""
+        event = self.events.get(self._last_break) if self._last_break is not None else None
+        if not isinstance(event, GraphBreak):
+            return False
+        if compile_id not in (None, event.compile_id) or reason not in (None, event.type):
+            return False
+        name = _user_name(function)
+        if not event.whole_frame and not any(_user_name(entry.function) == name and entry.path == path for entry in event.stack):
+            return False
+        if self._last_break is not None and not event.whole_frame:
+            self.events[self._last_break] = replace(event, whole_frame=True)
+        return True
+
+
+def _reasons(lines: list[str]) -> tuple[str, ...]:
+    """One reason per cache entry. A reason may have several lines, each with its own dash; its first begins with a compile id."""
+    items = [found[1] for line in lines if (found := _REASON.match(line))]
+    have_ids = any(_REASON_ID.match(item) for item in items)
+    reasons: list[str] = []
+    for item in items:
+        is_first = _REASON_ID.match(item) if have_ids else not item.startswith((" ", "User stack trace:"))
+        if is_first or not reasons:
+            reasons.append(item)
+        else:
+            reasons[-1] += "\n" + item
+    return tuple(reason.rstrip() for reason in reasons)
+
+
+def _user_name(function: str) -> str:
+    resumed = _RESUME.match(function)
+    return resumed[1] if resumed else function
+
+
+def _seconds(stamp: str, year: int) -> float:
+    """Seconds since the epoch; a log does not tell its time zone, so it is taken as UTC, as in the trace."""
+    if not stamp:
+        return 0.0
+    month, day, hour, minute, second = int(stamp[:2]), int(stamp[2:4]), int(stamp[5:7]), int(stamp[8:10]), int(stamp[11:13])
+    if not 1 <= month <= 12:
+        return 0.0
+    return calendar.timegm((year, month, day, hour, minute, second, 0, 0, 0)) + int(stamp[14:]) / 1e6
+
+
+def _processes(readers: dict[Stream, _Reader]) -> tuple[Process, ...]:
+    """One process a rank and process id; text without prefixes belongs to the only process, if there is only one."""
+    distinct = {id(reader): reader for reader in readers.values()}.values()
+    named = [reader for reader in distinct if reader.pid is not None]
+    groups: dict[tuple[float, int], dict[int, Event]] = {}
+    for reader in distinct:
+        is_unnamed = (reader.rank, reader.local_rank, reader.pid) == (None, None, None)
+        owner = named[0] if is_unnamed and len(named) == 1 else reader
+        rank = owner.rank if owner.rank is not None else owner.local_rank
+        groups.setdefault((NO_RANK if rank is None else rank, owner.pid or 0), {}).update(reader.events)
+    ordered = sorted(groups.items(), key=lambda item: item[0])
+    return tuple(_process(None if rank == NO_RANK else int(rank), pid or None, events) for (rank, pid), events in ordered)
+
+
+def _process(rank: int | None, pid: int | None, by_order: dict[int, Event]) -> Process:
+    events = (event for _, event in sorted(by_order.items(), key=lambda item: item[0]))
+    return Process(
+        events=tuple(event if event.rank == rank else replace(event, rank=rank) for event in events),
+        facts={"rank": rank, "pid": pid},
+    )

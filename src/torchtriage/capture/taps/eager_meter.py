@@ -1,0 +1,96 @@
+"""The silent-eager meter: how many calls ran eager after a frame hit its recompile limit."""
+
+import ctypes
+import importlib.resources
+from collections.abc import Callable
+from typing import Any
+
+from torchtriage.capture.torch_private import base as torch_private
+
+
+class EagerMeter:
+    """Armed by the first limit, so that a healthy run pays nothing; counts frames of the whole process.
+
+    A miss that leads to a recompile is no eager call, so recompiles since arming are taken off.
+    """
+
+    def __init__(self) -> None:
+        self._library: ctypes.PyDLL | None = None
+        self._zero = (0, 0)
+        self._num_recompiles = 0
+        self.asked = False
+
+    def arm(self) -> str:
+        """Install the hook; "" on success, else why it is absent."""
+        self.asked = True
+        library = _load()
+        if library is None:
+            return "the native part was not built (no C compiler when torchtriage was installed)"
+        problem = "" if _armed else _install(library)
+        if problem:
+            return problem
+        _armed.append(self)
+        self._library = library
+        self.start_over()
+        return ""
+
+    def disarm(self) -> None:
+        if self._library is not None:
+            self._library = None
+            _armed.remove(self)
+            if not _armed:
+                torch_private.set_guard_hook(None)
+
+    def start_over(self) -> None:
+        """Forget what was counted; a forked child inherits the hook and the counts."""
+        if self._library is not None:
+            self._zero = (self._library.guard_meter_hits(), self._library.guard_meter_misses())
+            self._num_recompiles = 0
+
+    def count_recompile(self) -> None:
+        if self._library is not None:
+            self._num_recompiles += 1
+
+    def facts(self) -> dict[str, int] | None:
+        """What was counted since arming; None if no frame has hit its limit."""
+        if self._library is None:
+            return None
+        hits = self._library.guard_meter_hits() - self._zero[0]
+        misses = self._library.guard_meter_misses() - self._zero[1]
+        eager = max(0, misses - self._num_recompiles)
+        return {"hits": hits, "misses": misses, "recompiles": self._num_recompiles, "eager": eager}
+
+
+# Several observations of one process share the hook; each takes off what was counted before it.
+_armed: list[EagerMeter] = []
+
+
+def _install(library: ctypes.PyDLL) -> str:
+    """Make the library's function the hook; "" on success, else why it cannot be."""
+    available, previous = torch_private.set_guard_hook(library.guard_meter_count)
+    if not available:
+        return "this torch has no guard-complete hook"
+    if previous is not None:
+        torch_private.set_guard_hook(previous)
+        return "another guard-complete hook is in use (guard collectives)"
+    return ""
+
+
+def _load() -> ctypes.PyDLL | None:
+    """The native library as a PyDLL: called with the GIL held, without a line of Python in between."""
+    for file in importlib.resources.files("torchtriage.native").iterdir():
+        if file.name.startswith("_guard_meter."):
+            try:
+                library = ctypes.PyDLL(str(file))
+            except OSError:
+                return None
+            _typed(library.guard_meter_count, ctypes.c_bool, ctypes.c_bool)
+            _typed(library.guard_meter_hits, ctypes.c_longlong)
+            _typed(library.guard_meter_misses, ctypes.c_longlong)
+            return library
+    return None
+
+
+def _typed(function: Any, result: Callable[..., Any], *arguments: Callable[..., Any]) -> None:
+    function.restype = result
+    function.argtypes = arguments

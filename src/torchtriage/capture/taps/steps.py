@@ -1,0 +1,98 @@
+"""Counts training steps: calls of torchtriage.step(), else steps of the first optimizer that stepped."""
+
+from collections.abc import Callable, Mapping
+from types import FrameType, ModuleType
+from typing import Any
+
+from torchtriage.capture.machine import Clock
+from torchtriage.capture.torch_private import base as torch_private
+from torchtriage.recording.bounded_series import MeanSeries
+from torchtriage.recording.recording import Series
+from torchtriage.recording.series import STEP_SECONDS
+
+OPTIMIZER_BLOCK = "Optimizer.step#"     # how torch names the record_function block around a step
+MAX_POINTS = 2048   # of the step-time series
+
+
+class StepCounter:
+    """The step that an event belongs to, and how long steps take, in bounded memory."""
+
+    __slots__ = ("_first_time", "_last", "_seconds", "by_optimizer", "clock", "explicit", "first", "marks", "on_first_step")
+
+    def __init__(self, on_first_step: Callable[[], None] = lambda: None, clock: Clock | None = None) -> None:
+        self.on_first_step, self.clock = on_first_step, clock or Clock()
+        self.start_over()
+
+    def start_over(self) -> None:
+        self.explicit = 0
+        self.first: int | None = None
+        self.by_optimizer: dict[int, int] = {}
+        self.marks: list[float] = []
+        self._seconds = MeanSeries(MAX_POINTS)
+        self._last: float | None = None
+        self._first_time: float | None = None
+
+    def current(self) -> int | None:
+        """The number of the running step; None if the program has shown no step yet."""
+        if self.explicit:
+            return self.explicit
+        return None if self.first is None else self.by_optimizer[self.first]
+
+    def facts(self) -> Mapping[str, Any]:
+        source = "torchtriage.step()" if self.explicit else "optimizer" if self.first is not None else None
+        others = [n for key, n in list(self.by_optimizer.items()) if key != self.first]
+        return {"num_steps": self.current(), "step_source": source, "steps_of_other_optimizers": others}
+
+    def first_time(self) -> float | None:
+        """When the first step ended, in seconds since the epoch; with the series it tells when every other step did."""
+        if self._first_time is None and self.marks:
+            self._first_time = self.clock.since_epoch() - (self.clock.now() - self.marks[0])
+        return self._first_time
+
+    def series(self) -> Series:
+        """Seconds a step, from the second on; called on the recorder's thread."""
+        self.first_time()
+        marks, self.marks = self.marks, []
+        for mark in marks:
+            if self._last is not None:
+                self._seconds.add(mark - self._last)
+            self._last = mark
+        return self._seconds.series(STEP_SECONDS, first_step=2)
+
+
+def watch_optimizers(counter: StepCounter, profiler_module: ModuleType) -> Callable[[], None] | None:
+    """Count the steps of every optimizer that steps eagerly; returns the undoing, or None where torch has no place for it.
+
+    Every optimizer steps inside a `record_function("Optimizer.step#...")` block, which Dynamo passes over without
+    tracing it. A hook in torch's own lists would be traced, and changes which frames Dynamo compiles.
+    """
+    clock = counter.clock.now
+
+    def on_block_end(frame: FrameType) -> None:
+        key = id(frame.f_locals.get("self"))
+        counter.by_optimizer[key] = counter.by_optimizer.get(key, 0) + 1
+        if counter.first is None:
+            counter.first = key     # from here on the recorder's thread may ask for the count
+            counter.on_first_step()
+        if key == counter.first and not counter.explicit:
+            counter.marks.append(clock())
+
+    return torch_private.wrap_record_function(profiler_module, OPTIMIZER_BLOCK, on_block_end)
+
+
+active: list[StepCounter] = []
+
+
+def step() -> None:
+    """Say that a training step ends here; free when nothing observes the program, and safe inside a compiled function."""
+    if not active:
+        return
+    import torch
+
+    if torch.compiler.is_compiling():
+        return
+    for counter in active:
+        if not counter.explicit:
+            counter.on_first_step()
+        counter.explicit += 1
+        counter.marks.append(counter.clock.now())

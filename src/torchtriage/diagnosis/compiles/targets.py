@@ -1,0 +1,84 @@
+"""What a frame owes to the program: the torch.compile call that targets it, or the break that split it from its caller."""
+
+from torchtriage.diagnosis.compiles.eager import EagerFrames
+from torchtriage.diagnosis.compiles.frames import Compile, CompileHistory, Frame, frame_key
+from torchtriage.diagnosis.places import is_wrapped
+from torchtriage.recording.events import CompileCall, GraphBreak, Placed
+from torchtriage.recording.recording import Process
+from torchtriage.text import original_function
+
+
+def is_target(process: Process, event: Placed) -> bool:
+    """Whether torch.compile was called on this very function; yes where the calls, or their targets, are unknown."""
+    calls = list(process.of(CompileCall))
+    if not calls or not all(call.target_path for call in calls) or is_wrapped(event):
+        return True
+    return bool(_targets(process, event)) and not _is_nested(event)
+
+
+def target_name(process: Process, event: Placed) -> str:
+    """The function that the user compiled, where the frame is only a decorator's wrapper around it; else empty."""
+    names = _targets(process, event)
+    return names.pop() if len(names) == 1 and not _is_nested(event) else ""
+
+
+def call_behind(process: Process, frame: Frame) -> CompileCall | None:
+    """The torch.compile call whose target this frame is; if none fits, the only call there is."""
+    calls = list(process.of(CompileCall))
+    path, function, line = frame.key
+    name = original_function(function)
+    exact = [c for c in calls if c.target_path == path and c.target_line == line and line is not None]
+    named = [c for c in calls if c.target_path in (path, "") and c.target.rpartition(".")[2] == name]
+    candidates = exact or named or calls
+    places = {(c.path, c.line, c.dynamic) for c in candidates}
+    return candidates[0] if len(places) == 1 else None
+
+
+def _targets(process: Process, event: Placed) -> set[str]:
+    return {c.target for c in process.of(CompileCall) if (c.target_path, c.target_line) == (event.path, event.line)}
+
+
+def _is_nested(event: Placed) -> bool:
+    """Whether the same code already runs above it: a decorator's wrapper serves every function that it decorates."""
+    return (event.path, event.function) in {(entry.path, entry.function) for entry in event.stack[:-1]}
+
+
+def break_behind(process: Process, event: Placed) -> GraphBreak | None:
+    """The break because of which the frame was compiled apart from its caller; None if none is known.
+
+    Dynamo compiles a function separately if the function itself has a break, or if a break left its caller to eager.
+    Torch omits some callers from the stack of a frame: where no break fits, it is the last that left a frame to eager.
+    """
+    history = CompileHistory.of(process)
+    split = _separate_compile(history, event)
+    if split is None or split.start is None:
+        return None
+    earlier = [
+        e for e in process.events[:split.position]
+        if isinstance(e, GraphBreak) and history.generation_of(e) == split.generation
+    ]
+    eager = EagerFrames.of(process)
+    callers = {(entry.path, entry.function) for entry in split.start.stack[:-1]}
+    inside, above, whole = [], [], []
+    for broken in earlier:
+        path, function = eager.root(broken)
+        if (event.path, event.function) in {(entry.path, entry.function) for entry in broken.stack}:
+            inside.append(broken)
+        if (path, original_function(function)) in callers:
+            above.append(broken)
+        if eager.is_whole(broken):
+            whole.append(broken)
+    candidates = inside or above or whole
+    return candidates[-1] if candidates else None
+
+
+def _separate_compile(history: CompileHistory, event: Placed) -> Compile | None:
+    """The first compile of the event's frame; its own compile where one wrapper serves several functions."""
+    if _is_nested(event):
+        return history.compile_of(event)
+    frame = history.frames.get(frame_key(event))
+    if frame is None:
+        return None
+    started = [compile_ for compile_ in frame.compiles if compile_.start is not None]
+    own = [compile_ for compile_ in started if compile_.generation == history.generation_of(event)]
+    return next(iter(own or started), None)

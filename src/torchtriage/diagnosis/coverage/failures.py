@@ -1,0 +1,150 @@
+"""TT304, TT305, TT308: compiles that fail, whether the error is suppressed or reaches the caller."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from torchtriage.diagnosis.compiles.frames import CompileHistory
+from torchtriage.diagnosis.places import Place, frame_name, locate, owner_at
+from torchtriage.diagnosis.rules import finding, first_line, placed_fields, rule
+from torchtriage.findings.model import Check, CheckKind, Evidence, Finding, Fix, OwnerKind, Severity
+from torchtriage.recording.events import CompileCall, CompileEnd, CompileStart, FrameSkipped, Placed
+from torchtriage.recording.recording import Process
+from torchtriage.text import short_place
+
+# Ctrl-C and sys.exit() may interrupt a compile; they are not its errors.
+_NOT_AN_ERROR = frozenset({"KeyboardInterrupt", "SystemExit", "GeneratorExit"})
+MAX_LINES = 3   # of an error's message: torch names the failed part in the second or third
+
+
+@rule
+def compile_failed(process: Process) -> Iterator[Finding]:
+    """A compile failed, the error was suppressed, and the function runs eager."""
+    reported: set[tuple[str, str, str]] = set()
+    history = CompileHistory.of(process)
+    for end in process.of(CompileEnd):
+        key = (end.path, end.function, str(end.fail_type))
+        if not end.fail_type or end.fail_type == "Unsupported" or not end.suppress_errors or key in reported:
+            continue
+        reported.add(key)
+        start = history.start_of(end)
+        place = locate(process, start)
+        name = frame_name(place, start)
+        yield finding(
+            "TT304", title=f"compiling {name} failed with {end.fail_type} and it runs eager",
+            cause=first_line(end.fail_reason or end.fail_type),
+            fix=Fix(text=(
+                "unset torch._dynamo.config.suppress_errors to see the error, then fix or exclude the code that "
+                "raises it"
+            )),
+            evidence=_evidence(end),
+            verification=(Check(CheckKind.NO_FAILED_COMPILE, name),),
+            **placed_fields(place, "TT304", end.fail_type, process, end),
+        )
+
+
+@rule
+def errors_suppressed(process: Process) -> Iterator[Finding]:
+    """suppress_errors is set: every compile error turns into silent eager execution."""
+    first = next((e for e in process.of(CompileEnd) if e.suppress_errors), None)
+    if first is None:
+        return
+    place = locate(process, CompileHistory.of(process).start_of(first))
+    yield finding(
+        "TT305", title="torch._dynamo.config.suppress_errors is set: a failed compile runs eager silently",
+        cause="suppress_errors turns every compile error into eager execution; it fixes no graph break and hides real "
+              "bugs",
+        fix=Fix(text=(
+            "remove torch._dynamo.config.suppress_errors = True (or TORCHDYNAMO_SUPPRESS_ERRORS=1) "
+            "and fix the errors that then appear"
+        )),
+        evidence=Evidence(num_events=1), verification=(Check(CheckKind.ERRORS_NOT_SUPPRESSED),),
+        **placed_fields(place, "TT305", "", process, first),
+    )
+
+
+@rule
+def compile_raised(process: Process) -> Iterator[Finding]:
+    """A compile failed and nothing caught its error, so the compiled function cannot be called."""
+    reported: set[tuple[str, str, str]] = set()
+    history = CompileHistory.of(process)
+    last_start = max((e.time for e in process.of(CompileStart)), default=0.0)
+    for end in process.of(CompileEnd):
+        key = (end.path, end.function, str(end.fail_type))
+        if key in reported or not _raised(process, end):
+            continue
+        reported.add(key)
+        start = history.start_of(end)
+        place = locate(process, _failed_at(start, end))
+        name = frame_name(locate(process, start), start)
+        at = f" at {short_place(end.stack[-1].path, end.stack[-1].line)}" if end.stack else ""
+        yield finding(
+            "TT308", title=f"compiling {name} failed with {end.fail_type}, and the call raised it",
+            cause=f"{_message(end)}{at}", fix=Fix(text=_fix(str(end.fail_type), name, _at_line(process, place, end))),
+            severity=Severity.P1 if end.time < last_start else Severity.P0,     # a later compile: the program survived
+            evidence=_evidence(end),
+            verification=(Check(CheckKind.NO_FAILED_COMPILE, name),),
+            **placed_fields(place, "TT308", str(end.fail_type), process, end),
+        )
+
+
+def _failed_at(start: Placed, end: CompileEnd) -> Placed:
+    """The start of the compile, moved to the line at which it failed if torch reports that line."""
+    if not end.stack:
+        return start
+    line = end.stack[-1]
+    return replace(start, path=line.path, line=line.line, function=line.function, stack=(*start.stack, line))
+
+
+def _raised(process: Process, end: CompileEnd) -> bool:
+    """An unsupported construct is an error only under fullgraph=True; else the graph is cut or the frame runs eager."""
+    if not end.fail_type or end.suppress_errors or end.fail_type in _NOT_AN_ERROR:
+        return False
+    if end.fail_type != "Unsupported":
+        return True
+    compile_ = CompileHistory.of(process).compile_of(end)
+    was_cut = compile_ is not None and bool(compile_.breaks)
+    was_skipped = any((e.path, e.function) == (end.path, end.function) for e in process.of(FrameSkipped))
+    return not was_cut and not was_skipped and any(call.fullgraph for call in process.of(CompileCall))
+
+
+def _message(end: CompileEnd) -> str:
+    lines = []
+    for line in (end.fail_reason or "").splitlines():
+        lines.append(" ".join(line.split()).removeprefix("Explanation: ").rstrip(":"))
+    return ": ".join([line for line in lines if line][:MAX_LINES])[:300] or f"{end.fail_type} without a message"
+
+
+def _evidence(end: CompileEnd) -> Evidence:
+    reasons = ((end.fail_reason or "")[:500],)
+    return Evidence(num_events=1, compile_ids=(end.compile_id or "",), reasons=reasons)
+
+
+def _at_line(process: Process, place: Place, end: CompileEnd) -> str:
+    """The line that a person can change: torch and the standard library only do what the user's line asks."""
+    if not end.stack:
+        return ""
+    carried_out = owner_at(end.stack[-1], process.program).kind in (OwnerKind.TORCH, OwnerKind.PYTHON)
+    line = place.location if carried_out else end.stack[-1]
+    return f" at {short_place(line.path, line.line)}"
+
+
+def _fix(fail_type: str, name: str, at: str) -> str:
+    if fail_type == "Unsupported":
+        return f"change the line{at}; or drop fullgraph=True, so that the graph is cut there instead of failing"
+    if fail_type == "BackendCompilerFailed":
+        return "try backend='aot_eager', then 'eager', to see which layer fails: the backend's own error is the cause"
+    if fail_type == "TorchRuntimeError":
+        return (
+            f"run {name} without torch.compile: if it fails there too, fix the shapes{at}; "
+            "if not, the operator's fake kernel is wrong"
+        )
+    if fail_type == "RecompileError":
+        return (
+            "torch._dynamo.config.error_on_recompile is set: keep the values in the message the same "
+            f"in every call of {name}, or unset it"
+        )
+    work = f"the work that fails{at}" if at else "the work that the end of the traceback shows"
+    return (
+        f"do {work} before the compiled call, or decorate the function that does it with torch.compiler.disable; "
+        f"torch._dynamo.config.suppress_errors = True runs {name} eager instead, and also hides later errors"
+    )

@@ -1,0 +1,147 @@
+"""TT301 to TT303: compiled functions that run eager because Dynamo refused, skipped or never reached their frame."""
+
+from collections.abc import Iterator
+
+from torchtriage.diagnosis.compiles.frames import CompileHistory, Frame
+from torchtriage.diagnosis.compiles.targets import target_name
+from torchtriage.diagnosis.places import frame_name, is_wrapped, locate
+from torchtriage.diagnosis.rules import finding, first_line, placed_fields, rule
+from torchtriage.findings.model import Check, CheckKind, Cost, CostKind, Evidence, Finding, Fix, OwnerKind
+from torchtriage.recording.events import CompileCall, CompileEnd, CompileStart, FrameSkipped, GraphBreak, LimitHit
+from torchtriage.recording.recording import Process
+from torchtriage.text import counted
+
+LIMIT_SKIP = "custom frame execution strategy"     # how Dynamo words the skip that follows a limit
+
+
+@rule
+def recompile_limit_hit(process: Process) -> Iterator[Finding]:
+    """A frame hit its recompile limit, so calls that no cache entry serves run eager silently."""
+    at_limit = [frame for frame in CompileHistory.of(process).frames.values() if frame.limits]
+    for frame in at_limit:
+        hit = frame.limits[0]
+        place = locate(process, hit)
+        name = target_name(process, hit) or frame_name(place, hit)
+        eager = _eager_calls(process, len(at_limit))
+        since = "" if hit.step is None else f" since step {hit.step}"
+        limit = "its recompile limit" if hit.limit is None else f"its recompile limit ({hit.limit})"
+        if hit.limit_name.startswith("accumulated"):
+            limit = f"the accumulated recompile limit ({hit.limit})"
+        yield finding(
+            "TT301", title=f"{name} hit {limit}: {eager}{since}",
+            cause=_limit_cause(hit), fix=Fix(text=(
+                f"stop the recompiles of {name} (see the TT2xx finding of this frame); raising "
+                f"torch._dynamo.config.{hit.limit_name} only helps if the number of variants is small and known"
+            )),
+            cost=_seconds_cost(frame), evidence=Evidence(
+                num_events=len(frame.limits), reasons=tuple(first_line(r) for r in hit.reasons[:10]),
+                compile_ids=tuple(e.compile_id or "" for e in frame.limits[:20]),
+                notes=_eager_notes(process, len(at_limit)),
+            ),
+            verification=(Check(CheckKind.BELOW_RECOMPILE_LIMIT, name),),
+            **placed_fields(place, "TT301", hit.limit_name, process, hit),
+        )
+
+
+def _limit_cause(hit: LimitHit) -> str:
+    reason = f"; the last guard that failed: {first_line(hit.reasons[0])}" if hit.reasons else ""
+    recompiles = "a number of recompiles" if hit.limit is None else counted(hit.limit, "recompile")
+    return f"Dynamo stops compiling a frame after {recompiles} (torch._dynamo.config.{hit.limit_name}){reason}"
+
+
+def _eager_calls(process: Process, num_frames: int) -> str:
+    calls = process.eager_calls
+    if calls is None:
+        return "later calls may run eager (not counted)"
+    if num_frames > 1:
+        return f"{counted(calls.eager, 'frame execution')} ran eager in this process"
+    return f"{counted(calls.eager, 'call')} ran eager"
+
+
+def _eager_notes(process: Process, num_frames: int) -> tuple[str, ...]:
+    calls = process.eager_calls
+    if calls is None:
+        return ("the silent-eager meter was not armed; record with: torchtriage run",)
+    misses = counted(calls.misses, "guard miss", "guard misses")
+    hits = counted(calls.hits, "hit")
+    notes = [f"since the meter was armed: {misses}, {calls.recompiles:,} of them recompiled, {hits}"]
+    if num_frames > 1:
+        notes.append(f"{num_frames} frames are at their limit; the meter counts per process, not per frame")
+    return tuple(notes)
+
+
+@rule
+def frame_skipped(process: Process) -> Iterator[Finding]:
+    """Dynamo ran an entire frame of the program eager, for a reason other than a break or the limit."""
+    explained = {(e.path, e.function) for kind in (LimitHit, GraphBreak) for e in process.of(kind)}
+    explained |= {(entry.path, entry.function) for e in process.of(GraphBreak) for entry in e.stack}
+    failed = {(e.path, e.function) for e in process.of(CompileEnd) if e.fail_type}
+    targets = {(c.target_path, c.target_line) for c in process.of(CompileCall)}
+    for skip in process.of(FrameSkipped):
+        key = (skip.path, skip.function)
+        place = locate(process, skip)
+        if key in explained or key in failed or "torch_dynamo_resume" in skip.function or LIMIT_SKIP in skip.reason:
+            continue
+        if (skip.path, skip.line) not in targets:
+            continue  # a helper that Dynamo skips costs nothing; a compile target that it skips does
+        name = frame_name(place, skip)
+        yield finding(
+            "TT302", title=f"{name} is compiled but runs eager: Dynamo skips its frame",
+            cause=f"Dynamo gave up on the entire frame: {skip.reason}",
+            fix=Fix(text=_skip_remedy(name, skip.reason)),
+            evidence=Evidence(num_events=1, reasons=(skip.reason,)),
+            verification=(Check(CheckKind.IS_COMPILED, name),),
+            **placed_fields(place, "TT302", skip.reason, process, skip),
+        )
+
+
+def _skip_remedy(name: str, reason: str) -> str:
+    if "No ops traced" in reason or "no tensor" in reason:
+        return (
+            f"a call of {name} had no tensor operation in it, and Dynamo does not try the frame again: "
+            f"make the first calls do real work, or compile the functions that {name} calls"
+        )
+    inner = f"compile the functions that {name} calls instead of {name} itself"
+    return f"{inner}; a generator function cannot be compiled directly"
+
+
+@rule
+def compile_did_nothing(process: Process) -> Iterator[Finding]:
+    """torch.compile was called and none of its target's code was ever compiled."""
+    if not process.recorder.end:
+        return  # the run continues, or was cut off before it could call the target
+    starts = list(process.of(CompileStart))
+    touched = {(e.path, e.line) for kind in (CompileStart, FrameSkipped, LimitHit) for e in process.of(kind)}
+    inlined = {(entry.path, entry.function) for e in (*starts, *process.of(GraphBreak)) for entry in e.stack}
+    # A module with hooks, or with torch's own forward, is compiled through a wrapper of torch's.
+    through_wrapper = any(is_wrapped(e) for e in starts)
+    for call in process.of(CompileCall):
+        place = locate(process, call)
+        name = call.target.rsplit(".", 1)[-1]
+        is_used = (call.target_path, call.target_line) in touched or (call.target_path, name) in inlined
+        is_used = is_used or (through_wrapper and name == "forward")
+        if is_used or not call.target_path or place.owner.kind is not OwnerKind.YOU:
+            continue
+        why = "the compiled object was not called, or the original was called instead"
+        if call.disabled:
+            why = "disable=True"
+        yield finding(
+            "TT303", title=f"torch.compile({call.target}) compiled nothing",
+            cause=f"no frame of {call.target} was compiled: {why}",
+            fix=Fix(text=(
+                f"call the function that torch.compile returned at line {place.location.line}, not the original; "
+                "for a module, model.compile() compiles it in place, so that every way of calling it is covered; "
+                "check TORCHDYNAMO_DISABLE and torch.compiler.set_stance"
+            )),
+            evidence=Evidence(num_events=1),
+            verification=(Check(CheckKind.IS_COMPILED, call.target),),
+            **placed_fields(place, "TT303", call.target, process, call),
+        )
+
+
+def _seconds_cost(frame: Frame) -> Cost:
+    seconds = frame.seconds
+    return Cost() if seconds is None else Cost(seconds=seconds, kind=CostKind.OBSERVED, note="compile time of this "
+                                                                                             "frame")
+
+

@@ -1,0 +1,273 @@
+"""The remedy for each cause of a graph break; its text names the call with its line."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torchtriage.diagnosis.graph_breaks.remedies_by_id import BY_ID
+from torchtriage.diagnosis.graph_breaks.text import BrokenLine, quote
+from torchtriage.text import short_place
+
+SCALARS = "torch._dynamo.config.capture_scalar_outputs = True"
+SHAPES = "torch._dynamo.config.capture_dynamic_output_shape_ops = True"
+AUTOGRAD = "torch._dynamo.config.trace_autograd_ops = True"
+RNN = "torch._dynamo.config.allow_rnn = True"
+UNBACKED = "the number is then unbacked: branching on it still breaks"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """A change that fixes a break; `setting` is the part that works from outside, without an edit at the line."""
+
+    text: str
+    setting: str = ""
+    caveat: str = ""
+
+    @property
+    def full(self) -> str:
+        return f"{self.text}; {self.caveat}" if self.caveat else self.text
+
+
+_FAILED_AT = re.compile(r'Original traceback:\s+File "([^"]+)", line (\d+)[^\n]*\n\s*([^\n]+)')
+# Hints that PyTorch adds to hundreds of kinds; none says what to change.
+_GENERIC_HINT = re.compile(
+    r"report an issue|open an issue|file an issue|write Dynamo tracing rules|graph break is fundamental"
+    r"|may be difficult to debug|likely to be a Dynamo bug|caused by an earlier graph break"
+    r"|may result in an error when running in eager"
+    r"|not supposed to be reachable|does not really define", re.IGNORECASE,
+)
+
+
+def specific_hint(hints: tuple[str, ...]) -> str:
+    """PyTorch's first hint that says what to change; empty if it has none."""
+    for hint in hints:
+        if hint.strip() and not _GENERIC_HINT.search(hint):
+            return " ".join(hint.split()).rstrip(".")
+    return ""
+
+
+def remedy_for(code: str, broken: BrokenLine, refined: bool = False) -> Remedy:
+    """The most specific remedy: ours for the id, ours for the code, PyTorch's hint, or a way to isolate the line."""
+    if not refined and broken.event.gb_id in BY_ID:
+        return _by_id(broken.event.gb_id, broken)
+    return _BY_CODE.get(code, _other)(broken)
+
+
+def _by_id(gb_id: str, broken: BrokenLine) -> Remedy:
+    failed = _FAILED_AT.search(broken.event.explanation) if gb_id == "GB0219" else None
+    if failed:
+        where = short_place(failed[1], int(failed[2]))
+        return Remedy(text=(
+            f"the compiler fails on {quote(failed[3])} at {where}: run that before the compiled call, or uncompiled"
+        ))
+    name, kind = broken.called or "the call", broken.object_type or "the object"
+    return Remedy(text=BY_ID[gb_id].format(line=broken.quoted, where=broken.where, name=name, type=kind))
+
+
+def _print(broken: BrokenLine) -> Remedy:
+    if broken.event.gb_id == "GB0296":
+        return _by_id("GB0296", broken)
+    setting = "torch._dynamo.config.reorderable_logging_functions.add(print)"
+    return Remedy(
+        text=f"move {broken.at} out of the compiled function, or {setting}", setting=setting,
+        caveat="it then prints after the graph, and only if every argument is a tensor, a constant or an f-string "
+               "of them (suppress_errors does not fix it)",
+    )
+
+
+def _logging(broken: BrokenLine) -> Remedy:
+    function = re.search(r"\b((?:warnings|logging)\.\w+)\(", broken.line)
+    if function or re.search(r"^_?warnings\.warn$", broken.called):
+        name = function[1] if function else "warnings.warn"
+        setting = f"torch._dynamo.config.reorderable_logging_functions.add({name})"
+        return Remedy(text=f"log outside the compiled function instead of {broken.at}, or {setting}", setting=setting)
+    method = re.search(r"\.(debug|info|warning|warn|error|exception|critical|log|warning_once)\(", broken.line)
+    name = method[1] if method else "warning"
+    setting = f"torch._dynamo.config.ignore_logging_functions.add(logging.Logger.{name})"
+    return Remedy(
+        text=f"log outside the compiled function instead of {broken.at}, or {setting}", setting=setting,
+        caveat="compiled code then drops the message (before torch 2.13 the setting is ignore_logger_methods);"
+               " reorderable_logging_functions does not apply to logger methods",
+    )
+
+
+def _branch(broken: BrokenLine) -> Remedy:
+    test = quote(broken.condition) if broken.condition else broken.quoted
+    plain, where = test.strip("`"), broken.where
+    if "Ndarray" in broken.event.context:
+        text = f"{test} at {where} is a NumPy value, which Dynamo traces as a tensor: use Python ints or math.* there"
+    elif broken.line.startswith("assert"):
+        holds = re.sub(r"^not (.+)$", r"~(\1)", plain)     # `not` asks a tensor for a Python bool, as the assert does
+        text = f"torch._assert_async({holds}) instead of the assert at {where}, or check before the compiled call"
+    elif broken.line.startswith("while"):
+        text = f"a fixed bound and a torch.where mask, or torch.while_loop, instead of `while {plain}` at {where}"
+    elif re.fullmatch(r"(not )?self\.[\w.]+", plain):
+        kept = f"keep {test} (tested at {where}) as a Python bool or int, not a tensor"
+        text = f"{kept}, or torch.where over both outcomes"
+    elif re.search(r"\bin\b", plain) and not re.search(r"\bfor\b", plain):
+        text = f"torch.isin and torch.where on tensors instead of {test} at {where}"
+    elif not broken.condition or re.search(r"(?<!\.)\b(and|or|not|any|all)\b", plain):
+        text = (f"{test} at {where} asks a tensor for a Python bool: combine tensors with & | ~ .any() .all() and "
+                "select with torch.where; keep the parts that are plain Python in the `if`")
+    else:
+        text = (f"torch.where({plain}, a, b) over both outcomes instead of the branch at {where};"
+                " torch.cond(pred, f, g, operands) if computing both is too expensive")
+    return Remedy(text=text)
+
+
+def _scalar(broken: BrokenLine) -> Remedy:
+    if broken.called == "range":
+        return Remedy(text=f"give range() at {broken.where} a Python int: a fixed bound with a torch.where mask, "
+                           "or a size")
+    if broken.operator in ("equal", "allclose"):
+        return Remedy(
+            text=f"keep the comparison a tensor: (a == b).all() and torch.where instead of torch.{broken.operator} at"
+                 f" {broken.where} (capture_scalar_outputs does not fix this one)")
+    if ".tolist(" in broken.line or broken.event.gb_id == "GB0109":
+        return Remedy(
+            text=f"keep {broken.at} a tensor and index it; {SCALARS} also works for an integer tensor, not for a "
+                 "floating-point one")
+    text = f"keep the value a tensor instead of {broken.at}, or {SCALARS}"
+    return Remedy(text=text, setting=SCALARS, caveat=UNBACKED)
+
+
+_SAME_SIZE = {
+    "nonzero": "torch.where(mask, a, b) keeps the full size instead of selecting with the mask",
+    "masked_select": "torch.where(mask, x, 0) keeps the full size",
+    "repeat_interleave": "pass output_size= if you know the total: this removes the break",
+    "bincount": "torch.zeros(n).index_add_(0, idx, ones) with a known n",
+    "unique": "torch.sort and compare neighbours, or do it before the compiled call",
+}
+
+
+def _shape(broken: BrokenLine) -> Remedy:
+    if broken.event.gb_id == "GB0124":
+        return Remedy(text=f"slice with a Python int or mask instead of {broken.at}, or {SCALARS}", setting=SCALARS)
+    instead = _SAME_SIZE.get(broken.operator, "do it before the compiled call, or mask instead of selecting")
+    caveat = UNBACKED.replace("number", "size")
+    return Remedy(text=f"{broken.at}: {instead}; or {SHAPES}", setting=SHAPES, caveat=caveat)
+
+
+_CALLS: tuple[tuple[str, str], ...] = (
+    (r"manual_seed|rng_state|\bseed$|fork_rng|default_generator",
+     "set the random state before the compiled call, not in it"),
+    (r"pickle|json|serialization|\bopen$|shelve|marshal", "read, write and serialise outside the compiled function"),
+    (r"inspect|traceback|_getframe", "inspect once in __init__ and keep the result"),
+    (r"^(os|posix|nt|sys|platform|socket|subprocess|pathlib|shutil)\.",
+     "do it once before the compiled call and pass the value in"),
+    (r"\block|thread|Condition|Semaphore|Queue", "take the lock around the compiled call, not in it"),
+    (r"lru_cache|functools\.cache",
+     "compute the cached value before the compiled call: tracing runs the function once anyway"),
+    (r"ContextVar", "read the context variable before the compiled call and pass its value in"),
+    (r"torch\.cuda|synchronize|empty_cache|memory_", "do device management outside the compiled function"),
+    (r"tqdm", "put the progress bar around the compiled call"),
+    (r"^(str|repr|format|ascii)$", "format text outside the compiled function, since it needs the tensor's values"),
+    (r"^(sorted|sort|min|max|sum)$", "use the torch operator (torch.sort, torch.amax, torch.sum) on a stacked tensor"),
+    (r"^id$|data_ptr", "do not depend on object identity inside the graph"),
+    (r"^(input|breakpoint|exec|eval|compile|globals|locals)$|^(gc|weakref|_?ctypes|importlib)\b",
+     "keep it outside the compiled function"),
+)
+
+
+def _call(broken: BrokenLine) -> Remedy:
+    name = broken.called
+    advice = next((advice for pattern, advice in _CALLS if name and re.search(pattern, name)), "")
+    if advice:
+        return Remedy(text=f"{advice}: {broken.at} calls {name}")
+    if broken.event.gb_id in ("GB0007", "GB0008", "GB0009", "GB0177"):
+        return Remedy(
+            text=f"call {name or 'the function'} outside the compiled function ({broken.at}); if it works on tensors, "
+                 "make it an operator with torch.library.custom_op")
+    hint = specific_hint(broken.event.hints)
+    what = f"the call to {name}" if name else "the call"
+    text = f"replace {what} in {broken.at} with a torch operator, or move it out of the compiled function"
+    return Remedy(text=f"{text}; PyTorch: {hint}" if hint else text)
+
+
+def _grad(broken: BrokenLine) -> Remedy:
+    if re.search(r"autograd.?function|[jv]vp|vjp", broken.event.type, re.IGNORECASE):
+        return _other(broken)
+    return Remedy(
+        text=f"move {broken.at} out of the compiled function (compile the forward and the loss), or {AUTOGRAD}"
+             " on torch 2.13 and later", setting=AUTOGRAD)
+
+
+def _numpy(broken: BrokenLine) -> Remedy:
+    if re.search(r"random|Generator\.", broken.called + broken.line):
+        return Remedy(
+            text=f"draw with torch.rand or torch.randint instead of {broken.at}, or draw before the compiled call and "
+                 "pass the values in")
+    name = f" for {broken.called}" if broken.called else ""
+    return Remedy(text=f"use the torch function{name} instead of {broken.at}, or compute it before the compiled call")
+
+
+def _with(broken: BrokenLine) -> Remedy:
+    if re.search(r"lock|Lock|Condition|Semaphore", broken.manager + broken.line):
+        return Remedy(text=f"take the lock around the compiled call instead of {broken.at}")
+    return Remedy(
+        text=f"enter {broken.at} around the compiled call instead of inside it; torch.no_grad, autocast and"
+             " set_grad_enabled made inside the function are traced")
+
+
+def _clock(broken: BrokenLine) -> Remedy:
+    if "sleep" in broken.called:
+        return Remedy(text=f"sleep outside the compiled function instead of {broken.at}")
+    if re.search(r"random|uuid|secrets", broken.called):
+        return Remedy(text="draw with torch.rand or torch.randint, or before the compiled call, instead of "
+                           f"{broken.at}")
+    return Remedy(text=f"read {broken.called or 'the clock'} before and after the compiled call instead of {broken.at}")
+
+
+def _object(broken: BrokenLine) -> Remedy:
+    if not broken.called.endswith(".__new__"):
+        return _other(broken)
+    made = broken.called.removesuffix(".__new__")
+    return Remedy(text=f"make the {made} once, outside the compiled function, instead of in {broken.at}")
+
+
+def _other(broken: BrokenLine) -> Remedy:
+    """PyTorch's own hint, or a way to keep the line out of the graph."""
+    hint = specific_hint(broken.event.hints)
+    if hint:
+        return Remedy(text=f"{hint} ({broken.at})")
+    return Remedy(
+        text=f"move {broken.at} out of the compiled function, or put it in a function decorated with "
+             "torch.compiler.disable, so that the break is in one known place")
+
+
+def _text(template: str) -> Callable[[BrokenLine], Remedy]:
+    def remedy(broken: BrokenLine) -> Remedy:
+        return Remedy(text=template.format(at=broken.at, where=broken.where, name=broken.called or "the function"))
+
+    return remedy
+
+
+_BY_CODE: dict[str, Callable[[BrokenLine], Remedy]] = {
+    "TT101": _print,
+    "TT102": _logging,
+    "TT103": _branch,
+    "TT104": _scalar,
+    "TT105": _shape,
+    "TT106": _call,
+    "TT107": _text("copy before the compiled call, or x.clone() for a tensor, instead of {at}"),
+    "TT108": _text(
+        "if the break is not wanted, remove torch.compiler.disable from {name} (called at {where}); if it is, call it"
+        " first or last in the compiled function"),
+    "TT109": _grad,
+    "TT110": _text("set requires_grad before the compiled call instead of {at}; detach() inside the graph "
+                   "does not break"),
+    "TT111": _object,
+    "TT112": _call,
+    "TT114": _numpy,
+    "TT115": _with,
+    "TT116": _text("register the hook once, before compiling, instead of {at}"),
+    "TT117": lambda broken: Remedy(
+        text=f"keep {broken.recurrent} out of the compiled function, or {RNN}", setting=RNN,
+        caveat="tracing it is slow to compile"),
+    "TT118": _text(
+        "keep optimizer.step() ({where}) out of this compiled function; to compile it, do it alone:"
+        " step = torch.compile(opt.step), with lr=torch.tensor(...) so that a scheduled lr does not recompile"),
+    "TT119": _text("move {at} out of the loop, try or with block, so that the graph can be cut there"),
+    "TT120": _text("remove the explicit break ({at}) if it is not needed any more"),
+    "TT125": _clock,
+}

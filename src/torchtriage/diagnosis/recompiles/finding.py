@@ -1,0 +1,308 @@
+"""TT2xx: frames that were compiled again, one finding per cause."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from torchtriage.diagnosis.compiles.frames import compile_seconds
+from torchtriage.diagnosis.compiles.targets import break_behind, is_target, target_name
+from torchtriage.diagnosis.places import Place, frame_name, locate, owner_at, owner_of
+from torchtriage.diagnosis.recompiles.groups import RecompileGroup, recompile_groups
+from torchtriage.diagnosis.recompiles.guard_text import Kind, Reason, readable
+from torchtriage.diagnosis.recompiles.patterns import MODULE_HINT, code_of, function_lines, is_broken_off
+from torchtriage.diagnosis.recompiles.remedies import Scene, remedy
+from torchtriage.diagnosis.rules import finding, fingerprint_of, rule
+from torchtriage.findings.catalogue import rule as catalogue_rule
+from torchtriage.findings.fingerprint import portable_path
+from torchtriage.findings.model import (
+    YOU,
+    Check,
+    CheckKind,
+    Cost,
+    CostKind,
+    Evidence,
+    Finding,
+    Fix,
+    OwnerKind,
+    SampledValue,
+)
+from torchtriage.findings.severity import severity_for
+from torchtriage.recording.events import Placed
+from torchtriage.recording.recording import Process
+from torchtriage.text import listed, row, short_place, times
+
+MAX_SHOWN = 8           # values and steps in a sentence; the finding holds more
+MAX_REASONS = 10
+MAX_KEPT = 50           # values and steps kept in a finding
+
+_TITLES = {
+    "TT201": "{subject} changed, then it settled",
+    "TT202": "{subject} keeps changing",
+    "TT203": "{subject} is smaller in the last batch",
+    "TT204": "the int {subject} changes",
+    "TT205": "the float {subject} changes",
+    "TT206": "{subject} counts calls",
+    "TT207": "{subject} differs from layer to layer",
+    "TT208": "it alternates between train and eval mode",
+    "TT209": "{subject} is switched on and off",
+    "TT210": "global state changes ({subject})",
+    "TT218": "{subject} is sometimes None",
+    "TT219": "{subject} is a new object",
+    "TT220": "the global {subject} changes",
+    "TT221": "{subject} is sometimes 0 or 1",
+    "TT222": "a value taken from a tensor changes",
+    "TT225": "the code is compiled for one side of a condition on {subject}",
+    "TT298": "torch gives no reason",
+    "TT299": "an unknown guard failed",
+}
+_SUBJECTS = {
+    Kind.RANK: "{}.dim()", Kind.DTYPE: "{}.dtype", Kind.DEVICE: "{}.device", Kind.REQUIRES_GRAD: "{}.requires_grad",
+    Kind.LENGTH: "len({})", Kind.TYPE: "type({})",
+}
+_WHY = {
+    "TT202": "automatic dynamic shapes did not apply",
+    "TT207": "modules of one class share one code object, so each value counts against the same limit",
+    "TT208": "each mode is compiled once",
+    "TT219": "the compiler identifies an object by its id()",
+    "TT220": "a global is a constant to the compiler",
+    "TT221": "torch always compiles sizes 0 and 1 separately",
+}
+
+
+@rule
+def recompiles(process: Process) -> Iterator[Finding]:
+    """A frame was compiled again; one finding per cause."""
+    return (finding for _, finding in recompile_findings(process))
+
+
+def recompile_findings(process: Process) -> list[tuple[RecompileGroup, Finding]]:
+    """Every group of recompiles and its finding, worked out once."""
+    return process.once(_recompile_findings)
+
+
+def _recompile_findings(process: Process) -> list[tuple[RecompileGroup, Finding]]:
+    return [(group, _finding(group, process)) for group in recompile_groups(process)]
+
+
+def _finding(group: RecompileGroup, process: Process) -> Finding:
+    code = code_of(group, process)
+    first = group.recompiles[0]
+    place = locate(process, first)
+    is_yours = _is_set_by_you(group, process)
+    is_inside = place.owner.kind is OwnerKind.LIBRARY and not is_yours and not is_target(process, first)
+    broken = break_behind(process, first) if is_inside else None
+    star = _star(group, process)
+    scene = Scene(
+        group=group, name=_name(group, place, process), subject=subject(group, star), star=star,
+        before_call=_before_call(group, process), compiled_at=_short(group.call, process) if group.call else "",
+        inside=str(place.owner) if is_inside else "", broken_at=short_place(broken.path, broken.line) if broken else "",
+    )
+    owner = place.owner
+    if is_yours:
+        owner = YOU
+    elif broken:
+        owner = locate(process, broken).owner       # the fix of the break also fixes this
+    fix = remedy(code, scene)
+    return finding(
+        code, title=_title(code, scene), cause=_cause(code, scene, process),
+        fix=fix if is_inside else _with_hidden_causes(fix, group),
+        severity=severity_for(catalogue_rule(code).severity, grows=group.keeps_on),
+        location=place.location, raised_at=place.raised_at, owner=owner, cost=_cost(group), evidence=_evidence(scene),
+        verification=_verification(code, scene), steps=_steps(group)[:MAX_KEPT],
+        ranks=() if process.rank is None else (process.rank,),
+        fingerprint=fingerprint_of(code, place, _normal_reason(group, place, process), process),
+    )
+
+
+def _name(group: RecompileGroup, place: Place, process: Process) -> str:
+    first = group.recompiles[0]
+    return target_name(process, first) or frame_name(place, first, group.call.target if group.call else "")
+
+
+def _title(code: str, scene: Scene) -> str:
+    group = scene.group
+    form = _TITLES.get(code, "{subject} changes")
+    if group.kind is Kind.KEYS and not group.dims:
+        form = "{subject} change"
+    elif group.kind is Kind.ATTRIBUTE and code == "TT218":
+        form = "{subject} is sometimes missing"
+    change = form.format(subject=scene.subject)
+    if len(group.dims) > 1:
+        change = change.replace("keeps changing", "keep changing").replace("is sometimes", "are sometimes")
+    limit = f", until its limit{_limit_value(group)} stopped it" if group.limit else ""
+    return f"{scene.name} recompiled {times(len(group.recompiles))}{limit}: {change}"
+
+
+def _with_hidden_causes(fix: Fix, group: RecompileGroup) -> Fix:
+    sources = dict.fromkeys(reason.source for reason in group.hidden if reason.source)
+    if not sources:
+        return fix
+    return replace(fix, text=f"{fix.text}; also keep {listed(sources)} the same, or it recompiles again", safe=False)
+
+
+def _normal_reason(group: RecompileGroup, place: Place, process: Process) -> str:
+    """Kind and source, with the frame if one line of the user covers several frames of a library."""
+    own = place.raised_at
+    frame = f" in {portable_path(own.path, _roots(process))} {own.function}" if own else ""
+    return " ".join(group.key) + frame
+
+
+def subject(group: RecompileGroup, star: str = "") -> str:
+    """The value that changed, as the user writes it; `star` is its marker in the signature of the function."""
+    if group.kind is Kind.LENGTH and star:
+        return f"the number of {'keyword' if star == '**' else 'positional'} arguments"
+    source = "a value kept over a graph break" if is_broken_off(group.reasons[0]) else group.source
+    if group.kind is Kind.KEYS:
+        return f"the dict key {source}" if group.dims else f"the keys of {source}"
+    if group.dims:
+        return listed(f"{source}{_part(group, dim)}" for dim in group.dims)
+    if group.kind is Kind.LENGTH and source.endswith("._modules"):
+        return f"the number of modules in {source.removesuffix('._modules')}"
+    return _SUBJECTS.get(group.kind, "{}").format(source or "a guarded value")
+
+
+def _is_set_by_you(group: RecompileGroup, process: Process) -> bool:
+    """Whether a line of the user made torch guard; torch shortens its path, so it is searched among the callers."""
+    path = group.reasons[0].place.rpartition(":")[0]
+    callers = (entry.path for entry in group.recompiles[0].stack if owner_at(entry, process.program) == YOU)
+    return bool(path) and any(f"/{caller}".endswith(f"/{path.lstrip('/')}") for caller in callers)
+
+
+def _star(group: RecompileGroup, process: Process) -> str:
+    """`*` or `**` if the signature of the function collects the source that way; else empty."""
+    head = re.search(rf"[(,]\s*(\*\*?){re.escape(group.source)}\b", "\n".join(function_lines(group.frame, process)))
+    return head[1] if head and group.source else ""
+
+
+def _part(group: RecompileGroup, dim: int | None) -> str:
+    if group.kind is Kind.KEYS:
+        return f"[{dim}]"
+    return f".stride({dim})" if group.kind is Kind.STRIDE else f".size({dim})"
+
+
+def _cause(code: str, scene: Scene, process: Process) -> str:
+    group = scene.group
+    parts = [f"{_took(group, scene.subject)}{_at_steps(_steps(group))}", _guard(group.reasons[0], process)]
+    if group.call and (code == "TT202" or scene.is_static):
+        parts.append(f"compiled at {scene.compiled_at} with dynamic={group.call.dynamic}")
+    if code in _WHY and not (code == "TT202" and scene.is_static):
+        parts.append(_WHY[code])
+    if MODULE_HINT in group.reasons[0].hint:
+        parts.append("torch treats an int attribute of a module as a constant")
+    if group.hidden:
+        names = row(dict.fromkeys(reason.source or reason.guard for reason in group.hidden))
+        parts.append(f"values recurred that already had a compiled variant, but those variants failed on {names}")
+    if group.limit:
+        name = f"torch._dynamo.config.{group.limit.limit_name}"
+        parts.append(f"{name}{_limit_value(group)} then stopped it: other values run eager")
+    return "; ".join(part for part in parts if part)
+
+
+def _took(group: RecompileGroup, what: str) -> str:
+    dims = list(dict.fromkeys(dim for dim, _ in group.values))
+    values = [value for _, value in group.values]
+    if len(dims) > 1 or (group.kind is Kind.KEYS and dims and dims != [None]):
+        by_dim = [(dim, [value for own, value in group.values if own == dim]) for dim in dims]
+        changed = [pair for pair in by_dim if len(pair[1]) > 1] or by_dim    # a single size did not change
+        return row(f"{group.source}{_part(group, dim)} took {row(of_dim, MAX_SHOWN)}" for dim, of_dim in changed)
+    if not values:
+        return f"{what} changed" if group.kind not in (Kind.EMPTY, Kind.UNPARSED) else "the frame was compiled again"
+    if group.kind is Kind.KEYS:
+        return f"{what} changed: {row(values, MAX_SHOWN)}"
+    return f"{what} was {values[0]}" if len(values) == 1 else f"{what} took {row(values, MAX_SHOWN)}"
+
+
+def _at_steps(steps: Sequence[int]) -> str:
+    if not steps:
+        return ""
+    return f" at step{'s' if len(steps) > 1 else ''} {row(steps, MAX_SHOWN)}"
+
+
+def _guard(reason: Reason, process: Process) -> str:
+    """The guard without the values, which the cause already lists, and the line that made torch set it."""
+    if reason.kind is Kind.EMPTY:
+        return "torch gave an empty reason"
+    if reason.kind in (Kind.UNPARSED, Kind.MARKING):
+        return f"torch reports: {reason.guard[:300]}"
+    text = re.sub(r", \d{6,}\)", ")", re.split(r"\. (?:[Ee]xpected|Cached backend)", reason.guard)[0])
+    text = text.replace(reason.path, readable(reason.path)) if reason.path else text
+    path, _, line = reason.place.rpartition(":")
+    cause = f", for the line {reason.code[:100]!r}" if reason.code else ""
+    at = f" at {portable_path(path, _roots(process))}:{line}" if path and cause else ""
+    return f"guard: {text[:200]}{cause}{at}"
+
+
+def _evidence(scene: Scene) -> Evidence:
+    group = scene.group
+    notes = [f"compiled at {scene.compiled_at} with dynamic={group.call.dynamic}"] if group.call else []
+    sources = list(dict.fromkeys(reason.source for reason in group.reasons))
+    if len(sources) > 1:
+        notes.append(f"guarded: {row(sources, MAX_REASONS)}")
+    return Evidence(
+        num_events=len(group.recompiles), values=_sampled(group),
+        reasons=tuple(dict.fromkeys(reason.raw for reason in group.reasons))[:MAX_REASONS],
+        compile_ids=tuple(e.compile_id for e in group.recompiles if e.compile_id), notes=tuple(notes),
+    )
+
+
+def _sampled(group: RecompileGroup) -> tuple[SampledValue, ...]:
+    """The values in the order of the compiles; each names its dimension if several vary."""
+    several = len({dim for dim, _ in group.values}) > 1
+    values = []
+    for dim, text in group.values[:MAX_KEPT]:
+        part = _part(group, dim).lstrip(".") if several else ""
+        values.append(SampledValue(text=text, number=_number(text), part=part))
+    return tuple(values)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _cost(group: RecompileGroup) -> Cost:
+    seconds = compile_seconds(group.compiles)
+    if seconds is None:
+        return Cost(note="the source has no compile times")
+    return Cost(seconds=seconds, kind=CostKind.OBSERVED, note="compile time of these recompiles")
+
+
+def _verification(code: str, scene: Scene) -> tuple[Check, ...]:
+    checks = [Check(CheckKind.FEW_RECOMPILES, scene.name), Check(CheckKind.NO_FINDING, scene.name, code=code)]
+    if scene.group.limit:
+        checks.append(Check(CheckKind.BELOW_RECOMPILE_LIMIT, scene.name))
+    return tuple(checks)
+
+
+def _steps(group: RecompileGroup) -> tuple[int, ...]:
+    return tuple(sorted({event.step for event in group.recompiles if event.step is not None}))
+
+
+def _limit_value(group: RecompileGroup) -> str:
+    return f" of {group.limit.limit}" if group.limit and group.limit.limit is not None else ""
+
+
+def _before_call(group: RecompileGroup, process: Process) -> str:
+    """Where the user calls the function: the last of their lines in the stack above it.
+
+    Torch omits the two innermost callers; if both were its own, the line is the call itself.
+    """
+    event = group.recompiles[0]
+    above = [e for e in event.stack if (e.path, e.function) != (event.path, event.function)]
+    owners = [owner_of(e.path, process.program) for e in above]
+    callers = [e for e, owner in zip(above, owners, strict=True) if owner == YOU]
+    if not callers:
+        return "before the call"
+    exact = owners[-1].kind is OwnerKind.TORCH or (event.knows_caller and owners[-1] == YOU)
+    link = "at" if exact else "reached from"
+    return f"before the call {link} {portable_path(callers[-1].path, _roots(process))}:{callers[-1].line}"
+
+
+def _short(event: Placed, process: Process) -> str:
+    return f"{portable_path(event.path, _roots(process))}:{event.line}"
+
+
+def _roots(process: Process) -> tuple[str, ...]:
+    return process.program.your_roots

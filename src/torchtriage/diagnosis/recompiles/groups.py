@@ -1,0 +1,229 @@
+"""Groups of recompiles: those of one frame with one cause, with the values that the cause took over time."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from torchtriage.diagnosis.compiles.frames import Compile, CompileHistory, Frame, FrameKey
+from torchtriage.diagnosis.compiles.resume_frames import breaks_of_resume_frames
+from torchtriage.diagnosis.compiles.targets import call_behind
+from torchtriage.diagnosis.recompiles.guard_text import Kind, Reason, parse_reason, readable
+from torchtriage.findings.fingerprint import normalised_reason
+from torchtriage.recording.events import CompileCall, LimitHit, Recompile
+from torchtriage.recording.recording import Process
+
+# Automatic dynamic shapes settle after one recompile per dimension; more than two are a storm.
+MIN_TO_KEEP_ON = 3
+
+GroupKey = tuple[str, str]          # family of the reason, source
+Value = tuple[int | None, str]      # dimension where it matters, value
+Member = tuple[Compile, Reason]     # a recompile and why it happened
+Entry = tuple[int | None, int, str]     # dimension, generation, compile id: what a cache entry was compiled for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecompileGroup:
+    """The recompiles of one frame that have one cause; `reasons[i]` is why `compiles[i]` happened."""
+
+    frame: Frame
+    key: GroupKey
+    compiles: tuple[Compile, ...]
+    reasons: tuple[Reason, ...]
+    values: tuple[Value, ...] = ()      # in the order in which they occurred
+    hidden: tuple[Reason, ...] = ()     # second causes: why an existing variant for the new value did not serve
+    limit: LimitHit | None = None
+    call: CompileCall | None = None
+    in_one_step: bool | None = None     # whether every variant was compiled within a single step; None if unknown
+
+    @property
+    def recompiles(self) -> tuple[Recompile, ...]:
+        return tuple(compile_.recompile for compile_ in self.compiles if compile_.recompile is not None)
+
+    @property
+    def kind(self) -> Kind:
+        return self.reasons[0].kind
+
+    @property
+    def source(self) -> str:
+        return self.reasons[0].source
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        return tuple(sorted({reason.dim for reason in self.reasons if reason.dim is not None}))
+
+    @property
+    def keeps_on(self) -> bool:
+        """Whether it grows with the run: it recurs again and again, or only the limit ended it."""
+        return len(self.compiles) >= MIN_TO_KEEP_ON or self.limit is not None
+
+
+def recompile_groups(process: Process) -> list[RecompileGroup]:
+    """Every recompile of the process in exactly one group, except those of frames that a graph break made."""
+    history = CompileHistory.of(process)
+    folded = folded_frames(process)
+    groups: list[RecompileGroup] = []
+    for key, frame in history.frames.items():
+        if key in folded:
+            continue
+        call = call_behind(process, frame)
+        of_frame = []
+        for group in _frame_groups(frame, history):
+            of_frame.append(replace(group, call=call, in_one_step=_in_one_step(group, process)))
+        groups += _with_limit(of_frame)
+    return groups
+
+
+def folded_frames(process: Process) -> frozenset[FrameKey]:
+    """The resume frames whose recompiles are reported with the graph break that made them."""
+    return frozenset(key for key, made_by in breaks_of_resume_frames(process).items() if made_by)
+
+
+def _in_one_step(group: RecompileGroup, process: Process) -> bool | None:
+    if process.num_steps is None or process.num_steps < 2:
+        return None
+    # Events before the first step have None.
+    return len({event.step for event in (*group.frame.starts[:1], *group.recompiles)}) == 1
+
+
+def _frame_groups(frame: Frame, history: CompileHistory) -> Iterator[RecompileGroup]:
+    members: dict[tuple[GroupKey, str], list[Member]] = defaultdict(list)
+    for compile_ in frame.compiles:
+        if compile_.recompile is not None:
+            reason = _primary(compile_)
+            members[_key(reason), _code_object(compile_)].append((compile_, reason))
+    for (key, _), group in members.items():
+        parts = _without_zero_one(group) if key[0] == Kind.SIZE else [group]
+        for part in parts:
+            compiles, reasons = zip(*part, strict=True)
+            yield RecompileGroup(
+                frame=frame, key=key, compiles=compiles, reasons=reasons,
+                values=_values(part, key, frame.limits, history), hidden=_hidden(part, key),
+            )
+
+
+def _code_object(compile_: Compile) -> str:
+    """Every dataclass has an `__init__` at the same line of `<string>`; Dynamo's number of the frame separates them."""
+    if compile_.place.path != "<string>":
+        return ""
+    return f"{compile_.generation} {compile_.frame_number}"
+
+
+def _key(reason: Reason) -> GroupKey:
+    """Equal for two reasons that are one cause."""
+    if reason.kind in (Kind.SIZE, Kind.ZERO_ONE):
+        return Kind.SIZE, reason.source
+    if reason.kind is Kind.EQUALS and reason.source.endswith(".training"):
+        return "training", ""       # a module and its children flip together, and torch names whichever it checks first
+    if reason.kind is Kind.GLOBAL_STATE:
+        return reason.kind, "grad_mode" if is_grad_mode(reason) else reason.source
+    if reason.kind is Kind.UNPARSED:
+        return reason.kind, normalised_reason(reason.guard)
+    return reason.kind, reason.source
+
+
+def is_grad_mode(reason: Reason) -> bool:
+    return bool({"grad_mode", "inference_mode"} & set(reason.source.split(", ")))
+
+
+def _without_zero_one(group: list[Member]) -> list[list[Member]]:
+    """Sizes 0 and 1 are a separate group, unless the size keeps changing anyway."""
+    special = [member for member in group if member[1].is_zero_one]
+    plain = [member for member in group if not member[1].is_zero_one]
+    if len(plain) >= MIN_TO_KEEP_ON:
+        return [group]
+    return [part for part in (plain, special) if part]
+
+
+def _primary(compile_: Compile) -> Reason:
+    """Why the newest cache entry did not serve: it is the closest to the present call."""
+    if not compile_.reasons:
+        return Reason(kind=Kind.EMPTY, raw="")
+    reason = parse_reason(compile_.reasons[0])
+    values: dict[str, str] = {}
+    for source, value in compile_.values.items():
+        values.setdefault(readable(source), value)
+    size = values.get(f"{reason.source}.size()[{reason.dim}]") or _actual_size(compile_, reason)
+    if reason.kind is Kind.SYMBOLIC and size in ("0", "1"):
+        return replace(reason, kind=Kind.ZERO_ONE, new=size)
+    if reason.kind in (Kind.ZERO_ONE, Kind.SYMBOLIC):
+        return replace(reason, new=size)
+    if reason.kind is Kind.EQUALS and reason.old in ("True", "False"):
+        return replace(reason, new=str(reason.old == "False"))
+    if reason.kind is Kind.KEYS and reason.dim is not None:
+        return replace(reason, new=values.get(f"{reason.source}[{reason.dim}]"))
+    if reason.kind in (Kind.EQUALS, Kind.IDENTITY) and reason.new is None:
+        return replace(reason, new=values.get(reason.source))
+    return reason
+
+
+def _actual_size(compile_: Compile, reason: Reason) -> str | None:
+    """The size that an older cache entry was offered in the same call, where the newest entry names only its bound."""
+    for raw in compile_.reasons[1:]:
+        older = parse_reason(raw)
+        if older.kind is Kind.SIZE and (older.source, older.dim) == (reason.source, reason.dim):
+            return older.new
+    return None
+
+
+def _values(
+    group: Iterable[Member], key: GroupKey, limits: Iterable[LimitHit], history: CompileHistory,
+) -> tuple[Value, ...]:
+    """The values of the source, ordered by the compile that had them: each reason shows one cache entry's value."""
+    by_entry: dict[Entry, str] = {}
+    for compile_, primary in group:
+        generation = compile_.generation
+        for reason in (*(parse_reason(raw) for raw in reversed(compile_.reasons[1:])), primary):
+            if _key(reason) == key:
+                _note(by_entry, (reason.dim, generation, reason.entry or ""), reason.old)
+        _note(by_entry, (primary.dim, generation, compile_.compile_id or ""), primary.new)
+    for limit in limits:
+        refused = parse_reason(limit.reasons[0]) if limit.reasons else None
+        if refused and _key(refused) == key:
+            generation = history.generation_of(limit)
+            _note(by_entry, (refused.dim, generation, refused.entry or ""), refused.old)
+            _note(by_entry, (refused.dim, generation, limit.compile_id or ""), refused.new)
+    values: list[Value] = []
+    for (dim, _, _), value in sorted(by_entry.items(), key=lambda item: _order(item[0])):
+        if not values or values[-1] != (dim, value):
+            values.append((dim, value))
+    return tuple(values)
+
+
+def _hidden(group: Iterable[Member], key: GroupKey) -> tuple[Reason, ...]:
+    """Second causes. A recurring value already has a variant; the first cause hides the guard that failed in it."""
+    by_entry: dict[Entry, str] = {}
+    hidden: dict[GroupKey, Reason] = {}
+    for compile_, primary in group:
+        generation = compile_.generation
+        for reason in map(parse_reason, compile_.reasons[1:]):
+            compiled_for = by_entry.get((primary.dim, generation, reason.entry or ""))
+            if _key(reason) != key and compiled_for is not None and compiled_for == primary.new:
+                hidden.setdefault(_key(reason), reason)
+        _note(by_entry, (primary.dim, generation, primary.entry or ""), primary.old)
+        _note(by_entry, (primary.dim, generation, compile_.compile_id or ""), primary.new)
+    return tuple(hidden.values())
+
+
+def _note(by_entry: dict[Entry, str], entry: Entry, value: str | None) -> None:
+    """Keep the value that a cache entry was compiled for; entries without an id are kept apart."""
+    dim, generation, compile_id = entry
+    while value is not None and by_entry.setdefault((dim, generation, compile_id), value) != value:
+        compile_id += "'"
+
+
+def _order(entry: Entry) -> tuple[int, int, list[int]]:
+    """By dimension, then by compile; without an id they keep their order, because sorting is stable."""
+    dim, generation, compile_id = entry
+    return -1 if dim is None else dim, generation, [int(number) for number in re.findall(r"\d+", compile_id)]
+
+
+def _with_limit(groups: list[RecompileGroup]) -> list[RecompileGroup]:
+    """The refusal belongs to the group that its reason names; without a reason, to the largest one."""
+    if not groups or not groups[0].frame.limits:
+        return groups
+    limit = groups[0].frame.limits[0]
+    key = _key(parse_reason(limit.reasons[0])) if limit.reasons else None
+    ended = [group for group in groups if group.key == key] or groups
+    last = max(ended, key=lambda group: len(group.compiles))
+    return [replace(group, limit=limit) if group is last else group for group in groups]

@@ -1,0 +1,323 @@
+"""The remedy for each pattern of recompiles; each was applied on torch 2.9 and 2.13 and reduced their number."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torchtriage.diagnosis.recompiles.groups import RecompileGroup
+from torchtriage.diagnosis.recompiles.guard_text import Kind
+from torchtriage.findings.model import Fix
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """A group with the names and places that its texts mention; an unknown place is an empty text."""
+
+    group: RecompileGroup
+    name: str           # of the function
+    subject: str        # what changed: x.size(0), len(xs), self.n
+    before_call: str    # "before the call at train.py:140"
+    compiled_at: str    # "train.py:31"
+    star: str = ""      # "*" or "**" where the source is a function's *args or **kwargs
+    inside: str = ""    # the library of the function, if torch.compile was not called on this function
+    broken_at: str = ""     # the graph break that keeps such a function out of its caller's graph
+
+    @property
+    def is_static(self) -> bool:
+        return self.group.call is not None and self.group.call.dynamic is False
+
+    @property
+    def at_compile(self) -> str:
+        return f" at {self.compiled_at}" if self.compiled_at else ""
+
+
+def remedy(code: str, scene: Scene) -> Fix:
+    """The fix for a group of this code."""
+    group = scene.group
+    if scene.inside and code not in _OF_SIZES:
+        return _separate(scene)
+    if not scene.inside and group.source.startswith("past_key_values"):
+        return Fix(text=(
+            "generate(..., cache_implementation='static') keeps the cache at one size; a cache that grows recompiles"
+        ))
+    if code in _BY_SCENE:
+        return _BY_SCENE[code](scene)
+    old = group.reasons[0].old
+    return Fix(text=_TEXTS[code].format(
+        source=group.source, old=old, name=scene.name, before_call=scene.before_call,
+    ))
+
+
+_TEXTS = {
+    "TT206": (
+        "make {source} a tensor (on a module, a buffer) that counts in the graph; "
+        "or count outside the compiled function"
+    ),
+    "TT208": (
+        "each mode is compiled once and kept, so flipping back is free: "
+        "call {name} once in train() and once in eval() mode before any timing"
+    ),
+    "TT211": "cast {before_call}: {source} = {source}.to({old}), or the dtype you intend",
+    "TT212": (
+        "create or move {source} on one device before the first call: {source} = {source}.to(device); "
+        "state that moves with its input inside the compiled function is compiled once per device"
+    ),
+    "TT213": (
+        "{source} = {source}.contiguous() {before_call}; "
+        "a transposed or strided view has a different memory layout"
+    ),
+    "TT214": "give {source} a fixed number of dimensions {before_call}, for example {source}.flatten(0, -2)",
+    "TT215": (
+        "pass {source}.detach() if no gradient flows through it, or call {name} with the same requires_grad every time"
+    ),
+    "TT216": (
+        "look the key up outside {name} and pass the value, or pass the values as a list in a fixed order; "
+        "keys of another type, such as strings or flat indices, recompile as well"
+    ),
+    "TT222": (
+        "keep the value in a tensor instead of reading it with .item(); if the number itself is needed, "
+        "torch._dynamo.config.capture_scalar_outputs = True keeps it in the graph"
+    ),
+    "TT224": (
+        "each value of {source} is compiled once and kept: keep the set of values small, "
+        "and call {name} once with each value before any timing"
+    ),
+    "TT298": (
+        "torch names no guard; on 2.9 this happens if the same function is compiled again with a new backend object: "
+        "call torch.compile once and keep the function that it returns"
+    ),
+}
+
+
+# Sizes come from the tensors that the user passes, even inside a library.
+_OF_SIZES = frozenset({"TT201", "TT202", "TT203", "TT221"})
+
+
+def _separate(scene: Scene) -> Fix:
+    """The user cannot change the arguments inside a library, only that the function is compiled separately."""
+    cache = ""
+    if "past_key_values" in scene.group.source:
+        cache = "pass use_cache=False where the cache is not used, as in training; or "
+    if not scene.broken_at:
+        return Fix(text=(
+            f"{cache}{scene.name} is called from code of {scene.inside} that is not compiled, so it is compiled "
+            "separately, once for each kind of call: compile its caller, or exclude it with torch.compiler.disable"
+        ))
+    return Fix(text=(
+        f"{cache}remove the graph break at {scene.broken_at} (its finding says how): because of it {scene.name} is "
+        "compiled separately from its caller, once for each kind of call; "
+        "traced within its caller, each use keeps its own values"
+    ))
+
+
+def mark_dynamic(scene: Scene) -> str:
+    """The call that makes the dimensions dynamic if the code allows it; mark_dynamic would raise if it does not."""
+    dims = scene.group.dims
+    if scene.inside:
+        return (
+            f"torch._dynamo.maybe_mark_dynamic on the tensor that this size comes from, {scene.before_call}, "
+            "from the first call on"
+        )
+    mark = f"torch._dynamo.maybe_mark_dynamic({scene.group.source}, {dims[0] if len(dims) == 1 else list(dims)})"
+    return f"{mark} {scene.before_call}, from the first call on, and likewise for each tensor that shares the size"
+
+
+def _settled(scene: Scene) -> Fix:
+    return Fix(text=f"nothing needs to change; to save this compile: {mark_dynamic(scene)}", safe=True)
+
+
+def _keeps_changing(scene: Scene) -> Fix:
+    if scene.is_static:
+        return Fix(text=f"drop dynamic=False{scene.at_compile}, or {mark_dynamic(scene)}")
+    return Fix(text=(
+        f"{mark_dynamic(scene)}; a size that must match a parameter cannot become dynamic: "
+        f"compile the caller of {scene.name} instead, so that each use is compiled once"
+    ))
+
+
+def _ragged(scene: Scene) -> Fix:
+    return Fix(text=(
+        "DataLoader(..., drop_last=True), or pad the last batch to the usual size; "
+        f"to keep it as it is: {mark_dynamic(scene)}"
+    ))
+
+
+def _if_needed(scene: Scene) -> str:
+    return "" if scene.group.keeps_on else "nothing needs to change if it does not recur; to save this compile: "
+
+
+def _int(scene: Scene) -> Fix:
+    source = scene.group.source
+    if scene.is_static:
+        return Fix(text=(
+            f"drop dynamic=False{scene.at_compile}: an int is then dynamic from its second value on; "
+            f"or pass torch.tensor({source})"
+        ))
+    if "nn.Module" in scene.group.reasons[0].hint:
+        return Fix(text=(
+            f"register {source} as a buffer, or set torch._dynamo.config.allow_unspec_int_on_nn_module = True: "
+            "without it an int attribute of a module is a constant"
+        ))
+    if "._" in source:      # the user does not replace a private field
+        return Fix(text=(
+            f"keep {source} the same in every call; it is dynamic from its second value on, "
+            "unless the code needs its value"
+        ))
+    return Fix(text=(
+        f"{_if_needed(scene)}make it a tensor, torch.tensor({source}); "
+        "an int argument is dynamic from its second value on, "
+        f"unless the code needs its value, as range({source}) does"
+    ))
+
+
+def _global(scene: Scene) -> Fix:
+    reason = scene.group.reasons[0]
+    if reason.value_type not in ("int", "float"):
+        return Fix(text=f"set {reason.source} before the first call of {scene.name}, and do not change it afterwards")
+    never = "; a global int never becomes dynamic" if reason.value_type == "int" else ""
+    return Fix(text=(
+        f"pass {reason.source} to {scene.name} as an argument, which is dynamic from its second value on, "
+        f"or make it a tensor and change it with fill_(){never}"
+    ))
+
+
+def _float(scene: Scene) -> Fix:
+    source = scene.group.source
+    if "param_groups" in source:
+        return Fix(text="create the optimizer with a tensor: lr=torch.tensor(1e-3); schedulers then change it in place")
+    static = f"drop dynamic=False{scene.at_compile}, or " if scene.is_static else ""
+    name = source.rpartition(".")[2]
+    tensor = f"{name}=torch.tensor({scene.group.reasons[0].old})"
+    return Fix(text=f"{static or _if_needed(scene)}wrap it in a tensor: {tensor}, changed with fill_()")
+
+
+def _per_layer(scene: Scene) -> Fix:
+    whole = f"compile the model that holds the layers instead of {scene.name}: its one frame inlines every layer"
+    if scene.group.kind is not Kind.EQUALS:
+        return Fix(text=whole)
+    is_int = scene.group.reasons[0].value_type == "int"
+    unspec = ", or set torch._dynamo.config.allow_unspec_int_on_nn_module = True" if is_int else ""
+    return Fix(text=f"{whole}; or make {scene.group.source} a buffer or a tensor argument{unspec}")
+
+
+def _grad_mode(scene: Scene) -> Fix:
+    return Fix(text=(
+        f"call {scene.name} under one grad mode: always with torch.no_grad(), always without, or always with "
+        "torch.inference_mode(); or call it once in each mode before any timing, as each is compiled once and kept"
+    ))
+
+
+_FLAG_TEXTS = {
+    "autocast": (
+        "enter torch.autocast with the same device, dtype and cache setting around every call of {name}, or around none"
+    ),
+    "torch_function_mode": (
+        "call {name} always inside or always outside `with torch.device(...)` or another torch function mode"
+    ),
+    "default_device": "call torch.set_default_device before the first call of {name}, and do not change it afterwards",
+}
+
+
+def _flag(scene: Scene) -> Fix:
+    flag = scene.group.source
+    text = _FLAG_TEXTS.get(flag, "set {flag} before the first call of {name}, and do not change it afterwards")
+    return Fix(text=text.format(flag=flag, name=scene.name))
+
+
+_ARGUMENTS = {"*": "number of positional arguments", "**": "set of keyword arguments"}
+
+
+def _length(scene: Scene) -> Fix:
+    source = scene.group.source
+    if scene.star:
+        arguments = _ARGUMENTS[scene.star]
+        return Fix(text=f"call {scene.name} with the same {arguments} every time: each is compiled once and kept")
+    if source.endswith("._modules"):
+        return Fix(text=(
+            f"each number of layers is a separate program: call {scene.name} outside compiled code, "
+            "or decorate it with @torch.compiler.disable, which breaks the graph there"
+        ))
+    if " != " in scene.group.reasons[0].guard:      # how torch words the length of a dict
+        return Fix(text=(
+            f"give {source} all its keys before the first call, or pass {scene.name} a list of fixed length instead"
+        ))
+    return Fix(text=(
+        f"pad {source} to a fixed length {scene.before_call}, or pass torch.stack({source}): its size becomes dynamic"
+    ))
+
+
+def _presence(scene: Scene) -> Fix:
+    source = scene.group.source
+    if scene.group.kind is Kind.ATTRIBUTE:
+        return Fix(text=f"give every object the attribute: set it in __init__, so that {source} has it in each call")
+    if "." in source:
+        return Fix(text=(
+            f"set {source} before the first call of {scene.name}, and do not change it afterwards; "
+            "the variants with and without it are each compiled once"
+        ))
+    return Fix(text=(
+        f"pass a tensor every time: instead of None for {source}, one that has no effect (for example a mask of ones)"
+    ))
+
+
+def _identity(scene: Scene) -> Fix:
+    reason = scene.group.reasons[0]
+    if reason.source == "the backend":
+        return Fix(text=(
+            f"create the backend once, outside the loop, and pass the same object to torch.compile{scene.at_compile}"
+        ))
+    if reason.new == "deallocated":
+        return Fix(text=f"keep {reason.source} alive and pass the same object again")
+    if reason.old is not None:      # two arguments were, or were not, one object
+        return Fix(text=f"clone() one of the arguments {scene.before_call}, so that they are never the same tensor")
+    return Fix(text=(
+        f"create {reason.source} once, outside the loop, and pass the same object every time; "
+        "pass the values that differ as tensor arguments"
+    ))
+
+
+def _zero_one(scene: Scene) -> Fix:
+    if not scene.group.dims or scene.inside:
+        return Fix(text="pad to at least 2, or skip calls with 0 or 1")
+    return Fix(text=(
+        "pad to at least 2, or skip calls with 0 or 1; or torch._dynamo.decorators.mark_unbacked("
+        f"{scene.group.source}, {scene.group.dims[0]}) {scene.before_call}, which breaks the graph at a branch "
+        "on the size and raises if a 1 is broadcast"
+    ))
+
+
+def _type(scene: Scene) -> Fix:
+    source = scene.group.source
+    if scene.group.reasons[0].new == "Parameter":
+        return Fix(text=(
+            f"pass {source}.detach(), or a Parameter every time: a Parameter and a plain tensor are different types"
+        ))
+    reason = scene.group.reasons[0]
+    if not {"Tensor", "int", "float", "bool"} & {reason.old, reason.new}:
+        return Fix(text=f"pass the same type every time as {source}")
+    return Fix(text=f"pass a tensor every time: torch.as_tensor({source}, dtype=torch.float32) {scene.before_call}")
+
+
+def _symbolic(scene: Scene) -> Fix:
+    reason = scene.group.reasons[0]
+    if "duck sizing" in reason.raw:
+        return Fix(text=(
+            "set torch.fx.experimental._config.use_duck_shape = False, so that sizes that are equal at first "
+            "are treated as separate"
+        ))
+    padded = f"pad {scene.subject} so that `{reason.guard}` always holds"
+    if reason.by_torch:
+        return Fix(text=f"{padded}, or keep both variants: torch itself sets this guard (torch/{reason.by_torch})")
+    return Fix(text=f"{padded}, or remove the branch on it{f' at {reason.place}' if reason.place else ''}")
+
+
+def _other(scene: Scene) -> Fix:
+    if scene.group.kind is Kind.MARKING:
+        return Fix(text="mark the tensor the same way in every call, starting with the first")
+    return Fix(text="TORCH_LOGS=recompiles_verbose lists every guard that failed; read the reason that torch reports")
+
+
+_BY_SCENE: dict[str, Callable[[Scene], Fix]] = {
+    "TT201": _settled, "TT202": _keeps_changing, "TT203": _ragged, "TT204": _int, "TT205": _float, "TT207": _per_layer,
+    "TT209": _grad_mode, "TT210": _flag, "TT217": _length, "TT218": _presence, "TT219": _identity, "TT220": _global,
+    "TT221": _zero_one, "TT223": _type, "TT225": _symbolic, "TT299": _other,
+}

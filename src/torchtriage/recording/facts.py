@@ -1,0 +1,305 @@
+"""The facts that a process or a launcher leaves in a recording: one frozen record per writer.
+
+A record's field is a key of the stored JSON. The reader checks each against its type; a damaged fact is left out and reported."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, TypeVar, cast
+
+from torchtriage.recording.validation import AnyFloat, WrongTypeError, checked, field_types
+
+F = TypeVar("F")
+
+
+def _unwritten() -> Any:
+    """A fact that is None until it is known, and is not written before."""
+    return field(default=None, metadata={"unwritten": True})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """A part of a recording that cannot be read: its name, and what is wrong with it."""
+
+    name: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramFacts:
+    """What ran, on which machine, and where its code is; by capture/process_facts."""
+
+    run_id: str | None = None
+    start: float | None = None
+    pid: int | None = None
+    ppid: int | None = None
+    argv: tuple[str, ...] | None = None
+    executable: str | None = None
+    cwd: str | None = None
+    host: str | None = None
+    rank: int | None = None
+    world_size: str | None = None
+    python: str | None = None
+    platform: str | None = None
+    cpu_count: int | None = None
+    torch: str | None = None
+    torchtriage: str | None = None
+    environment: Mapping[str, str] | None = None
+    your_roots: tuple[str, ...] = ()
+    torch_dir: str = ""
+    libraries: Mapping[str, tuple[str, str]] = field(default_factory=dict)      # package -> (distribution, version)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecorderFacts:
+    """How the recording of a process ended, and what it could not keep; by recording/recorder."""
+
+    end: float | None = _unwritten()
+    recorder_error: str | None = _unwritten()
+    dropped: Mapping[str, int] | None = _unwritten()        # kind of event -> number that was counted and not kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepFacts:
+    """The training steps of a process; by capture/taps/steps."""
+
+    num_steps: int | None = None
+    step_source: str | None = None
+    steps_of_other_optimizers: tuple[int, ...] = ()
+    first_step_time: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EagerCalls:
+    """Calls since the first recompile limit; by capture/taps/eager_meter."""
+
+    hits: int
+    misses: int
+    recompiles: int
+    eager: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeterFacts:
+    """`eager_calls` is None unless a frame hit its recompile limit."""
+
+    eager_calls: EagerCalls | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Override:
+    """A torch.compile call that a policy changed: the program's `dynamic` and the forced one."""
+
+    path: str
+    line: int | None
+    target: str
+    written: str
+    forced: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeMark:
+    """A place where the program itself marks a dimension, and how often it did."""
+
+    path: str
+    line: int
+    call: str
+    dim: int | None
+    num: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledFunction:
+    """A compile call site and its target, with the number of outermost calls."""
+
+    path: str
+    line: int | None
+    target: str
+    num_calls: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputSize:
+    """The values that one dimension (or one int) of a compiled frame's input took, the most frequent ones."""
+
+    path: str
+    line: int
+    function: str
+    source: str
+    dim: int | None
+    values: Mapping[str, int]
+    num_values: int
+    num_calls: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyFacts:
+    """A run under a shape policy; by capture/policy. `policy` is None in every other run."""
+
+    policy: Mapping[str, Any] | None = None
+    overrides: tuple[Override, ...] = ()
+    marks: tuple[SizeMark, ...] = ()
+    functions: tuple[CompiledFunction, ...] = ()
+    first_call_time: float | None = None
+    first_call_seconds: float | None = None
+    peak_memory_bytes: int | None = None
+    peak_device_memory_bytes: int | None = _unwritten()
+    processor_wait_seconds: float | None = None
+    sizes: tuple[InputSize, ...] | None = _unwritten()      # only where the policy asks for them
+    num_inputs_left_out: int | None = _unwritten()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearningFacts:
+    """The optimizers and limits of a training; by telemetry and rl, each of which knows some of them."""
+
+    grad_dtypes: tuple[str, ...] = ()
+    autocast_dtype: str | None = None
+    optimizers: tuple[str, ...] = ()
+    optimizer_lr: tuple[AnyFloat, ...] = ()
+    learning_limits: Mapping[str, AnyFloat] = field(default_factory=dict)       # those that differ from the default
+    return_threshold: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardFacts:
+    """Which part of sharded parameters a rank holds: `elements` counts those of each tensor."""
+
+    ranks: tuple[int, ...]
+    place: int
+    elements: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetryFacts:
+    """What telemetry had no room for, and the shards of this rank; its other facts are only read by people."""
+
+    num_dropped: int = 0
+    num_left_out: int = 0
+    shards: ShardFacts | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingFacts:
+    """One training by `torchtriage train`: the settings that differ from the default, and its results; by rl."""
+
+    config: Mapping[str, Any] = field(default_factory=dict)
+    results: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceFacts:
+    """The trace or log that a process was read from; by capture/readers."""
+
+    trace_file: str | None = None
+    num_unparsed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LauncherFacts:
+    """What was started, and how it ended; by launch/launcher. A trace adds its version of torch, a watched block its folder."""
+
+    run_id: str | None = None
+    argv: tuple[str, ...] | None = None
+    cwd: str | None = None
+    start: float | None = None
+    torchtriage: str | None = None
+    end: float | None = _unwritten()
+    exit_status: int | None = _unwritten()
+    torch: str | None = _unwritten()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderFacts:
+    """What the folder of a recording shows beside the files of its processes; by recording/reader."""
+
+    joined: bool = False
+    unreadable_files: tuple[str, ...] = ()
+    shapes: Any = None              # of shapes.json; findings/shape_study checks it
+    shapes_problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessFacts:
+    """All facts of one process, checked."""
+
+    program: ProgramFacts
+    recorder: RecorderFacts
+    steps: StepFacts
+    eager_calls: EagerCalls | None
+    policy: PolicyFacts
+    learning: LearningFacts
+    telemetry: TelemetryFacts
+    training: TrainingFacts | None
+    trace: TraceFacts
+    name: str | None
+    damage: tuple[Damage, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingFacts:
+    """All facts of a run, checked."""
+
+    launcher: LauncherFacts
+    folder: FolderFacts
+    damage: tuple[Damage, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Nested:
+    """Facts that are not a record of their own, or hold one as their value."""
+
+    name: str | None = None     # of this process among several, such as "seed 3"; by rl
+    telemetry: Mapping[str, Any] | None = None
+    train: Mapping[str, Any] | None = None
+
+
+def read_process_facts(stored: Mapping[str, Any]) -> ProcessFacts:
+    """Typed records of the stored facts of a process."""
+    damage: list[Damage] = []
+    nested = _read(_Nested, stored, damage)
+    return ProcessFacts(
+        program=_read(ProgramFacts, stored, damage), recorder=_read(RecorderFacts, stored, damage),
+        steps=_read(StepFacts, stored, damage), eager_calls=_read(MeterFacts, stored, damage).eager_calls,
+        policy=_read(PolicyFacts, stored, damage), learning=_read(LearningFacts, stored, damage),
+        telemetry=_read(TelemetryFacts, nested.telemetry or {}, damage, within="telemetry."),
+        training=None if nested.train is None else _read(TrainingFacts, nested.train, damage, within="train."),
+        trace=_read(TraceFacts, stored, damage), name=nested.name, damage=tuple(damage),
+    )
+
+
+def read_recording_facts(stored: Mapping[str, Any]) -> RecordingFacts:
+    """Typed records of the stored facts of a run."""
+    damage: list[Damage] = []
+    launcher, folder = _read(LauncherFacts, stored, damage), _read(FolderFacts, stored, damage)
+    return RecordingFacts(launcher=launcher, folder=folder, damage=tuple(damage))
+
+
+def _read(cls: type[F], stored: Mapping[str, Any], damage: list[Damage], within: str = "") -> F:
+    """The record of these facts; one that does not fit keeps its default and adds to `damage`."""
+    kept = {}
+    for name, hint in field_types(cls).items():
+        if name not in stored:
+            continue
+        try:
+            kept[name] = checked(stored[name], hint)
+        except WrongTypeError as error:
+            damage.append(Damage(name=within + name, problem=str(error)))
+    return cls(**kept)
+
+
+def to_dict(record: Any) -> dict[str, Any]:
+    """The facts of a record as they are stored."""
+    stored = {}
+    for one in fields(record):
+        value = getattr(record, one.name)
+        if value is not None or "unwritten" not in one.metadata:
+            stored[one.name] = _plain(value)
+    return stored
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if is_dataclass(value):
+        return to_dict(cast(Any, value))
+    return value

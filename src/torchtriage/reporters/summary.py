@@ -1,0 +1,146 @@
+"""The lines that every form of a report shares: its totals, what it does not show, and costs and places in them."""
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from torchtriage import text
+from torchtriage.findings.model import UNKNOWN_PLACE, Cost, CostKind, Finding, Severity, SourceLine
+from torchtriage.findings.report import Report
+from torchtriage.findings.shape_study import DECIDED_BY_SHAPES
+from torchtriage.findings.tap_state import STRUCTURED_TRACE, TEXT_LOG, TapState, TapStatus
+from torchtriage.text import counted, duration
+
+SHORT_NOTE = 40     # a longer note on the cost gets its own line
+
+
+def short_path(path: str, run: Mapping[str, Any]) -> str:
+    """A path below the working folder of the run, or below site-packages."""
+    return text.short_path(path, (str(run.get("cwd") or ""),))
+
+
+def project_path(path: str, run: Mapping[str, Any]) -> str | None:
+    """A path below the working folder of the run; None for a path that is not a file of the project."""
+    if path == UNKNOWN_PLACE.path:
+        return None
+    return text.project_path(path, str(run.get("cwd") or ""))
+
+
+def level_of(severity: Severity) -> str:
+    """The level that tools which annotate source give a finding: error, warning or note."""
+    if severity <= Severity.P1:
+        return "error"
+    return "warning" if severity is Severity.P2 else "note"
+
+
+def cost_text(cost: Cost) -> str:
+    """A measured cost in a few words, `1.24 s, 12.0 ms per step (observed)`; empty if nothing was measured."""
+    parts = []
+    if cost.seconds is not None:
+        parts.append(duration(cost.seconds))
+    if cost.ms_per_step is not None:
+        parts.append(f"{duration(cost.ms_per_step / 1000.0)} per step")
+    if cost.share is not None:
+        parts.append(f"{cost.share:.0%} of steady state")
+    if not parts or cost.kind is CostKind.NOT_MEASURED:
+        return ""
+    note = f", {cost.note}" if cost.note and len(cost.note) <= SHORT_NOTE else ""
+    return f"{', '.join(parts)} ({cost.kind}{note})"
+
+
+def source_text(line: SourceLine) -> str:
+    """A source line with its number, `>   14 | print(y)` at the place itself."""
+    return f"{'>' if line.is_place else ' '}{line.number:>5} | {line.text}"
+
+
+def by_severity(findings: Iterable[Finding]) -> str:
+    """`2 P1, 5 P3`."""
+    counts = Counter(f.severity.name for f in findings)
+    return ", ".join(f"{number} {name}" for name, number in counts.items())
+
+
+def totals_line(report: Report) -> str:
+    """How much was found, compiled, recompiled and broken, in one line."""
+    totals = report.totals
+    breaks = counted(totals.get("graph_breaks"), "graph break")
+    parts = [
+        counted(len(report.findings), "finding"),
+        counted(totals.get("compiles"), "compile"),
+        counted(totals.get("recompiles"), "recompile"),
+        f"{breaks} at {counted(totals.get('distinct_graph_breaks'), 'place')}",
+    ]
+    if totals.get("frames_at_limit"):
+        parts.append(counted(totals["frames_at_limit"], "frame at its limit", "frames at their limit"))
+    if totals.get("eager_calls"):
+        parts.append(counted(totals["eager_calls"], "eager call"))
+    compile_seconds = totals.get("compile_seconds")
+    if compile_seconds is not None:
+        parts.append(f"{duration(compile_seconds)} compiling")
+    if totals.get("steps"):
+        parts.append(counted(totals["steps"], "step"))
+    return ", ".join(parts)
+
+
+def tap_text(tap: TapState) -> str:
+    """What was watched, or was not and why, as a phrase."""
+    if tap.status is TapStatus.NOT_EXPLAINED:
+        return f"why {counted(tap.number, 'compile')} gave up (add TORCH_LOGS=graph_breaks to TORCH_TRACE, or torchtriage run)"
+    if tap.status is TapStatus.NOT_MEASURED:
+        return f"{tap.name} (torchtriage run --measure)"
+    if tap.status is TapStatus.TOO_FAST:
+        return f"{tap.name}: {tap.number} looks came faster than they could be read"
+    if tap.status is TapStatus.NO_ROOM:
+        names = "only the first names of a process have curves; name metrics by what they are, not by the step"
+        return f"{tap.name}: {tap.number} values of further metrics ({names})"
+    if tap.detail:
+        return f"{tap.name}: {tap.detail}"
+    return _SOURCES.get(tap.name, tap.name)
+
+
+_SOURCES: Mapping[str, str] = {
+    STRUCTURED_TRACE: "graph breaks, recompiles, limits, compile times and caches of the structured trace",
+    TEXT_LOG: "graph breaks, recompiles and limits that the log holds",
+}
+
+
+def watched_line(report: Report) -> str:
+    """What "no findings" is based on."""
+    taps = ", ".join(tap_text(tap) for tap in report.watched)
+    return f"watched: {taps or 'nothing: torch was not imported, or no process joined'}"
+
+
+def not_shown(report: Report) -> list[str]:
+    """What the baseline, the flags and comments in the source removed, and comments that removed nothing."""
+    lines = []
+    if report.num_known:
+        lines.append(f"{counted(report.num_known, 'known finding')} accepted by the baseline")
+    if report.num_hidden:
+        lines.append(f"{report.num_hidden} hidden by --select or --ignore")
+    if report.num_suppressed:
+        lines.append(f"{report.num_suppressed} suppressed by a comment in the source")
+    lines += [f"unused suppression: {short_path(place, report.run)}" for place in report.unused_suppressions]
+    return lines
+
+
+def measure_hint(report: Report) -> str:
+    """The command that measures what findings of this report leave open; empty after a study, or without a script."""
+    if report.shapes is not None or not any(f.code in DECIDED_BY_SHAPES for f in report.findings):
+        return ""
+    script = _script(report.run.get("argv"))
+    if not script:
+        return ""
+    return f"to find the quickest shape policy by measurement: torchtriage shapes {shlex.join(script)}"
+
+
+def _script(argv: object) -> Sequence[str]:
+    """`train.py --lr 1`, or `-m package` with a launcher; empty for another command, or one with a secret removed."""
+    words = [str(word) for word in argv] if isinstance(argv, (list, tuple)) else []
+    if len(words) > 1 and text.file_name(words[0]).startswith("python"):
+        words = words[1:]
+    elif words and re.match(r"[/\\]|\w:", words[0]):
+        return []       # sys.argv of a process that was not launched by us: `python -m` leaves an absolute path there
+    is_script = bool(words) and (words[0].endswith(".py") or words[0] == "-m")
+    has_secret = any(word.endswith("***") for word in words)
+    return words if is_script and not has_secret else []

@@ -1,0 +1,245 @@
+"""The PPO update: loss, backward, clipping by the global norm and Adam of a minibatch in one full graph, over one flat
+vector of weights.
+
+    update.begin(rollout.value_TN, rollout.return_TN, rollout.advantage_TN, rollout.error_TN, rollout.live_TN)
+    for epoch in range(epochs):
+        for minibatch in rollout.minibatches(generator, size):
+            update.run(minibatch, lr, clip)
+        if update.is_stopped():
+            break
+    metrics = update.read()
+
+Compiled and eager run the same function, and nothing in it waits for the device. A minibatch whose loss or gradient
+norm is not finite leaves weights and moments as they were. So does, with a target KL, every minibatch from the one on
+that passes it by half: decided on the device, so that asking `is_stopped` only saves time.
+
+Shape suffixes: T steps, B sequences or rows, N environments, P parameters in all, M metrics.
+"""
+
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchtriage.errors import TriageError
+from torchtriage.recording.series import PPO_PREFIX
+from torchtriage.rl.compile.compiled import Compiled
+from torchtriage.rl.policy.network import Network
+from torchtriage.rl.policy.policy import Policy
+from torchtriage.rl.ppo.losses import LossSettings, ppo_loss, rollout_metrics
+from torchtriage.rl.ppo.metrics import MetricTable, packed
+from torchtriage.rl.ppo.rollout import Minibatch
+
+KL_MARGIN = 1.5  # an update stops above this multiple of the target, as in Spinning Up and Stable-Baselines3
+NORM_EPSILON = 1e-6  # as in torch.nn.utils.clip_grad_norm_
+STATE_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateSettings:
+    """How an update learns; `max_grad_norm` 0: no clipping, `target_kl` 0: no early stop."""
+
+    loss: LossSettings = field(default_factory=LossSettings)
+    max_grad_norm: float = 0.5
+    target_kl: float = 0.0
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-5  # of Adam: PPO's, not torch's 1e-8
+
+
+class UpdateState(NamedTuple):
+    """All that a minibatch changes, in place. At least one dimension each: see RunningMoments."""
+
+    flat_P: Tensor  # the policy's parameters
+    grad_P: Tensor  # of the last minibatch, before clipping
+    exp_avg_P: Tensor
+    exp_avg_sq_P: Tensor
+    num_steps_1: Tensor  # that Adam has taken
+    stopped_1: Tensor  # whether KL has stopped this update
+
+
+class Update:
+    """Trains a policy. Gradients before clipping stay in each parameter's `grad`: views into one vector that every
+    minibatch overwrites.
+
+    `compiled` is None if it runs eagerly. `num_skipped`, `num_skipped_in_a_row`: updates without a single finite
+    minibatch.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        settings: UpdateSettings | None = None,
+        *,
+        compile: bool = False,
+        backend: str = "inductor",
+    ) -> None:
+        self.policy, self.settings = policy, settings or UpdateSettings()
+        flat_P = policy.flat_P.detach()
+        self.state = UpdateState(
+            # Traced, torch.func.grad makes the graph that torch.autograd.grad would, with no setting of torch's;
+            # eagerly it costs more.
+            flat_P=flat_P if compile else flat_P.requires_grad_(),
+            grad_P=torch.zeros_like(policy.flat_P),
+            exp_avg_P=torch.zeros_like(policy.flat_P),
+            exp_avg_sq_P=torch.zeros_like(policy.flat_P),
+            num_steps_1=policy.flat_P.new_zeros(1),
+            stopped_1=policy.flat_P.new_zeros(1, dtype=torch.bool),
+        )
+        constants = policy.network, self.settings, _gradient_by_func if compile else _gradient_by_autograd
+        self.compiled = Compiled(_make_step, *constants, name="the update", backend=backend) if compile else None
+        self._step: Callable[..., Tensor] = self.compiled or _make_step(*constants)
+        self._lr, self._clip = policy.flat_P.new_zeros(()), policy.flat_P.new_zeros(())
+        self._table = MetricTable(flat_P.device)
+        self.num_skipped = self.num_skipped_in_a_row = 0
+        self._told_of_returns = False
+
+    def begin(
+        self, value_TN: Tensor, return_TN: Tensor, advantage_TN: Tensor, error_TN: Tensor, live_TN: Tensor
+    ) -> None:
+        """Start an update; `value_TN` are of the policy that acted, `error_TN` their Bellman errors."""
+        if self.state.flat_P.data_ptr() != self.policy.flat_P.data_ptr():
+            raise TriageError(
+                "the policy has other memory than when its Update was made; move it to its device before making the"
+                " Update"
+            )
+        self.state.stopped_1.zero_()
+        self._table.begin(rollout_metrics(value_TN, return_TN, advantage_TN, error_TN, live_TN))
+        for parameter, grad in self.policy.flat_views(self.state.grad_P):
+            parameter.grad = grad  # each time, as zero_grad() takes it away
+
+    def run(self, minibatch: Minibatch, lr: Tensor | float, clip: Tensor | float) -> None:
+        """Learn from one minibatch; all have one shape."""
+        self._lr.fill_(lr)
+        self._clip.fill_(clip)
+        self._table.add(self._step(self.state, minibatch, self._lr, self._clip))
+
+    def is_stopped(self) -> bool:
+        """Whether KL has stopped this update. With a target this reads from the device: once an epoch."""
+        return bool(self.settings.target_kl) and bool(self.state.stopped_1.item())
+
+    def read(self) -> dict[str, float]:
+        """The numbers of this update by the names of docs/metrics.md: the one time that the host waits for the device.
+
+        `ppo/entropy` is over that of a uniform policy; there is none over real numbers, so continuous actions have
+        `ppo/entropy_nats` only.
+        """
+        values = self._table.read()
+        if values.get("minibatches"):
+            is_skipped = values["minibatches_skipped"] == values["minibatches"]
+            self.num_skipped += is_skipped
+            self.num_skipped_in_a_row = self.num_skipped_in_a_row + 1 if is_skipped else 0
+            if self.policy.is_discrete and self.policy.num_outputs > 1:
+                values["entropy"] = values["entropy_nats"] / math.log(self.policy.num_outputs)
+        if not self.settings.loss.clip_value:
+            values.pop("value_clip_fraction", None)
+        values["updates_skipped_total"] = float(self.num_skipped)
+        if math.isnan(values["explained_variance"]) and values["returns_std"] == 0 and not self._told_of_returns:
+            self._told_of_returns = True
+            warnings.warn(
+                "explained variance is NaN: the returns of the rollout do not vary, so there is nothing to explain",
+                stacklevel=2,
+            )
+        return {PPO_PREFIX + name: value for name, value in values.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state needed to continue exactly between two updates, without the policy's weights."""
+        state = self.state
+        return {
+            "version": STATE_VERSION,
+            "exp_avg": state.exp_avg_P.clone(),
+            "exp_avg_sq": state.exp_avg_sq_P.clone(),
+            "num_steps": int(state.num_steps_1.item()),
+            "num_skipped": self.num_skipped,
+            "num_skipped_in_a_row": self.num_skipped_in_a_row,
+        }
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        state, size = self.state, len(saved["exp_avg"])
+        if saved["version"] != STATE_VERSION or size != len(state.exp_avg_P):
+            raise TriageError(
+                f"expected the state of an update of {len(state.exp_avg_P)} parameters, version {STATE_VERSION}, "
+                f"got {size}, version {saved['version']}; build the policy as it was"
+            )
+        state.exp_avg_P.copy_(saved["exp_avg"])
+        state.exp_avg_sq_P.copy_(saved["exp_avg_sq"])
+        state.num_steps_1.fill_(saved["num_steps"])
+        self.num_skipped, self.num_skipped_in_a_row = saved["num_skipped"], saved["num_skipped_in_a_row"]
+
+
+Values = dict[str, Tensor]
+Loss = Callable[..., tuple[Tensor, Values]]
+
+
+def _make_step(
+    network: Network, settings: UpdateSettings, gradient: Callable[..., tuple[Tensor, Values]]
+) -> Callable[..., Tensor]:
+    """The function of one minibatch: changes the state in place, and returns metrics [M]."""
+
+    def loss_of(flat_P: Tensor, minibatch: Minibatch, clip: Tensor) -> tuple[Tensor, Values]:
+        said = network.evaluate(
+            network.weights(flat_P),
+            minibatch.observation_TBO,
+            minibatch.state_BS,
+            minibatch.keep_TB,
+            minibatch.action_TB,
+        )
+        return ppo_loss(said, minibatch, clip, settings.loss)
+
+    def step(state: UpdateState, minibatch: Minibatch, lr: Tensor, clip: Tensor) -> Tensor:
+        grad_P, values = gradient(loss_of, state.flat_P, minibatch, clip)
+        with torch.no_grad():
+            return _take(state, grad_P, values, lr, settings)
+
+    return step
+
+
+def _gradient_by_func(loss_of: Loss, flat_P: Tensor, minibatch: Minibatch, clip: Tensor) -> tuple[Tensor, Values]:
+    return torch.func.grad(loss_of, has_aux=True)(flat_P, minibatch, clip)  # type: ignore[no-any-return]
+
+
+def _gradient_by_autograd(loss_of: Loss, flat_P: Tensor, minibatch: Minibatch, clip: Tensor) -> tuple[Tensor, Values]:
+    with torch.enable_grad():
+        loss, values = loss_of(flat_P, minibatch, clip)
+    return torch.autograd.grad(loss, flat_P)[0], values
+
+
+def _take(state: UpdateState, grad_P: Tensor, values: Values, lr: Tensor, settings: UpdateSettings) -> Tensor:
+    """Clip and step, unless the minibatch has no live row or is not finite, or the update was stopped."""
+    state.grad_P.copy_(grad_P)
+    norm = torch.linalg.vector_norm(grad_P)
+    counts_1 = (values["rows"] > 0) & ~state.stopped_1
+    is_finite = (values["loss"] + norm).isfinite()
+    if settings.target_kl:
+        state.stopped_1.logical_or_(values["kl"] > KL_MARGIN * settings.target_kl)
+    taken_1 = counts_1 & is_finite & ~state.stopped_1
+    scale = (settings.max_grad_norm / (norm + NORM_EPSILON)).clamp(max=1) if settings.max_grad_norm else 1.0
+    _adam(state, (grad_P * scale).masked_fill(~taken_1, 0.0), taken_1.to(grad_P.dtype), lr, settings)
+    return packed(
+        values
+        | {
+            "grad_norm": norm,
+            "early_stopped": state.stopped_1[0],
+            "minibatches_skipped": ~is_finite,
+            "minibatches": counts_1[0],
+        }
+    )
+
+
+def _adam(state: UpdateState, grad_P: Tensor, taken_1: Tensor, lr: Tensor, settings: UpdateSettings) -> None:
+    """One step of torch.optim.Adam; where `taken_1` is 0, and with it the gradient,
+    every rate is such that nothing changes.
+    """
+    beta1, beta2 = settings.betas
+    state.num_steps_1.add_(taken_1)
+    # 1 - beta ** step, of which float32 would lose four digits in the first steps.
+    correction1_1, correction2_1 = (
+        -torch.expm1(state.num_steps_1.clamp(min=1) * math.log(beta)) for beta in settings.betas
+    )
+    state.exp_avg_P.lerp_(grad_P, (1 - beta1) * taken_1)
+    state.exp_avg_sq_P.mul_(1 - (1 - beta2) * taken_1).addcmul_(grad_P, grad_P, value=1 - beta2)
+    divisor_P = (state.exp_avg_sq_P / correction2_1).sqrt_().add_(settings.epsilon)
+    state.flat_P.sub_(torch.div(state.exp_avg_P, divisor_P).mul_(lr * taken_1 / correction1_1))

@@ -1,0 +1,109 @@
+"""The calls that a comparison replays: their arguments, which sizes vary over them, and copies that are marked dynamic."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torchtriage.errors import TriageError
+from torchtriage.findings.shape_study import VaryingSize
+from torchtriage.shapes.functions.padding import map_tensors, named_arguments, tensors_in
+from torchtriage.shapes.runs.sizes import MAX_VALUES
+
+Arguments = tuple[tuple[Any, ...], Mapping[str, Any]]
+Inputs = Iterable[Any] | Callable[[], Iterable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """The arguments of every call, as often as they are asked for."""
+
+    names: Sequence[str]        # of the positional parameters
+    source: Inputs
+
+    def __iter__(self) -> Iterator[Arguments]:
+        for item in self.source() if callable(self.source) else self.source:
+            yield _arguments(item)
+
+    def named(self, arguments: Arguments) -> list[tuple[str, Any]]:
+        return named_arguments(self.names, *arguments)
+
+    def marked(self, arguments: Arguments, dims: Mapping[str, Sequence[int]]) -> Arguments:
+        """The same arguments with these dimensions marked dynamic; on aliases, so that the caller's tensors stay as they are."""
+        import torch
+
+        def mark(name: str, tensor: Any) -> Any:
+            if name not in dims:
+                return tensor
+            alias = tensor.detach().requires_grad_(tensor.requires_grad)
+            for dim in dims[name]:
+                torch._dynamo.maybe_mark_dynamic(alias, dim)
+            return alias
+
+        values = [map_tensors(value, name, mark) for name, value in self.named(arguments)]
+        args, kwargs = arguments
+        return tuple(values[:len(args)]), dict(zip(kwargs, values[len(args):], strict=True))
+
+
+def _arguments(item: Any) -> Arguments:
+    if isinstance(item, tuple):
+        return item, {}
+    return ((), item) if isinstance(item, Mapping) and all(isinstance(key, str) for key in item) else ((item,), {})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenSizes:
+    """Every size and number over the calls; names are those of `tensors_in`."""
+
+    num_calls: int
+    values: Mapping[tuple[str, int | None], Counter[int]]
+
+    def varying(self) -> dict[tuple[str, int | None], Counter[int]]:
+        return {key: counts for key, counts in self.values.items() if len(counts) > 1}
+
+    def dims(self) -> dict[str, list[int]]:
+        """Tensor -> the dimensions that vary."""
+        found: dict[str, list[int]] = {}
+        for name, dim in self.varying():
+            if dim is not None:
+                found.setdefault(name, []).append(dim)
+        return found
+
+    def as_study(self, function: Callable[..., Any], is_marked: bool) -> list[VaryingSize]:
+        """What varies, the most varied first, with torch's names for it."""
+        code = getattr(getattr(function, "forward", function), "__code__", None)
+        found = [
+            VaryingSize(
+                path=code.co_filename if code else "", line=code.co_firstlineno if code else None,
+                function=code.co_name if code else getattr(function, "__name__", ""), source=_source(name), dim=dim,
+                values={str(value): number for value, number in counts.most_common(MAX_VALUES)},
+                num_values=len(counts), num_calls=counts.total(), is_marked=is_marked and dim is not None,
+                why_not="a Python number cannot be marked" if dim is None else "",
+            )
+            for (name, dim), counts in self.varying().items()
+        ]
+        return sorted(found, key=lambda size: -size.num_values)
+
+
+def sizes_of(calls: Calls) -> SeenSizes:
+    """Goes through all calls once, without making them."""
+    values: dict[tuple[str, int | None], Counter[int]] = {}
+    num_calls = 0
+    for arguments in calls:
+        num_calls += 1
+        for name, value in calls.named(arguments):
+            if isinstance(value, int) and not isinstance(value, bool):
+                values.setdefault((name, None), Counter())[value] += 1
+            for path, tensor in tensors_in(value, name):
+                for dim, size in enumerate(tensor.shape):
+                    values.setdefault((path, dim), Counter())[size] += 1
+    if not num_calls:
+        raise TriageError("inputs= has no call in it; give argument tuples, or a function that returns an iterator of them "
+                          "(an iterator itself can be gone through only once)")
+    return SeenSizes(num_calls=num_calls, values=values)
+
+
+def _source(name: str) -> str:
+    """x -> L['x'], batch['mask'] -> L['batch']['mask']."""
+    end = next((i for i, letter in enumerate(name) if letter in "[."), len(name))
+    return f"L[{name[:end]!r}]{name[end:]}"

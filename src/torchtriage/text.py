@@ -1,0 +1,185 @@
+"""How people read durations, counts, lists, paths and function names.
+
+Every folder uses these functions, so one value reads the same in every report, ticket and message.
+"""
+
+import math
+import os
+import re
+from collections.abc import Iterable, Sequence
+
+# (a unit is used below this many seconds, seconds per unit, name)
+_TIME_UNITS = (
+    (1e-3, 1e-6, "us"),
+    (1.0, 1e-3, "ms"),
+    (600.0, 1.0, "s"),
+    (7200.0, 60.0, "min"),
+    (math.inf, 3600.0, "h"),
+)
+# Control characters, line separators, marks that change the direction of text, lone surrogates.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_INSTALLED = re.compile(r"(?:^|/)(?:site|dist)-packages/")
+_STANDARD_LIBRARY = re.compile(r"(?:^|/)lib/python3\.\d+/")
+_DRIVE = re.compile(r"[A-Za-z]:/")
+_RESUME_FUNCTION = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)$")
+
+
+def duration(seconds: float) -> str:
+    """A time in three significant digits, in the unit that suits it.
+
+    0.000012 s is "12.0 us", 0.347 s is "347 ms", 1.24 s is "1.24 s", 61.23 s is "61.2 s", 754 s is "12.6 min",
+    9000 s is "2.50 h". Minutes begin at 600 s and hours at 7200 s. Zero is "0 s"; NaN and infinity are "unknown".
+    """
+    if seconds == 0:
+        return "0 s"
+    return duration_in(time_unit(seconds), seconds)
+
+
+def time_unit(seconds: float) -> tuple[float, str]:
+    """(seconds per unit, name) of the unit in which `duration` writes this time."""
+    size = abs(seconds)
+    for below, unit_seconds, name in _TIME_UNITS:
+        # A time just below the limit rounds up to it: 0.9999 s is "1.00 s", not "1000 ms".
+        if size < below and float(f"{size:.2e}") < below:
+            return unit_seconds, name
+    return 1.0, "s"
+
+
+def duration_in(unit: tuple[float, str], seconds: float, *, with_unit: bool = True) -> str:
+    """A time in a given unit of `time_unit`, so that both ends of an interval have the same one."""
+    if not math.isfinite(seconds):
+        return "unknown"
+    unit_seconds, name = unit
+    value = seconds / unit_seconds
+    size = abs(value)
+    if size < 9.995:
+        digits = 2
+    elif size < 99.95:
+        digits = 1
+    else:
+        digits = 0
+    number = f"{value:,.{digits}f}"
+    return f"{number} {name}" if with_unit else number
+
+
+def counted(number: float | None, noun: str, plural: str = "") -> str:
+    """A count with its noun: "0 steps", "1 step", "12,000 steps"; None counts as 0, `plural` is for irregular nouns."""
+    number = number or 0
+    if number != 1:
+        noun = plural or f"{noun}s"
+    return f"{number:,} {noun}"
+
+
+def times(number: int) -> str:
+    """How often: "once", "twice", "3 times"."""
+    return {1: "once", 2: "twice"}.get(number, f"{number:,} times")
+
+
+def factor(ratio: float) -> str:
+    """How many times something is as fast or as large: "1.40x", "3.1x", "3,784x"."""
+    if ratio < 2:
+        return f"{ratio:.2f}x"
+    return f"{ratio:.1f}x" if ratio < 10 else f"{ratio:,.0f}x"
+
+
+def duration_flag(seconds: float) -> str:
+    """A time as a command-line flag takes it, rounded up: "90s", "12m"."""
+    return f"{math.ceil(seconds)}s" if seconds < 120 else f"{math.ceil(seconds / 60)}m"
+
+
+def listed(items: Iterable[object], most: int | None = None) -> str:
+    """A list as part of a sentence: "a", "a and b", "a, b and c"; cut after `most` items, "a, b and 3 more"."""
+    texts = [str(item) for item in items]
+    if most is not None and len(texts) > most:
+        return row(texts, most)
+    if len(texts) < 2:
+        return "".join(texts)
+    return f"{', '.join(texts[:-1])} and {texts[-1]}"
+
+
+def row(items: Iterable[object], most: int | None = None) -> str:
+    """A list of values: "1, 2, 3"; cut after `most` items, "1, 2 and 3 more"."""
+    texts = [str(item) for item in items]
+    if most is None or len(texts) <= most:
+        return ", ".join(texts)
+    return ", ".join(texts[:most]) + and_more(len(texts) - most)
+
+
+def and_more(number: int) -> str:
+    """The end of a list that was cut short, " and 3 more"; empty if nothing was left out."""
+    return f" and {number:,} more" if number > 0 else ""
+
+
+def printable(text: str) -> str:
+    """Text of the program's with every character that a terminal would act on written as its escape, `\\x1b`."""
+    return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def short_path(path: str, roots: Sequence[str] = ()) -> str:
+    """A path below site-packages, or below the first root that contains it, with forward slashes; else unchanged.
+
+    A virtual environment is often inside the project, so site-packages comes first.
+    """
+    installed = installed_path(path)
+    if installed is not None:
+        return installed
+    inside = path_below(path, roots)
+    return path if inside is None else inside
+
+
+def installed_path(path: str) -> str | None:
+    """A path below site-packages or dist-packages, with forward slashes; None for a path that is not in one."""
+    parts = _INSTALLED.split(_slashes(path))
+    return parts[-1] if len(parts) > 1 else None
+
+
+def path_below(path: str, roots: Sequence[str]) -> str | None:
+    """A path below the first root that contains it, with forward slashes; None if none of them does."""
+    path = _slashes(path)
+    for root in roots:
+        folder = _slashes(root).rstrip("/")
+        if root and path.startswith(f"{folder}/"):
+            return path[len(folder) + 1:]
+    return None
+
+
+def project_path(path: str, root: str) -> str | None:
+    """A path below the root, with forward slashes; None for a path that is not a file of the project there."""
+    path = path_below(path, (root,)) or _slashes(path)
+    is_elsewhere = path.startswith(("/", "<", "../")) or _DRIVE.match(path)
+    if not path or is_elsewhere or _INSTALLED.search(path) or _STANDARD_LIBRARY.search(path):
+        return None
+    return path
+
+
+def path_from_here(path: str | os.PathLike[str]) -> str:
+    """A path relative to the working folder if it is below it, else unchanged."""
+    text = os.fspath(path)
+    inside = os.path.relpath(text)
+    return text if inside.startswith(os.pardir) else inside
+
+
+def file_name(path: str) -> str:
+    """The last part of a path, whichever slashes it has."""
+    return _slashes(path).rstrip("/").rsplit("/", 1)[-1]
+
+
+def short_place(path: str, line: int | None) -> str:
+    """`train.py:12`, or the file alone if the line is unknown."""
+    return f"{file_name(path)}:{line}" if line else file_name(path)
+
+
+def resume_of(function: str) -> tuple[str, int] | None:
+    """`torch_dynamo_resume_in_f_at_12` -> ("f", 12); None for a function that is not a resume function."""
+    match = _RESUME_FUNCTION.match(function)
+    return (match[1], int(match[2])) if match else None
+
+
+def original_function(function: str) -> str:
+    """The name in the source: `torch_dynamo_resume_in_f_at_12` is a part of `f`."""
+    resume = resume_of(function)
+    return resume[0] if resume else function
+
+
+def _slashes(path: str) -> str:
+    return path.replace("\\", "/")

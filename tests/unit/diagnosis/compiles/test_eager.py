@@ -1,0 +1,62 @@
+"""A graph break is blamed for a frame that runs eager only within its own generation of compiles."""
+
+from typing import Any
+
+from tests.unit.samples import a_process
+from torchtriage.diagnosis.compiles.eager import EagerFrame, EagerFrames
+from torchtriage.recording.events import CompileEnd, CompileStart, Event, FrameSkipped, GraphBreak, StackEntry
+
+APP = "/app/train.py"
+MAIN = StackEntry(path=APP, line=40, function="<module>")
+
+
+def place(function: str, line: int) -> dict[str, Any]:
+    return {"path": APP, "line": line, "function": function}
+
+
+def started(function: str, line: int) -> CompileStart:
+    own = StackEntry(path=APP, line=line, function=function)
+    return CompileStart(**place(function, line), compile_id="0/0", stack=(MAIN, own))
+
+
+def broke(function: str, line: int, *callers: StackEntry, **fields: Any) -> GraphBreak:
+    own = StackEntry(path=APP, line=line, function=function)
+    return GraphBreak(**place(function, line), compile_id="0/0", stack=(MAIN, *callers, own), type="print", **fields)
+
+
+def eager(*events: Event) -> tuple[EagerFrame, ...]:
+    process = a_process(*events)
+    return EagerFrames.of(process).behind(process.of(GraphBreak))
+
+
+def test_a_break_that_gives_up_its_frame_leaves_it_to_eager() -> None:
+    [frame] = eager(started("f", 3), broke("f", 4, whole_frame=True))
+    assert (str(frame), frame.is_outermost) == ("all of f", True)
+
+
+def test_the_same_id_after_a_reset_names_another_frame() -> None:
+    frames = eager(
+        started("f", 3), broke("f", 4, whole_frame=True), started("g", 13), broke("g", 14, whole_frame=True),
+    )
+    assert [frame.function for frame in frames] == ["f", "g"]
+
+
+def test_a_skip_after_a_reset_is_not_blamed_on_a_break_before_it() -> None:
+    before, skip = broke("f", 4), FrameSkipped(**place("f", 3), reason="gave up")
+    assert eager(started("f", 3), before, skip) != ()
+    assert eager(started("f", 3), before, started("f", 3), skip) == ()
+
+
+def test_code_of_one_generation_does_not_clear_the_break_of_another() -> None:
+    skip = FrameSkipped(**place("f", 3), reason="gave up")
+    end = CompileEnd(**place("f", 3), compile_id="0/0", produced_code=True)
+    [frame] = eager(started("f", 3), broke("f", 4), skip, started("f", 3), broke("f", 9), end)
+    assert frame.function == "f"
+    assert eager(started("f", 3), broke("f", 4), end, skip) == ()
+
+
+def test_a_caller_that_was_compiled_before_a_reset_is_not_above_the_frame() -> None:
+    caller = StackEntry(path=APP, line=5, function="f")
+    inner = broke("g", 14, caller, whole_frame=True)
+    [frame] = eager(started("f", 3), started("g", 13), inner)
+    assert frame.is_outermost

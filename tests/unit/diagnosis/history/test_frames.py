@@ -1,0 +1,242 @@
+"""The compiled functions of a run: their compiles, what each was made for, and the pieces they were cut into."""
+
+from typing import Any
+
+import pytest
+
+from tests.unit.diagnosis.history.test_build import APP, SIZE, F, broke, compiled, drawn, recompiled, resume, told
+from tests.unit.samples import a_process, a_recording
+from torchtriage.diagnosis.history.frames import MAX_COMPILES, MAX_GUARDS
+from torchtriage.findings.history import FrameHistory
+from torchtriage.recording.events import (
+    CompileCall,
+    CompileEnd,
+    CompileStart,
+    Event,
+    FrameSkipped,
+    GraphBreak,
+    GuardValue,
+    LimitHit,
+    Recompile,
+    StackEntry,
+)
+from torchtriage.recording.recording import Source
+
+G: dict[str, Any] = {"path": APP, "line": 30, "function": "g"}
+
+
+def frame(*events: Event, **facts: Any) -> FrameHistory:
+    [found] = drawn(*events, **facts).frames
+    return found
+
+
+def links(found: FrameHistory) -> list[str]:
+    """Pieces as their number of operations, breaks by their label."""
+    return [link.label if link.is_break else f"[{link.num_ops}]" for link in found.chain]
+
+
+# which frames
+
+def test_resume_frames_are_part_of_the_function_they_resume() -> None:
+    found = frame(*compiled("0/0", at=1.0), broke("0/0", at=1.5), *compiled("1/0", at=3.0, place=resume(5)))
+    assert (found.name, found.num_compiles, found.location.line) == ("forward", 2, 3)
+    assert [(c.compile_id, c.resumed_at) for c in found.compiles] == [("0/0", None), ("1/0", 5)]
+
+
+def test_a_resume_frame_joins_the_function_of_its_name_that_begins_above_it() -> None:
+    second = {**F, "line": 20}
+    found = drawn(*compiled("0/0", at=1.0), *compiled("1/0", at=3.0, place=second), *compiled("2/0", at=5.0, place=resume(25)),
+                  *compiled("3/0", at=7.0, place=resume(5)))
+    assert {f.location.line: [c.compile_id for c in f.compiles] for f in found.frames} == {3: ["0/0", "3/0"], 20: ["1/0", "2/0"]}
+
+
+def test_a_resume_frame_whose_function_was_never_compiled_stands_alone() -> None:
+    found = frame(*compiled("2/0", at=5.0, place=resume(25)))
+    assert (found.name, found.location.line) == ("forward", 25)
+
+
+def test_the_dearest_to_compile_comes_first() -> None:
+    found = drawn(*compiled("0/0", at=1.0, seconds=1.0), *compiled("1/0", at=3.0, seconds=5.0, place=G))
+    assert [(f.name, f.compile_seconds) for f in found.frames] == [("g", 5.0), ("forward", 1.0)]
+
+
+def test_a_frame_is_called_by_its_qualified_name_where_the_source_is_kept() -> None:
+    sources = {(APP, 3): Source(first_line=3, lines=("    def forward(self, x):",), qualname="Policy.forward")}
+    [found] = told(a_recording(a_process(*compiled("0/0", at=1.0), sources=sources))).frames
+    assert (found.name, found.location.function) == ("Policy.forward", "Policy.forward")
+
+
+def test_a_module_that_torch_wraps_is_shown_where_it_is_called() -> None:
+    wrapper: dict[str, Any] = {"path": "/v/site-packages/torch/_dynamo/external_utils.py", "line": 67, "function": "inner"}
+    called = StackEntry(path=APP, line=12, function="train")
+    found = frame(CompileStart(**wrapper, stack=(called,), compile_id="0/0", time=1.0), your_roots=["/app"])
+    assert (found.name, str(found.location)) == ("the module called at policy.py:12", f"{APP}:12")
+
+
+def test_a_frame_at_its_limit_says_so_and_names_all_its_findings() -> None:
+    recording = a_recording(a_process(
+        *compiled("0/0", at=1.0), broke("0/0", at=1.5), *recompiled("0/1", at=3.0),
+        LimitHit(**F, compile_id="0/2", time=5.0, reasons=(SIZE,)),
+    ))
+    [found] = told(recording).frames
+    assert found.is_at_limit
+    assert len(set(found.fingerprints)) == len(found.fingerprints) == 3     # limit, size, break
+
+
+# what each compile was made for
+
+def test_a_compile_has_the_guards_that_failed_before_it() -> None:
+    reason = "0/0: k == 2  # return x * k  # app/policy.py:4 in forward\nUser stack trace:\n  File ...   "
+    found = frame(*compiled("0/0", at=1.0), *recompiled("0/1", at=3.0, reason=reason, num_graph_ops=4, num_guards=9, step=2))
+    first, second = found.compiles
+    assert first.guards_failed == ()
+    assert second.guards_failed == ("0/0: k == 2 # return x * k # app/policy.py:4 in forward",)
+    assert (second.num_ops, second.num_guards, second.step, second.time) == (4, 9, 2, 2.0)
+
+
+def test_sizes_come_first_and_under_the_names_of_the_program() -> None:
+    values = [("L['self'].scale", "2"), ("L['obs'].size()[0]", "17"), ("L['obs'].stride()[0]", "4")]
+    found = frame(*compiled("0/0", at=1.0), *(GuardValue(compile_id="0/0", time=1.5, source=s, value=v) for s, v in values))
+    assert found.compiles[0].values == (("obs.size(0)", "17"), ("self.scale", "2"), ("obs.stride(0)", "4"))
+
+
+def test_a_failed_guard_tells_what_the_entry_before_it_was_made_for() -> None:
+    found = frame(*compiled("0/0", at=1.0), *recompiled("0/1", at=3.0), *recompiled("0/2", at=5.0, reason="0/1: len(rows) == 2"))
+    assert [c.values for c in found.compiles] == [(("x.size(0)", "4"),), (("x.size(0)", "5"), ("len(rows)", "2")), ()]
+
+
+def test_a_guard_that_a_size_is_not_something_tells_no_value() -> None:
+    found = frame(*compiled("0/0", at=1.0), *recompiled("0/1", at=3.0, reason="0/0: len(rows) != 0"))
+    assert [c.values for c in found.compiles] == [(), ()]
+
+
+def test_a_reason_is_about_the_entry_since_the_last_reset() -> None:
+    found = frame(*compiled("0/0", at=1.0), *compiled("0/0", at=3.0), *recompiled("0/1", at=5.0))
+    assert [dict(c.values).get("x.size(0)") for c in found.compiles] == [None, "4", "5"]
+
+
+@pytest.mark.parametrize(("end", "failed"), [
+    ({"fail_type": "Unsupported", "fail_reason": "print\n  more", "produced_code": False}, "Unsupported: print"),
+    ({"fail_type": "InternalTorchDynamoError", "produced_code": False}, "InternalTorchDynamoError"),
+    ({"produced_code": False}, "no code"),
+    ({"produced_code": True}, ""),
+    ({}, ""),
+])
+def test_a_compile_says_why_it_made_no_code(end: dict[str, Any], failed: str) -> None:
+    found = frame(CompileStart(**F, compile_id="0/0", time=1.0), CompileEnd(**F, compile_id="0/0", time=2.0, seconds=1.0, **end))
+    assert found.compiles[0].failed == failed
+
+
+def test_of_very_many_compiles_the_first_and_the_last_are_kept() -> None:
+    events = [event for number in range(MAX_COMPILES + 50) for event in compiled(f"0/{number}", at=1.0 + number, seconds=0.5)]
+    found = frame(*events)
+    kept = [int(c.compile_id.rpartition("/")[2]) for c in found.compiles]
+    assert kept == [*range(MAX_COMPILES // 2), *range(MAX_COMPILES // 2 + 50, MAX_COMPILES + 50)]
+    assert (found.num_compiles, found.compile_seconds) == (MAX_COMPILES + 50, (MAX_COMPILES + 50) * 0.5)
+
+
+def test_of_very_many_guards_the_rest_is_counted() -> None:
+    reasons = tuple(f"0/{number}: k == {number}" for number in reversed(range(MAX_GUARDS + 3)))
+    found = frame(Recompile(**F, compile_id="0/11", time=3.0, reasons=reasons), *compiled("0/11", at=3.0))
+    assert found.compiles[0].guards_failed[-1] == "and 3 older cache entries"
+    assert len(found.compiles[0].guards_failed) == MAX_GUARDS + 1
+
+
+# the chain
+
+def test_pieces_and_breaks_come_in_the_order_they_run() -> None:
+    found = frame(
+        *compiled("0/0", at=1.0, num_graph_ops=4), broke("0/0", at=1.5, line=5),
+        *compiled("1/0", at=3.0, place=resume(5), num_graph_ops=2), broke("1/0", at=3.5, line=8, type="Unsupported Tensor.item() call"),
+        *compiled("2/0", at=5.0, place=resume(8), num_graph_ops=7),
+    )
+    assert links(found) == ["[4]", "the test of a tensor at policy.py:5", "[2]", "reading a tensor's value at policy.py:8", "[7]"]
+    assert [link.label for link in found.chain if not link.is_break] == ["forward", "resumed at line 5", "resumed at line 8"]
+    assert [bool(link.fingerprint) for link in found.chain] == [False, True, False, True, False]
+
+
+def test_the_chain_is_that_of_the_newest_compiles() -> None:
+    found = frame(
+        *compiled("0/0", at=1.0, num_graph_ops=4), broke("0/0", at=1.5), *compiled("1/0", at=3.0, place=resume(5), num_graph_ops=2),
+        *recompiled("1/1", at=5.0, place=resume(5), num_graph_ops=3), *recompiled("0/1", at=7.0, num_graph_ops=9), broke("0/1", at=7.5),
+        CompileStart(**F, compile_id="0/2", time=9.0),      # still under way
+    )
+    assert links(found)[::2] == ["[9]", "[3]"]
+    assert [link.compile_id for link in found.chain if not link.is_break] == ["0/1", "1/1"]
+
+
+def test_after_a_reset_the_old_pieces_are_gone() -> None:
+    found = frame(
+        *compiled("0/0", at=1.0), broke("0/0", at=1.5), *compiled("1/0", at=3.0, place=resume(5), num_graph_ops=2),
+        *compiled("0/0", at=9.0, num_graph_ops=8),
+    )
+    assert links(found) == ["[8]"]
+
+
+def test_a_branch_on_data_has_two_pieces_after_it() -> None:
+    found = frame(
+        *compiled("0/0", at=1.0, num_graph_ops=4), broke("0/0", at=1.5), *compiled("1/0", at=3.0, place=resume(5), num_graph_ops=1),
+        *compiled("2/0", at=5.0, place=resume(5), num_graph_ops=2),
+    )
+    pieces = [(link.num_ops, link.detail) for link in found.chain if not link.is_break]
+    assert pieces == [(4, ""), (1, "branch 1 of 2"), (2, "branch 2 of 2")]
+
+
+def test_a_break_in_a_function_that_is_called_cuts_the_caller_at_the_call() -> None:
+    stack = (StackEntry(path=APP, line=5, function="forward"), StackEntry(path=APP, line=33, function="g"))
+    inner = {"path": APP, "line": 33, "function": "g", "stack": stack, "type": "Data-dependent branching"}
+    found = drawn(
+        *compiled("0/0", at=1.0, num_graph_ops=4), GraphBreak(**inner, compile_id="0/0", time=1.5),
+        *compiled("1/0", at=3.0, place=resume(5), num_graph_ops=6), *compiled("2/0", at=5.0, place=G, num_graph_ops=1),
+    )
+    chains = {f.name: links(f) for f in found.frames}
+    assert chains == {"forward": ["[4]", "the test of a tensor at policy.py:33", "[6]"], "g": ["[1]"]}
+
+
+def test_pieces_that_no_break_leads_to_follow_in_the_order_of_lines() -> None:
+    found = frame(
+        *compiled("0/0", at=1.0, num_graph_ops=4), *compiled("1/0", at=3.0, place=resume(9), num_graph_ops=9),
+        *compiled("2/0", at=5.0, place=resume(6), num_graph_ops=6),
+    )
+    assert links(found) == ["[4]", "[6]", "[9]"]
+
+
+def test_a_break_that_sends_the_frame_to_eager_is_all_there_is() -> None:
+    found = frame(
+        CompileStart(**F, compile_id="0/0", time=1.0), broke("0/0", at=1.5, whole_frame=True),
+        CompileEnd(**F, compile_id="0/0", time=2.0, seconds=1.0, fail_type="Unsupported", produced_code=False),
+    )
+    [link] = found.chain
+    assert (link.is_break, link.detail, bool(link.fingerprint)) == (True, "forward runs eager", True)
+
+
+def test_what_follows_a_break_may_run_eager_as_well() -> None:
+    found = frame(
+        *compiled("0/0", at=1.0, num_graph_ops=4), broke("0/0", at=1.5), CompileStart(**resume(5), compile_id="1/0", time=3.0),
+        broke("1/0", at=3.5, line=8, whole_frame=True),
+        CompileEnd(**resume(5), compile_id="1/0", time=4.0, seconds=1.0, fail_type="Unsupported", produced_code=False),
+    )
+    assert [link.is_break for link in found.chain] == [False, True, True]
+    assert found.chain[-1].detail == "the rest of forward runs eager"
+
+
+def test_a_compile_that_failed_without_a_break_says_how() -> None:
+    found = frame(CompileStart(**F, compile_id="0/0", time=1.0),
+                  CompileEnd(**F, compile_id="0/0", time=2.0, seconds=1.0, fail_type="TorchRuntimeError", produced_code=False))
+    assert [(link.label, link.detail) for link in found.chain] == [("TorchRuntimeError while compiling", "forward runs eager")]
+
+
+def test_a_target_that_dynamo_skips_is_listed_though_it_was_never_compiled() -> None:
+    found = frame(
+        CompileCall(path=APP, line=60, target="rows", target_path=APP, target_line=40, time=0.5),
+        FrameSkipped(path=APP, line=40, function="rows", time=0.7, reason="generator functions are not supported"),
+    )
+    assert (found.name, found.num_compiles, len(found.fingerprints)) == ("rows", 0, 1)
+    assert [(link.is_break, link.label) for link in found.chain] == [(True, "Dynamo skips the frame")]
+
+
+def test_a_log_tells_of_recompiles_and_their_breaks_only() -> None:
+    found = frame(Recompile(**F, compile_id="0/1", reasons=(SIZE,)), broke("0/1", at=0.0))
+    assert [(c.compile_id, c.seconds, c.num_ops, c.failed) for c in found.compiles] == [("0/1", None, None, "")]
+    assert links(found) == ["[None]", "the test of a tensor at policy.py:5"]
+    assert found.compile_seconds is None

@@ -1,0 +1,164 @@
+"""One run: its own process, cache and time limit; what it reads and writes."""
+
+import io
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from torchtriage.launch import environment
+from torchtriage.recording.reader import read_recording
+from torchtriage.shapes.policies import Policy
+from torchtriage.shapes.runs import environment as inputs
+from torchtriage.shapes.runs import process as running
+from torchtriage.shapes.runs.environment import checked_cache, file_times, kept_stdin, written_files
+from torchtriage.shapes.runs.process import Outcome, Program, run_once
+
+
+def run(folder: Path, source: str, *, limit: float = 60.0, stdin: Path | None = None, policy: Policy | None = None) -> Outcome:
+    program = Program(command=[sys.executable, "-c", source], folder=folder / "work", stdin=stdin, forced={"backend": "eager"})
+    return run_once(program, policy or Policy(name="p", forced={"dynamic": "true"}, environment={"X": "1"}), limit, {"sizes": True})
+
+
+def test_the_child_is_told_its_policy_and_gets_an_empty_cache(tmp_path: Path) -> None:
+    names = [environment.POLICY, "X", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", environment.TELEMETRY, environment.FOLDER]
+    outcome = run(tmp_path, f"import os, json; print(json.dumps([os.environ[n] for n in {names!r}]))")
+    policy, x, inductor, triton, telemetry, folder = json.loads(outcome.stdout.read_text())
+    assert json.loads(policy) == {"name": "p", "backend": "eager", "dynamic": "true", "sizes": True}
+    assert (x, telemetry, folder) == ("1", "0", str(outcome.recording))
+    assert not Path(inductor).exists()
+    assert not Path(triton).exists()
+
+
+def test_every_run_has_a_cache_and_a_recording_of_its_own(tmp_path: Path) -> None:
+    program = "import os; os.makedirs(os.environ['TORCHINDUCTOR_CACHE_DIR']); print(os.environ['TORCHINDUCTOR_CACHE_DIR'])"
+    first, second = run(tmp_path, program), run(tmp_path, program)
+    assert first.stdout.read_text() != second.stdout.read_text()
+    assert first.recording != second.recording
+    assert not Path(first.stdout.read_text().strip()).exists()
+
+
+def test_a_cache_may_begin_with_what_all_runs_share(tmp_path: Path) -> None:
+    shared = tmp_path / "shared" / "ab"
+    shared.mkdir(parents=True)
+    (shared / "check.so").write_text("checked")
+    source = "import os, pathlib; p = pathlib.Path(os.environ['TORCHINDUCTOR_CACHE_DIR'], 'ab/check.so'); print(p.read_text()); p.unlink()"
+    program = Program(command=[sys.executable, "-c", source], folder=tmp_path / "work", cache=shared.parent)
+    for _ in range(2):
+        assert run_once(program, Policy(name="p"), 60.0).stdout.read_text() == "checked\n"
+
+
+def test_what_was_compiled_is_known_by_its_names(tmp_path: Path) -> None:
+    shared = tmp_path / "shared" / "ab"
+    shared.mkdir(parents=True)
+    (shared / "check.cpp").touch()
+    source = "import os, pathlib; p = pathlib.Path(os.environ['TORCHINDUCTOR_CACHE_DIR'], 'ab'); " \
+        "[(p / name).touch() for name in ('k.cpp', 'w.py', 'k.so', 'x.lock')]"
+    program = Program(command=[sys.executable, "-c", source], folder=tmp_path / "work", cache=shared.parent)
+    assert run_once(program, Policy(name="p"), 60.0).code == {"k.cpp", "w.py"}
+
+
+def test_a_check_that_cannot_be_made_leaves_every_cache_empty(tmp_path: Path) -> None:
+    assert checked_cache(tmp_path, str(tmp_path / "no-python")) is None
+
+
+def test_how_it_ended_is_kept(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "import sys; print('no', file=sys.stderr); sys.exit(3)")
+    assert (outcome.exit_status, outcome.was_stopped, outcome.last_words()) == (3, False, "no")
+    assert read_recording(outcome.recording).facts["exit_status"] == 3
+
+
+def test_the_same_input_is_given_to_every_run(tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("hello\n")
+    for _ in range(2):
+        assert run(tmp_path, "print(input())", stdin=tmp_path / "in").stdout.read_text() == "hello\n"
+    assert "EOFError" in run(tmp_path, "print(input())").last_words()
+
+
+def test_a_run_that_takes_too_long_is_asked_to_stop(tmp_path: Path) -> None:
+    outcome = run(tmp_path, "import time\ntry:\n    time.sleep(60)\nfinally:\n    print('tidy')", limit=2.0)
+    assert (outcome.was_stopped, outcome.exit_status, outcome.stdout.read_text()) == (True, 130, "tidy\n")
+
+
+def test_it_hears_us_where_we_ignore_ctrl_c_ourselves(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)       # as under `nohup torchtriage shapes ... &`
+    try:
+        assert run(tmp_path, "import time; time.sleep(60)", limit=1.0).exit_status == 128 + signal.SIGINT
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_run_that_does_not_listen_is_ended_with_all_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "GRACE_SECONDS", 0.2)
+    program = (
+        "import os, signal, subprocess, sys, time\n"
+        "for s in (signal.SIGINT, signal.SIGTERM): signal.signal(s, signal.SIG_IGN)\n"
+        "print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']).pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    outcome = run(tmp_path, program, limit=3.0)
+    assert (outcome.was_stopped, outcome.exit_status) == (True, 137)
+    assert not is_running(int(outcome.stdout.read_text()))
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except OSError:
+        return False
+
+
+class Stdin:
+    """sys.stdin on a file descriptor."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.buffer = os.fdopen(descriptor, "rb")
+
+
+def test_stdin_is_copied_from_a_file_and_from_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "in").write_bytes(b"from a file")
+    monkeypatch.setattr(sys, "stdin", Stdin(os.open(tmp_path / "in", os.O_RDONLY)))
+    assert kept_stdin(tmp_path / "copy") == (tmp_path / "copy", "")
+    assert (tmp_path / "copy").read_bytes() == b"from a file"
+    reading, writing = os.pipe()
+    os.write(writing, b"from a pipe")
+    os.close(writing)
+    monkeypatch.setattr(sys, "stdin", Stdin(reading))
+    assert kept_stdin(tmp_path / "copy")[0] is not None
+    assert (tmp_path / "copy").read_bytes() == b"from a pipe"
+
+
+def test_a_pipe_that_nobody_writes_to_does_not_hold_us_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inputs, "PATIENCE_SECONDS", 0.05)
+    reading, writing = os.pipe()
+    monkeypatch.setattr(sys, "stdin", Stdin(reading))
+    path, note = kept_stdin(tmp_path / "copy")
+    os.close(writing)
+    assert path is None
+    assert "stayed silent" in note
+
+
+def test_no_stdin_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", Stdin(os.open(os.devnull, os.O_RDONLY)))
+    assert kept_stdin(tmp_path / "copy") == (None, "")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("no descriptor"))
+    assert kept_stdin(tmp_path / "copy") == (None, "")
+
+
+def test_files_that_a_run_writes_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("kept.txt", "changed.txt"):
+        Path(name).write_text("x")
+    Path("out/deep").mkdir(parents=True)
+    for skipped in (".git", "x.triage"):
+        Path(skipped).mkdir()
+    words = ["python", "train.py", "--log", "out/log.txt", "\0"]
+    before = file_times(words)
+    Path("changed.txt").write_text("longer")
+    Path("new.txt").write_text("x")
+    for name in ("out/log.txt", "out/deep/last.pt", ".git/index", "x.triage/run.sqlite"):
+        Path(name).write_text("x")
+    assert written_files(before, file_times(words)) == ["changed.txt", "new.txt", "out/deep/last.pt", "out/log.txt"]

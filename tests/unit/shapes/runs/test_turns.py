@@ -1,0 +1,199 @@
+"""Processes that take turns: one at a time, each with a clock that stands still with it, and none left behind."""
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchtriage.recording.events import CompileCall
+from torchtriage.recording.recording import Process, Recording
+from torchtriage.shapes.policies import Policy
+from torchtriage.shapes.runs import turns
+from torchtriage.shapes.runs.process import Outcome, Program, run_in_turns
+from torchtriage.shapes.runs.turns import InTurns, Pauses, free_memory, new_pause_file, take_turns, why_alone
+
+# Works for so long by its own clock; then prints what passed by both clocks, and when it was at work.
+WORKER = """
+import json, os, time
+from torchtriage.capture.machine import ActiveClock
+clock = ActiveClock(json.loads(os.environ["TORCHTRIAGE_POLICY"])["paused"])
+began, own, at_work = time.perf_counter(), clock.now(), [time.time()]
+at_work.append(at_work[0])
+while clock.now() - own < 0.4:
+    now = time.time()
+    if now - at_work[-1] > 0.02:
+        at_work += [now, now]
+    at_work[-1] = now
+print(json.dumps([time.perf_counter() - began, clock.now() - own, at_work]))
+"""
+
+
+def outcomes(folder: Path, *sources: str, limit: float = 60.0, together: float = 60.0) -> list[tuple[bool, int, str]]:
+    """(stopped at its limit, status, output) of each program."""
+    policies = [Policy(name="p", environment={"SOURCE": source}) for source in sources]
+    program = Program(command=[sys.executable, "-c", "import os; exec(os.environ['SOURCE'])"], folder=folder)
+    return [(o.was_stopped, o.exit_status, o.stdout.read_text()) for o in run_in_turns(program, policies, limit, together)]
+
+
+def test_one_works_while_the_others_stand_still(tmp_path: Path) -> None:
+    found = [json.loads(text) for _, _, text in outcomes(tmp_path, WORKER, WORKER)]
+    for passed, own, _ in found:
+        assert passed > own         # the pauses are not its own time
+    spans = sorted((begin, end) for _, _, at_work in found for begin, end in zip(at_work[::2], at_work[1::2], strict=True))
+    assert len(spans) > 4
+    overlap = sum(max(0.0, end - begin) for (_, end), (begin, _) in itertools.pairwise(spans))
+    assert overlap < 0.1 * sum(own for _, own, _ in found)
+
+
+def test_how_each_ended_is_kept(tmp_path: Path) -> None:
+    found = outcomes(tmp_path, "print('a')", "raise SystemExit(3)", "while True: pass", limit=2.0)
+    assert [(stopped, status) for stopped, status, _ in found] == [(False, 0), (False, 3), (True, 130)]
+    assert found[0][2] == "a\n"
+
+
+def test_all_together_end_when_their_time_is_up(tmp_path: Path) -> None:
+    found = outcomes(tmp_path, "raise SystemExit(3)", "while True: pass", "while True: pass", together=2.0)
+    assert [(stopped, status) for stopped, status, _ in found] == [(False, 3), (True, 130), (True, 130)]
+
+
+def test_what_was_started_with_it_stands_still_too(tmp_path: Path) -> None:
+    child = "import time\nwhile True: print(time.time(), flush=True); time.sleep(0.005)"
+    source = f"import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', {child!r}])\ntime.sleep(3); p.kill()"
+    text = outcomes(tmp_path, source, "import time\nbegan = time.time()\nwhile time.time() - began < 2: pass")[0][2]
+    moments = [float(line) for line in text.split()]
+    assert max(b - a for a, b in itertools.pairwise(moments)) > 0.03      # a turn of the other lies between them
+
+
+def test_nobody_stays_behind_when_we_are_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(runs: list[InTurns], seconds: float) -> None:
+        pids.extend(run.child.pid for run in runs)
+        raise KeyboardInterrupt
+
+    pids: list[int] = []
+    monkeypatch.setattr("torchtriage.shapes.runs.process.take_turns", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        outcomes(tmp_path, "import time; time.sleep(60)", "import time; time.sleep(60)")
+    assert len(pids) == 2
+    assert not any(map(is_there, pids))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells a child that its parent was killed")
+@pytest.mark.parametrize(("runs", "num_runs"), [
+    ("run_in_turns(program, [Policy(name='a'), Policy(name='b')], 60.0)", 2), ("run_once(program, Policy(name='a'), 60.0)", 1),
+])
+def test_nobody_stays_behind_when_we_are_killed(tmp_path: Path, runs: str, num_runs: int) -> None:
+    ours = (
+        "import sys; from pathlib import Path; from torchtriage.shapes.policies import Policy\n"
+        "from torchtriage.shapes.runs.process import Program, run_in_turns, run_once\n"
+        "program = Program(command=[sys.executable, '-c', 'import os, time; print(os.getpid(), flush=True); time.sleep(60)'],"
+        " folder=Path(sys.argv[1]))\n"
+        f"{runs}\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", ours, str(tmp_path)]) as killed:
+        until = time.monotonic() + 30
+        pids: list[int] = []
+        while len(pids) < num_runs and time.monotonic() < until:
+            time.sleep(0.05)
+            pids = [int(text) for path in tmp_path.glob("run*/stdout") if (text := path.read_text()).endswith("\n")]
+        killed.kill()
+    assert len(pids) == num_runs
+    while any(map(is_there, pids)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not any(map(is_there, pids))
+
+
+def is_there(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+    except OSError:
+        return False
+
+
+def test_the_pauses_are_those_of_the_clock(tmp_path: Path) -> None:
+    path = new_pause_file(tmp_path / "paused")
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(0.3)"], start_new_session=True) as child:
+        run = InTurns(child, path, 60.0)
+        take_turns([run])
+    began = time.time() - 3600
+    paused = 3600 - (run.pauses.active(began + 3600) - run.pauses.active(began))
+    assert 0 < paused < 3600
+    assert run.seconds > 0
+    with pytest.raises(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGCONT)
+
+
+@given(st.lists(st.floats(0.001, 5), max_size=20), st.floats(0, 60), st.floats(0, 60))
+def test_active_time_is_time_without_the_pauses(lengths: list[float], one: float, other: float) -> None:
+    """Work and pauses take turns; each length is one of them."""
+    edges = [0.0]
+    for length in lengths:
+        edges.append(edges[-1] + length)
+    pauses = list(zip(edges[1::2], edges[2::2], strict=False))
+    begin, end = sorted((one, other))
+    expected = (end - begin) - sum(max(0.0, min(end, b) - max(begin, a)) for a, b in pauses)
+    found = Pauses(pauses)
+    assert found.active(end) - found.active(begin) == pytest.approx(expected, abs=1e-9)
+
+
+GIB = 2 ** 30
+
+
+def why(
+    monkeypatch: pytest.MonkeyPatch, *, files: tuple[str, ...] = (), cpu_seconds: float = 9.0, num_processes: int = 1, num_runs: int = 4,
+    **facts: Any,
+) -> str:
+    monkeypatch.setattr(turns, "free_memory", lambda: 8 * GIB)
+    process = Process(events=(CompileCall(target="f"),), facts={"peak_memory_bytes": GIB, **facts})
+    first = Outcome(recording=Path(), exit_status=0, seconds=10.0, was_stopped=False, stdout=Path(), stderr=Path(), cpu_seconds=cpu_seconds)
+    return why_alone(first, Recording(processes=(process,) * num_processes), files, num_runs)
+
+
+def test_a_program_that_only_works_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert why(monkeypatch) == ""
+
+
+def test_a_busy_machine_is_not_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert why(monkeypatch, cpu_seconds=2.0, processor_wait_seconds=7.0) == ""
+
+
+@pytest.mark.parametrize(("given", "told"), [
+    ({"files": ("log.txt",)}, "it writes files"),
+    ({"num_processes": 2}, "several processes"),
+    ({"peak_device_memory_bytes": 1}, "accelerator"),
+    ({"num_runs": 6}, "6 of it at a time may not fit into memory"),
+    ({"peak_memory_bytes": None}, "may not fit into memory"),
+    ({"cpu_seconds": 2.0}, "waits for something else"),
+])
+def test_what_stands_against_it_is_said(monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], told: str) -> None:
+    assert told in why(monkeypatch, **given)
+
+
+def test_where_a_process_cannot_be_stopped_nobody_takes_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("signal.SIGSTOP")
+    assert "cannot stop a process" in why(monkeypatch)
+
+
+@pytest.mark.parametrize(("limit", "expected"), [("max", 4096 * 1024), ("3000000", 2000000), ("9000000", 4096 * 1024)])
+def test_free_memory_is_the_least_of_machine_and_confinement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, expected: int,
+) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal: 9999 kB\nMemAvailable:    4096 kB\n")
+    (tmp_path / "memory.max").write_text(f"{limit}\n")
+    (tmp_path / "memory.current").write_text("1000000\n")
+    monkeypatch.setattr(turns, "_CGROUP", tmp_path)
+    monkeypatch.setattr(turns, "_MEMINFO", tmp_path / "meminfo")
+    assert free_memory() == expected
+
+
+def test_a_system_that_does_not_tell_has_no_known_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "_MEMINFO", tmp_path / "none")
+    assert free_memory() is None
