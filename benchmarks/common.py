@@ -22,7 +22,7 @@ T = TypeVar("T")
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
 RESULTS = HERE / "results"
-CACHE = HERE.parent / ".cache"      # venvs and traces that are dear to make again
+CACHE = HERE.parent / ".cache"  # venvs and traces that are dear to make again
 _OURS_AND_PEERS = ("TORCHTRIAGE", "TORCH_LOGS", "TORCH_TRACE", "TORCHINDUCTOR_CACHE_DIR")
 
 
@@ -58,18 +58,33 @@ class Ended:
     status: int
 
 
-def run(command: Sequence[str], env: Mapping[str, str] | None = None, cwd: Path | None = None, timeout: float = 1800,
-        check: bool = True) -> Ended:
-    """Run a command by itself; its peak memory is not that of an earlier child, but at least that of this process when it started it."""
+def run(
+    command: Sequence[str],
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    timeout: float = 1800,
+    check: bool = True,
+) -> Ended:
+    """Run a command by itself; its peak memory is not that of an earlier child,
+    but at least that of this process when it started it.
+    """
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         began = time.perf_counter()
-        child = subprocess.Popen(list(command), env=dict(env) if env is not None else None, cwd=cwd, stdout=out, stderr=err)
+        child = subprocess.Popen(
+            list(command), env=dict(env) if env is not None else None, cwd=cwd, stdout=out, stderr=err
+        )
         status, usage = _wait(child, timeout)
         seconds = time.perf_counter() - began
         out.seek(0)
         err.seek(0)
-        ended = Ended(seconds=seconds, cpu_seconds=usage.ru_utime + usage.ru_stime, peak_mb=usage.ru_maxrss / 1024,
-                      stdout=out.read(), stderr=err.read(), status=status)
+        ended = Ended(
+            seconds=seconds,
+            cpu_seconds=usage.ru_utime + usage.ru_stime,
+            peak_mb=usage.ru_maxrss / 1024,
+            stdout=out.read(),
+            stderr=err.read(),
+            status=status,
+        )
     if check and status:
         raise SystemExit(f"{' '.join(command)} ended with status {status}:\n{ended.stderr[-2000:]}")
     return ended
@@ -88,7 +103,9 @@ def _wait(child: "subprocess.Popen[bytes]", timeout: float) -> tuple[int, resour
 
 
 def clean_environment(**extra: str) -> dict[str, str]:
-    """This environment without what would observe the program, one thread a process; byte code is kept, as it is after an install."""
+    """This environment without what would observe the program, one thread a process;
+    byte code is kept, as it is after an install.
+    """
     kept = {k: v for k, v in os.environ.items() if not k.startswith((*_OURS_AND_PEERS, "PYTHONDONTWRITEBYTECODE"))}
     return kept | {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"} | extra
 
@@ -124,8 +141,11 @@ def in_turn(variants: Mapping[str, Callable[[], object]], rounds: int) -> dict[s
 
 def ratios(measured: Mapping[str, Sequence[float]], base: str) -> dict[str, Spread]:
     """Each variant over the base, round by round: neighbours in time share the machine's mood."""
-    return {name: Spread.of([a / b for a, b in zip(values, measured[base], strict=True)])
-            for name, values in measured.items() if name != base}
+    return {
+        name: Spread.of([a / b for a, b in zip(values, measured[base], strict=True)])
+        for name, values in measured.items()
+        if name != base
+    }
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -137,10 +157,17 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 def machine() -> dict[str, Any]:
     """Where this was measured, and how busy the machine was with other work."""
-    model = next((line.split(":", 1)[1].strip() for line in _proc("/proc/cpuinfo") if line.startswith("model name")), platform.processor())
+    model = next(
+        (line.split(":", 1)[1].strip() for line in _proc("/proc/cpuinfo") if line.startswith("model name")),
+        platform.processor(),
+    )
     return {
-        "cpu": model, "cores": os.cpu_count(), "python": platform.python_version(), "torch": _version("torch"),
-        "torchtriage": _version("torchtriage"), "load_average": [round(x, 2) for x in os.getloadavg()],
+        "cpu": model,
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "torch": _version("torch"),
+        "torchtriage": _version("torchtriage"),
+        "load_average": [round(x, 2) for x in os.getloadavg()],
     }
 
 
@@ -159,7 +186,9 @@ def _version(package: str) -> str | None:
 
 
 def save(name: str, before: Mapping[str, Any], results: Mapping[str, Any]) -> None:
-    """Leave benchmarks/results/NAME.json with the machine as it was before and after; parts that were not measured now stay in it."""
+    """Leave benchmarks/results/NAME.json with the machine as it was before and after;
+    parts that were not measured now stay in it.
+    """
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     earlier = json.loads(path.read_text()) if path.exists() else {}
@@ -184,7 +213,9 @@ def tlparse() -> str:
 
 
 def peers_python(name: str, packages: Sequence[Sequence[str]]) -> str:
-    """An interpreter with other tools, made once: a venv that borrows torch and us from this one. Each item is words for `pip install`."""
+    """An interpreter with other tools, made once: a venv that borrows torch and us from this one.
+    Each item is words for `pip install`.
+    """
     folder = CACHE / name
     python, is_made = folder / "bin" / "python", folder / "installed"
     if not is_made.exists():
@@ -192,7 +223,10 @@ def peers_python(name: str, packages: Sequence[Sequence[str]]) -> str:
         run([sys.executable, "-m", "venv", str(folder)])
         site = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
         (site / "borrowed.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
-        for words in packages:      # each by itself, so that one that cannot be had does not keep the others away
-            run([str(python), "-m", "pip", "install", "--quiet", "-c", str(HERE.parent / "constraints.txt"), *words], check=False)
+        for words in packages:  # each by itself, so that one that cannot be had does not keep the others away
+            run(
+                [str(python), "-m", "pip", "install", "--quiet", "-c", str(HERE.parent / "constraints.txt"), *words],
+                check=False,
+            )
         is_made.touch()
     return str(python)

@@ -1,10 +1,12 @@
-"""The growth environment: milliseconds a step, seconds to compile, and what agents reach on the same tasks over ten seeds.
+"""The growth environment: milliseconds a step, seconds to compile, and what agents reach on the same tasks over ten
+seeds.
 
     python benchmarks/growth.py [--seeds 10] [--episodes 4] [--trained] [--only speed|agents]
 
-Speed: 16 hosts x 4 slots x 16 subsets of the slots (the 12 of the plan and the single slots that interactions need), one thread, eager and
-compiled in turn. Agents: always waiting, random, the best fixed schedule (searched on tasks of its own), and with --trained PPO, trained
-anew for each seed. Every agent of a seed gets the same tasks: 16 environments x --episodes.
+Speed: 16 hosts x 4 slots x 16 subsets of the slots (the 12 of the plan and the single slots that interactions need),
+one thread, eager and compiled in turn. Agents: always waiting, random, the best fixed schedule (searched on tasks of
+its own), and with --trained PPO, trained anew for each seed. Every agent of a seed gets the same tasks: 16 environments
+x --episodes.
 """
 
 import argparse
@@ -18,8 +20,8 @@ from typing import Any
 import common
 
 NUM_ENVS = 16
-BLOCK = 20                  # steps of a variant in a row
-SEARCH_SEED = 77_000        # far from those of the agents' tasks
+BLOCK = 20  # steps of a variant in a row
+SEARCH_SEED = 77_000  # far from those of the agents' tasks
 FIRST_STEP = """
 import time
 import torch
@@ -49,26 +51,33 @@ def speed(rounds: int) -> dict[str, Any]:
             actions = torch.randint(environments.spaces.num_actions, (NUM_ENVS,), generator=generators[name])
             began, cpu_began = time.perf_counter(), time.thread_time()
             ended = environments.step(actions).episodes
-            if not ended:       # the step that ends an episode also draws the next one and warms it up
+            if not ended:  # the step that ends an episode also draws the next one and warms it up
                 wall[name].append(1e3 * (time.perf_counter() - began))
                 cpu[name].append(1e3 * (time.thread_time() - cpu_began))
     return {name: {"ms": common.Spread.of(wall[name]), "cpu_ms": common.Spread.of(cpu[name])} for name in variants}
 
 
 def first_steps() -> dict[str, float]:
-    """Seconds until the first observation in a fresh process: with an empty inductor cache, then with what that left."""
+    """Seconds until the first observation in a fresh process:
+    with an empty inductor cache, then with what that left.
+    """
     program = FIRST_STEP.format(num_envs=NUM_ENVS)
     with tempfile.TemporaryDirectory() as cache:
         environment = common.clean_environment(TORCHINDUCTOR_CACHE_DIR=cache)
         cold, warm = (common.run([sys.executable, "-c", program], env=environment) for _ in range(2))
-    return {"cold_s": float(cold.stdout), "cold_cpu_s": cold.cpu_seconds, "warm_s": float(warm.stdout), "warm_cpu_s": warm.cpu_seconds}
+    return {
+        "cold_s": float(cold.stdout),
+        "cold_cpu_s": cold.cpu_seconds,
+        "warm_s": float(warm.stdout),
+        "warm_cpu_s": warm.cpu_seconds,
+    }
 
 
 def agents(num_seeds: int, episodes: int, trained: bool) -> dict[str, Any]:
     import torch
+    from growth_schedules import AlwaysWait, RandomAgent, ScheduledAgent, all_schedules, best_schedule, mean_return
 
     from torchtriage.rl.growth.environment import GrowthEnvironments
-    from torchtriage.rl.growth.schedules import AlwaysWait, RandomAgent, ScheduledAgent, all_schedules, best_schedule, mean_return
     from torchtriage.rl.trainer import EVAL_SEED
 
     torch.set_num_threads(1)
@@ -77,10 +86,15 @@ def agents(num_seeds: int, episodes: int, trained: bool) -> dict[str, Any]:
     schedules = all_schedules(num_slots, num_steps)
     common.note(f"searching {len(schedules)} schedules")
     schedule, searched = best_schedule(environments, schedules, seed=SEARCH_SEED, episodes=episodes)
-    returns: dict[str, list[float]] = {"always wait": [], "random": [], "best schedule": []} | ({"trained": []} if trained else {})
+    returns: dict[str, list[float]] = {"always wait": [], "random": [], "best schedule": []} | (
+        {"trained": []} if trained else {}
+    )
     for seed in range(num_seeds):
-        choices = {"always wait": AlwaysWait(), "random": RandomAgent(environments.spaces.num_actions or 0, seed),
-                   "best schedule": ScheduledAgent(schedule, num_slots, num_steps)}
+        choices = {
+            "always wait": AlwaysWait(),
+            "random": RandomAgent(environments.spaces.num_actions or 0, seed),
+            "best schedule": ScheduledAgent(schedule, num_slots, num_steps),
+        }
         for name, agent in choices.items():
             returns[name].append(mean_return(environments, agent, seed=seed + EVAL_SEED, episodes=episodes))
         if trained:
@@ -90,12 +104,16 @@ def agents(num_seeds: int, episodes: int, trained: bool) -> dict[str, Any]:
 
 
 def train(seed: int, episodes: int) -> float:
-    """The mean return of PPO with the settings of `torchtriage train --env growth`, on the tasks of the other agents."""
+    """The mean return of PPO with the settings of `torchtriage train --env growth`,
+    on the tasks of the other agents.
+    """
     from torchtriage.rl.config import resolved
     from torchtriage.rl.trainer import Trainer
 
     with tempfile.TemporaryDirectory() as folder:
-        config = resolved({"env": "growth", "envs": NUM_ENVS, "seed": seed, "compile": "yes", "eval_episodes": episodes * NUM_ENVS})
+        config = resolved(
+            {"env": "growth", "envs": NUM_ENVS, "seed": seed, "compile": "yes", "eval_episodes": episodes * NUM_ENVS}
+        )
         return Trainer(config, beside=f"{folder}/growth").train().eval_return
 
 
@@ -105,8 +123,15 @@ def show_agents(found: dict[str, Any]) -> None:
     for name, values in found["returns"].items():
         gains = [value - base for value, base in zip(values, waiting, strict=True)]
         spread = statistics.stdev(values) if len(values) > 1 else float("nan")
-        rows.append([name, f"{statistics.fmean(values):.3f}", f"{spread:.3f}", common.Spread.of(gains).show(),
-                     f"{sum(gain > 0 for gain in gains)} of {len(gains)}"])
+        rows.append(
+            [
+                name,
+                f"{statistics.fmean(values):.3f}",
+                f"{spread:.3f}",
+                common.Spread.of(gains).show(),
+                f"{sum(gain > 0 for gain in gains)} of {len(gains)}",
+            ]
+        )
     print(f"\nbest fixed schedule: {found['schedule']}")
     print(common.table(["agent", "mean return", "std over seeds", "above always wait", "seeds above it"], rows))
 
@@ -122,8 +147,12 @@ def main() -> None:
     before, results = common.machine(), {}
     if args.only != "agents":
         results["first_step"], results["speed"] = first_steps(), speed(args.rounds)
-        print(common.table(["variant", "ms a step", "processor ms a step"],
-                           [[name, found["ms"].show(2), found["cpu_ms"].show(2)] for name, found in results["speed"].items()]))
+        print(
+            common.table(
+                ["variant", "ms a step", "processor ms a step"],
+                [[name, found["ms"].show(2), found["cpu_ms"].show(2)] for name, found in results["speed"].items()],
+            )
+        )
         print(", ".join(f"{name} {value:.1f}" for name, value in results["first_step"].items()))
     if args.only != "speed":
         results["agents"] = agents(args.seeds, args.episodes, args.trained)

@@ -1,6 +1,8 @@
-"""What the LSTM of rl costs beside nn.LSTM: forward and backward, one step of acting, and compiling a training step from nothing.
+"""What the LSTM of rl costs beside nn.LSTM: forward and backward, one step of acting, and compiling a training step
+from nothing.
 
-One thread, in processor seconds of that thread, variants in turn; compiling is wall time of a process of its own with an empty cache.
+One thread, in processor seconds of that thread, variants in turn; compiling is wall time of a process of its own with
+an empty cache.
 """
 
 import argparse
@@ -13,18 +15,22 @@ import torch
 from common import Spread, clean_environment, in_turn, machine, ratios, run, save, table
 from torch import Tensor, nn
 
-from torchtriage.rl import lstm_native
-from torchtriage.rl.lstm import Lstm
+from torchtriage.rl.policy import lstm_native
+from torchtriage.rl.policy.lstm import Lstm
 
 HIDDEN = 64
-SIZES = ((32, 8), (128, 64))      # steps, sequences: CartPole's settings, and a large rollout
+SIZES = ((32, 8), (128, 64))  # steps, sequences: CartPole's settings, and a large rollout
 THEIRS = "nn.LSTM"
 
 
 def variants_of(steps: int, sequences: int) -> dict[str, Callable[[], Tensor]]:
     """Outputs by every way there is, from the same inputs."""
     theirs, ours = nn.LSTM(HIDDEN, HIDDEN), Lstm(HIDDEN, HIDDEN)
-    x, keep, h, c = torch.randn(steps, sequences, HIDDEN), torch.ones(steps, sequences), *torch.randn(2, sequences, HIDDEN)
+    x, keep, h, c = (
+        torch.randn(steps, sequences, HIDDEN),
+        torch.ones(steps, sequences),
+        *torch.randn(2, sequences, HIDDEN),
+    )
     kernel = lstm_native.KERNEL
 
     def by(isa: int | None) -> Tensor:
@@ -36,7 +42,10 @@ def variants_of(steps: int, sequences: int) -> dict[str, Callable[[], Tensor]]:
         finally:
             lstm_native.KERNEL = kernel
 
-    ways: dict[str, Callable[[], Tensor]] = {THEIRS: lambda: theirs(x, (h[None], c[None]))[0], "torch alone": lambda: by(None)}
+    ways: dict[str, Callable[[], Tensor]] = {
+        THEIRS: lambda: theirs(x, (h[None], c[None]))[0],
+        "torch alone": lambda: by(None),
+    }
     for index, isa in enumerate(kernel.isas if kernel else []):
         ways[f"native, {isa}"] = lambda index=index: by(index)
     return ways
@@ -87,9 +96,14 @@ def compile_here(steps: int) -> None:
 
 
 def cold_compile(steps: int) -> dict[str, float]:
-    """Of the first call, and processor seconds of the whole process and the compilers it started (importing torch among them)."""
+    """Of the first call, and processor seconds of the whole process and the compilers it
+    started (importing torch among them).
+    """
     with tempfile.TemporaryDirectory() as cache:
-        ended = run([sys.executable, __file__, "--compile-here", str(steps)], env=clean_environment(TORCHINDUCTOR_CACHE_DIR=cache))
+        ended = run(
+            [sys.executable, __file__, "--compile-here", str(steps)],
+            env=clean_environment(TORCHINDUCTOR_CACHE_DIR=cache),
+        )
     return {"first_call": float(ended.stdout), "process_cpu": ended.cpu_seconds}
 
 
@@ -104,12 +118,22 @@ def main() -> None:
         compile_here(options.compile_here)
         return
     before = machine()
-    measured = {f"{steps} x {sequences}": forward_and_backward(steps, sequences, options.rounds) for steps, sequences in SIZES}
+    measured = {
+        f"{steps} x {sequences}": forward_and_backward(steps, sequences, options.rounds) for steps, sequences in SIZES
+    }
     measured["act, 1 x 8"] = acting(20 * options.rounds)
-    print(table(["steps x sequences", "way", "ms", f"/ {THEIRS}"], [row for what, m in measured.items() for row in rows_of(what, m)]))
+    print(
+        table(
+            ["steps x sequences", "way", "ms", f"/ {THEIRS}"],
+            [row for what, m in measured.items() for row in rows_of(what, m)],
+        )
+    )
     compiling = {str(steps): cold_compile(steps) for steps in (8, 64)}
     print("\nfirst compile of a training step, seconds by steps of the sequence:", compiling)
-    spreads = {what: {name: Spread.of([1000 * s for s in seconds]) for name, seconds in m.items()} for what, m in measured.items()}
+    spreads = {
+        what: {name: Spread.of([1000 * s for s in seconds]) for name, seconds in m.items()}
+        for what, m in measured.items()
+    }
     save("lstm", before, {"milliseconds": spreads, "cold_compile_seconds": compiling})
 
 

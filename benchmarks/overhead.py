@@ -1,4 +1,6 @@
-"""What observing costs: compiled calls, start-up that compiles, processes that do nothing; beside TORCH_TRACE and TORCH_LOGS."""
+"""What observing costs: compiled calls, start-up that compiles, processes that do nothing;
+beside TORCH_TRACE and TORCH_LOGS.
+"""
 
 import argparse
 import json
@@ -8,17 +10,33 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from common import PROGRAMS, RESULTS, Ended, Spread, clean_environment, interleaved, machine, note, ratios, run, save, table
+from common import (
+    PROGRAMS,
+    RESULTS,
+    Ended,
+    Spread,
+    clean_environment,
+    interleaved,
+    machine,
+    note,
+    ratios,
+    run,
+    save,
+    table,
+)
 
 PLAIN, OURS = "plain", "torchtriage"
 VARIANTS = (PLAIN, OURS, "TORCH_TRACE", "TORCH_LOGS")
-MEASURING = "torchtriage --measure"     # opt-in: a clock read on both sides of every compiled piece; here one piece a call
+MEASURING = "torchtriage --measure"  # opt-in: a clock read on both sides of every compiled piece; here one piece a call
 TARGETS = {"calls, inductor": 1.01, "start-up, inductor": 1.05}
-# A control: the recorder is a thread, and this one does nothing. It shows how far apart two programs are that do the same, too.
+# A control: the recorder is a thread, and this one does nothing. It shows how far apart two programs are that do the
+# same, too.
 WITH_THREAD = "plain, with a thread that sleeps"
 LAUNCHED = "torchtriage run"
 PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "calls": (("inductor",), ("eager",)), "start-up": (("inductor", "1"), ("eager", "8")), "empty": (("nothing",), ("import_torch",)),
+    "calls": (("inductor",), ("eager",)),
+    "start-up": (("inductor", "1"), ("eager", "8")),
+    "empty": (("nothing",), ("import_torch",)),
 }
 
 
@@ -49,7 +67,9 @@ def observed(variant: str, program: list[str], cache: Path | None = None) -> End
         launcher = ["-m", "torchtriage", "run", "-q", "-o", str(scratch / "out.triage")] if variant == LAUNCHED else []
         ended = run([sys.executable, *launcher, *program], env, cwd=scratch)
         if variant in (OURS, MEASURING) and not list(scratch.glob("out.triage/*")):
-            raise SystemExit("nothing was recorded: torchtriage.pth is not installed in this venv; make it with: make demo")
+            raise SystemExit(
+                "nothing was recorded: torchtriage.pth is not installed in this venv; make it with: make demo"
+            )
         return ended
 
 
@@ -63,7 +83,7 @@ def calls(backend: str, rounds: int) -> dict[str, list[Cost]]:
             blocks = json.loads(observed(variant, words, Path(cache)).stdout)
             return Cost(wall=sum(blocks), cpu=statistics.quantiles(blocks, n=4)[0] * len(blocks))
 
-        measure(PLAIN)      # fills the cache, so that every process loads the same kernel
+        measure(PLAIN)  # fills the cache, so that every process loads the same kernel
         return interleaved((PLAIN, WITH_THREAD, OURS, *VARIANTS[2:], MEASURING), measure, rounds)
 
 
@@ -95,7 +115,9 @@ def added_rows(title: str, measured: dict[str, list[Cost]]) -> list[list[str]]:
         if name != PLAIN:
             wall = Spread.of([1000 * (a.wall - b.wall) for a, b in zip(costs, plain, strict=True)])
             cpu = Spread.of([1000 * (a.cpu - b.cpu) for a, b in zip(costs, plain, strict=True)])
-            rows.append(["", name, f"{1000 * Spread.of([c.wall for c in costs]).median:.0f} ms", wall.show(0), cpu.show(0)])
+            rows.append(
+                ["", name, f"{1000 * Spread.of([c.wall for c in costs]).median:.0f} ms", wall.show(0), cpu.show(0)]
+            )
     return rows
 
 
@@ -108,9 +130,13 @@ def measure_part(part: str, options: argparse.Namespace) -> dict[str, dict[str, 
         if part == "calls":
             found[title] = calls(name, options.call_rounds)
         elif part == "start-up":
-            found[title] = whole_process([str(PROGRAMS / "start_up.py"), name, *arguments], VARIANTS, options.compile_rounds)
+            found[title] = whole_process(
+                [str(PROGRAMS / "start_up.py"), name, *arguments], VARIANTS, options.compile_rounds
+            )
         else:
-            found[title] = whole_process([str(PROGRAMS / f"{name}.py")], (PLAIN, OURS, LAUNCHED, "TORCH_TRACE"), options.empty_rounds)
+            found[title] = whole_process(
+                [str(PROGRAMS / f"{name}.py")], (PLAIN, OURS, LAUNCHED, "TORCH_TRACE"), options.empty_rounds
+            )
     return found
 
 
@@ -118,7 +144,9 @@ def show(measured: dict[str, dict[str, list[Cost]]]) -> None:
     print("\nobserved / plain, median of the rounds (least..most)")
     print("calls: 100,000 calls of a small compiled function; start-up: the whole process, cold inductor cache")
     print("cpu: processor seconds of the process and its children; for calls, the fastest quarter of 20 blocks\n")
-    rows = [row for title, costs in measured.items() if not title.startswith("empty") for row in ratio_rows(title, costs)]
+    rows = [
+        row for title, costs in measured.items() if not title.startswith("empty") for row in ratio_rows(title, costs)
+    ]
     print(table(["program", "variant", "seconds", "ratio, wall", "ratio, cpu", "target"], rows))
     print("\nadded to a process, ms\n")
     rows = [row for title, costs in measured.items() if title.startswith("empty") for row in added_rows(title, costs)]
@@ -127,7 +155,9 @@ def show(measured: dict[str, dict[str, list[Cost]]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--part", choices=PARTS, help="measure only this part anew; the rest is taken from the last results")
+    parser.add_argument(
+        "--part", choices=PARTS, help="measure only this part anew; the rest is taken from the last results"
+    )
     parser.add_argument("--call-rounds", type=int, default=15)
     parser.add_argument("--compile-rounds", type=int, default=5)
     parser.add_argument("--empty-rounds", type=int, default=15)
@@ -143,7 +173,10 @@ def main() -> None:
 def earlier() -> dict[str, dict[str, list[Cost]]]:
     path = RESULTS / "overhead.json"
     rounds = json.loads(path.read_text()).get("rounds", {}) if path.exists() else {}
-    return {title: {name: [Cost(**c) for c in costs] for name, costs in variants.items()} for title, variants in rounds.items()}
+    return {
+        title: {name: [Cost(**c) for c in costs] for name, costs in variants.items()}
+        for title, variants in rounds.items()
+    }
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""PPO: returns over seeds against published figures, and environment steps a second beside Stable-Baselines3, sb3-contrib and a plain loop.
+"""PPO: returns over seeds against published figures, and environment steps a second beside Stable-Baselines3,
+sb3-contrib and a plain loop.
 
 The peers are the real packages, in a venv of their own that borrows torch from this one.
 Everything runs with one thread of torch. Processes take turns; a ratio is that of neighbours in time.
@@ -13,11 +14,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from common import PROGRAMS, Spread, clean_environment, interleaved, machine, note, peers_python, ratios, run, save, table
+from common import (
+    PROGRAMS,
+    Spread,
+    clean_environment,
+    interleaved,
+    machine,
+    note,
+    peers_python,
+    ratios,
+    run,
+    save,
+    table,
+)
 
 CARTPOLE: dict[str, Any] = {"env": "CartPole-v1", "eval_episodes": 0}
-NO_VELOCITY: dict[str, Any] = {     # as many epochs as the peer, none of them ended early
-    "env": "CartPoleNoVel-v1", "eval_episodes": 0, "epochs": 20, "gamma": 0.98, "gae_lambda": 0.8, "target_kl": 0.0,
+NO_VELOCITY: dict[str, Any] = {  # as many epochs as the peer, none of them ended early
+    "env": "CartPoleNoVel-v1",
+    "eval_episodes": 0,
+    "epochs": 20,
+    "gamma": 0.98,
+    "gae_lambda": 0.8,
+    "target_kl": 0.0,
 }
 COMPILED, EAGER = {"compile": "yes"}, {"compile": "no"}
 
@@ -34,14 +52,17 @@ class Variant:
 
 SB3, RECURRENT = "Stable-Baselines3 PPO", "sb3-contrib RecurrentPPO"
 MLP = {
-    SB3: Variant(peer="sb3"), "plain loop": Variant(peer="loop"),
-    "torchtriage, compiled": Variant(settings=CARTPOLE | COMPILED), "torchtriage, eager": Variant(settings=CARTPOLE | EAGER),
+    SB3: Variant(peer="sb3"),
+    "plain loop": Variant(peer="loop"),
+    "torchtriage, compiled": Variant(settings=CARTPOLE | COMPILED),
+    "torchtriage, eager": Variant(settings=CARTPOLE | EAGER),
     "torchtriage, compiled, gymnasium's stepping": Variant(settings=CARTPOLE | COMPILED, words=("--sync",)),
     "torchtriage, compiled, telemetry off": Variant(settings=CARTPOLE | COMPILED | {"telemetry_level": "OFF"}),
 }
 LSTM = {
     RECURRENT: Variant(peer="recurrent", total=5_120),
-    "torchtriage, compiled": Variant(settings=NO_VELOCITY | COMPILED), "torchtriage, eager": Variant(settings=NO_VELOCITY | EAGER),
+    "torchtriage, compiled": Variant(settings=NO_VELOCITY | COMPILED),
+    "torchtriage, eager": Variant(settings=NO_VELOCITY | EAGER),
 }
 PEERS = (("stable-baselines3==2.9.2", "sb3-contrib==2.9.2"),)
 TARGETS = {SB3: 3.0, RECURRENT: 12.0}
@@ -50,13 +71,17 @@ EVALUATED: dict[str, Any] = {"eval_episodes": 100, "compile": "auto"}
 RETURNS: dict[str, tuple[dict[str, Any], int, str]] = {
     "CartPole-v1": ({"env": "CartPole-v1"}, 10, "RL Zoo 500 +- 0; 475 on 9 of 10 seeds"),
     "CartPoleNoVel-v1, LSTM": ({"env": "CartPoleNoVel-v1"}, 10, "RL Zoo 500 +- 0; 475 on 8 of 10 seeds"),
-    "CartPoleNoVel-v1, no memory": ({"env": "CartPoleNoVel-v1", "lstm": False, "hidden": [64, 64]}, 10, "clearly worse"),
+    "CartPoleNoVel-v1, no memory": (
+        {"env": "CartPoleNoVel-v1", "lstm": False, "hidden": [64, 64]},
+        10,
+        "clearly worse",
+    ),
     "Acrobot-v1": ({"env": "Acrobot-v1"}, 5, "RL Zoo -73.5 +- 18.2"),
     "LunarLander-v3": ({"env": "LunarLander-v3"}, 3, "RL Zoo (v2) 242.1 +- 31.8"),
     "MountainCar-v0": ({"env": "MountainCar-v0"}, 3, "CleanRL -200: the negative control"),
 }
 SOLVED = 475.0
-MAX_SECONDS = 4 * 3600      # of one training: a million steps on a busy machine take more than half an hour
+MAX_SECONDS = 4 * 3600  # of one training: a million steps on a busy machine take more than half an hour
 
 
 def train(settings: dict[str, Any], words: tuple[str, ...], cache: Path) -> dict[str, Any]:
@@ -79,19 +104,34 @@ def speed_of(variant: Variant, python: str, cache: Path) -> float:
 def speed(options: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {}
     peers = options.peers_python or peers_python("ppo-peers", PEERS)
-    for title, variants, base in (("MLP, CartPole-v1", MLP, SB3), ("LSTM, CartPole without velocities", LSTM, RECURRENT)):
+    for title, variants, base in (
+        ("MLP, CartPole-v1", MLP, SB3),
+        ("LSTM, CartPole without velocities", LSTM, RECURRENT),
+    ):
         if not title.startswith(options.policy):
             continue
         note(f"speed: {title}")
         with tempfile.TemporaryDirectory() as cache:
-            for variant in variants.values():     # fills the cache, so that no process that is measured compiles anew
+            for variant in variants.values():  # fills the cache, so that no process that is measured compiles anew
                 if variant.settings.get("compile") == "yes":
                     train(variant.settings | {"total_steps": 512}, variant.words, Path(cache))
-            measured = interleaved(tuple(variants), lambda name, v=variants, c=cache: speed_of(v[name], peers, Path(c)), options.rounds)
+            measured = interleaved(
+                tuple(variants), lambda name, v=variants, c=cache: speed_of(v[name], peers, Path(c)), options.rounds
+            )
         by_base = ratios(measured, base)
-        rows = [[name, f"{Spread.of(values).median:,.0f}", by_base[name].show(2) if name in by_base else "",
-                 f">= {TARGETS[base]}" if name == "torchtriage, compiled" else ""] for name, values in measured.items()]
-        print(f"\n{title}: environment steps a second (8 environments x 32 steps, batch 256, 20 epochs), and in those of {base}\n")
+        rows = [
+            [
+                name,
+                f"{Spread.of(values).median:,.0f}",
+                by_base[name].show(2) if name in by_base else "",
+                f">= {TARGETS[base]}" if name == "torchtriage, compiled" else "",
+            ]
+            for name, values in measured.items()
+        ]
+        print(
+            f"\n{title}: environment steps a second (8 environments x 32 steps, batch 256, 20 epochs), and in those of"
+            f" {base}\n"
+        )
         print(table(["way", "steps/s", "ratio", "target"], rows))
         found[title] = {"steps_per_second": measured, "ratios": by_base}
         on, off = (measured.get(name) for name in ("torchtriage, compiled", "torchtriage, compiled, telemetry off"))
@@ -110,10 +150,16 @@ def wall(options: argparse.Namespace) -> dict[str, Any]:
             if name.endswith("cold cache"):
                 cache = Path(tempfile.mkdtemp())
             note(f"wall: {title} {name}")
-            one = train(settings | how | {"total_steps": options.wall_steps}, (), cache if how is COMPILED else Path(tempfile.mkdtemp()))
+            one = train(
+                settings | how | {"total_steps": options.wall_steps},
+                (),
+                cache if how is COMPILED else Path(tempfile.mkdtemp()),
+            )
             compiling = one["seconds_by"].get("compile", 0.0)
             rows.append([title, name, f"{one['process_seconds']:.1f} s", f"{compiling:.1f} s", f"{one['steady']:,.0f}"])
-            found[f"{title}, {name}"] = {key: one[key] for key in ("process_seconds", "seconds", "seconds_by", "steady")}
+            found[f"{title}, {name}"] = {
+                key: one[key] for key in ("process_seconds", "seconds", "seconds_by", "steady")
+            }
     print(f"\n{options.wall_steps:,} steps, the whole process\n")
     print(table(["policy", "way", "seconds", "of which first calls that compile", "steps/s then"], rows))
     return found
@@ -134,11 +180,28 @@ def returns(options: argparse.Namespace) -> dict[str, Any]:
                 note(f"  seed {seed}: {one['score']:.1f} in {one['seconds']:.0f} s")
             solved = f"{sum(s >= SOLVED for s in scores)} of {len(scores)}" if name.startswith("CartPole") else ""
             spread = statistics.stdev(scores) if len(scores) > 1 else 0.0
-            rows.append([name, f"{one['num_steps']:,}", f"{statistics.fmean(scores):.1f} +- {spread:.1f}", f"{min(scores):.1f}", solved,
-                         f"{statistics.median(seconds):.0f} s", published])
+            rows.append(
+                [
+                    name,
+                    f"{one['num_steps']:,}",
+                    f"{statistics.fmean(scores):.1f} +- {spread:.1f}",
+                    f"{min(scores):.1f}",
+                    solved,
+                    f"{statistics.median(seconds):.0f} s",
+                    published,
+                ]
+            )
             found[name] = {"scores": scores, "seconds": seconds}
     print("\nreturn of 100 episodes with the most likely action after training, over seeds\n")
-    head = ["environment", "steps", "mean +- std over seeds", "least", "at 475 or more", "a seed takes", "published, or asked for"]
+    head = [
+        "environment",
+        "steps",
+        "mean +- std over seeds",
+        "least",
+        "at 475 or more",
+        "a seed takes",
+        "published, or asked for",
+    ]
     print(table(head, rows))
     return found
 
@@ -149,7 +212,9 @@ PARTS = {"speed": speed, "wall": wall, "returns": returns}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", choices=PARTS, action="append", help="only this part; may be given again")
-    parser.add_argument("--peers-python", help="a python with stable-baselines3 and sb3-contrib; by default one is made in .cache")
+    parser.add_argument(
+        "--peers-python", help="a python with stable-baselines3 and sb3-contrib; by default one is made in .cache"
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--policy", choices=("MLP", "LSTM"), default="", help="speed of this one only")
     parser.add_argument("--wall-steps", type=int, default=100_000)

@@ -1,4 +1,6 @@
-"""How fast a large trace is read, and in how much memory, beside tlparse on the same file; and `report` of a recording."""
+"""How fast a large trace is read, and in how much memory, beside tlparse on the same file;
+and `report` of a recording.
+"""
 
 import argparse
 import json
@@ -10,14 +12,33 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from common import CACHE, PROGRAMS, Ended, Spread, clean_environment, interleaved, machine, note, run, save, table, tlparse
+from common import (
+    CACHE,
+    PROGRAMS,
+    Ended,
+    Spread,
+    clean_environment,
+    interleaved,
+    machine,
+    note,
+    run,
+    save,
+    table,
+    tlparse,
+)
 
 MIN_TIMES_FASTER = 5.0
 MAX_MB = 300.0
 MAX_REPORT_SECONDS = 1.0
 MIN_RECORDING_MB = 5.0
-# What a real trace is made of depends on the backend: inductor writes code and timings, eager little beside guards and metrics.
-TRACED = (("start_up.py", "inductor", "1"), ("start_up.py", "aot_eager", "4"), ("start_up.py", "eager", "8"), ("many_runs.py", "1"))
+# What a real trace is made of depends on the backend: inductor writes code and timings, eager little beside guards and
+# metrics.
+TRACED = (
+    ("start_up.py", "inductor", "1"),
+    ("start_up.py", "aot_eager", "4"),
+    ("start_up.py", "eager", "8"),
+    ("many_runs.py", "1"),
+)
 OURS, TLPARSE = "torchtriage report", "tlparse 0.4.3"
 
 
@@ -88,7 +109,9 @@ def trace_rows(measured: dict[str, list[Ended]], size_mb: float, results: dict[s
 def times_faster(measured: dict[str, list[Ended]]) -> tuple[Spread, Spread]:
     """(wall, processor time): how many times as fast we are, round by round."""
     pairs = list(zip(measured[TLPARSE], measured[OURS], strict=True))
-    return Spread.of([a.seconds / b.seconds for a, b in pairs]), Spread.of([a.cpu_seconds / b.cpu_seconds for a, b in pairs])
+    return Spread.of([a.seconds / b.seconds for a, b in pairs]), Spread.of(
+        [a.cpu_seconds / b.cpu_seconds for a, b in pairs]
+    )
 
 
 def report_rows(names: Sequence[tuple[str, Path]], rounds: int, results: dict[str, Any]) -> list[list[str]]:
@@ -97,7 +120,11 @@ def report_rows(names: Sequence[tuple[str, Path]], rounds: int, results: dict[st
         size = _megabytes(path) if path.is_dir() else path.stat().st_size / 1e6
         ended = [report(path) for _ in range(rounds)]
         wall = Spread.of([e.seconds for e in ended])
-        results[f"report, {name}"] = {"mb": size, "seconds": wall, "findings": len(json.loads(ended[0].stdout)["findings"])}
+        results[f"report, {name}"] = {
+            "mb": size,
+            "seconds": wall,
+            "findings": len(json.loads(ended[0].stdout)["findings"]),
+        }
         rows.append([name, f"{size:.1f}", wall.show(2), f"<= {MAX_REPORT_SECONDS:.0f} s"])
     return rows
 
@@ -114,7 +141,10 @@ def main() -> None:
     size_mb = trace.stat().st_size / 1e6
     results: dict[str, Any] = {"trace_mb": size_mb, "copies": copies, "distinct_traces": [" ".join(t) for t in TRACED]}
     measured = interleaved((OURS, TLPARSE), lambda reader: read_once(reader, trace), options.rounds)
-    print(f"one file of {size_mb:.0f} MB: {copies} real traces ({len(TRACED)} different ones, repeated); {options.rounds} rounds")
+    print(
+        f"one file of {size_mb:.0f} MB: {copies} real traces ({len(TRACED)} different ones, repeated); {options.rounds}"
+        " rounds"
+    )
     print("whole processes: ours ends with findings as JSON, tlparse with its HTML pages\n")
     print(table(["reader", "seconds", "cpu s", "MB/s", "peak MB"], list(trace_rows(measured, size_mb, results))))
     wall, cpu = times_faster(measured)

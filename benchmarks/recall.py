@@ -1,4 +1,5 @@
-"""What is found in real programs of a corpus, against the truth, beside tlparse and torch._dynamo.explain on the same programs.
+"""What is found in real programs of a corpus, against the truth, beside tlparse and torch._dynamo.explain on the same
+programs.
 
 The corpus needs a venv of its own with its packages, torchtriage and torchtriage.pth; its README says how. Then:
 python benchmarks/recall.py --python VENV/bin/python [--corpus DIR] [--only case,case] [--keep DIR]
@@ -18,14 +19,25 @@ from typing import Any
 from common import HERE, PROGRAMS, clean_environment, machine, note, run, save, table
 from tlparse_pages import Pages, pages_of
 
-UNSPECIFIC = ("TT199", "TT299")     # "everything else" of the breaks and of the recompiles
+UNSPECIFIC = ("TT199", "TT299")  # "everything else" of the breaks and of the recompiles
 MIN_SPECIFIC = 0.90
 FAMILIES = {"all": ("TT",), "breaks and recompiles": ("TT1", "TT2")}
-HEADER = ["case", "breaks", "recompiles", "limits", "tlparse summary", "tlparse pages", "tlparse recompiles", "explain", "explain's remark"]
+HEADER = [
+    "case",
+    "breaks",
+    "recompiles",
+    "limits",
+    "tlparse summary",
+    "tlparse pages",
+    "tlparse recompiles",
+    "explain",
+    "explain's remark",
+]
 EXPLANATION = """\
 found/true +extra, distinct; ours by file, line and GB id, the peers by file and line
 tlparse summary: breaks whose compile has a row for them on failures_and_restarts.html (the row gives no file and line)
-tlparse pages: breaks on any artifact page (how many pages that is); tlparse recompiles: pages with reasons, not summed up anywhere
+tlparse pages: breaks on any artifact page (how many pages that is);
+tlparse recompiles: pages with reasons, not summed up anywhere
 explain: the first call of each compiled object, which so runs twice; it cannot see a recompile
 """
 
@@ -71,8 +83,17 @@ def environment(scratch: Path, **extra: str) -> dict[str, str]:
 def our_report(python: str, script: Path, keep: Path | None, scratch: Path) -> dict[str, Any]:
     """`torchtriage run`, then `torchtriage report --format json --events`, as a user would."""
     recording = scratch / "case.triage"
-    run([python, "-m", "torchtriage", "run", "-q", "-o", str(recording), str(script)], environment(scratch), cwd=scratch, check=False)
-    ended = run([python, "-m", "torchtriage", "report", str(recording), "--format", "json", "--events"], environment(scratch), cwd=scratch)
+    run(
+        [python, "-m", "torchtriage", "run", "-q", "-o", str(recording), str(script)],
+        environment(scratch),
+        cwd=scratch,
+        check=False,
+    )
+    ended = run(
+        [python, "-m", "torchtriage", "report", str(recording), "--format", "json", "--events"],
+        environment(scratch),
+        cwd=scratch,
+    )
     if keep:
         (keep / f"{script.stem}.json").write_text(ended.stdout)
     report: dict[str, Any] = json.loads(ended.stdout)
@@ -87,8 +108,15 @@ def tlparse_output(python: str, script: Path, scratch: Path) -> Pages:
 
 def explained(python: str, script: Path, scratch: Path) -> dict[str, list[Any]]:
     out = scratch / "explain.json"
-    run([python, str(PROGRAMS / "explain_first_call.py"), str(out), str(script)], environment(scratch), cwd=scratch, check=False)
-    found: dict[str, list[Any]] = json.loads(out.read_text()) if out.exists() else {"breaks": [], "errors": ["the runner died"]}
+    run(
+        [python, str(PROGRAMS / "explain_first_call.py"), str(out), str(script)],
+        environment(scratch),
+        cwd=scratch,
+        check=False,
+    )
+    found: dict[str, list[Any]] = (
+        json.loads(out.read_text()) if out.exists() else {"breaks": [], "errors": ["the runner died"]}
+    )
     return found
 
 
@@ -124,7 +152,9 @@ def measure(name: str, truth: Mapping[str, Any], options: argparse.Namespace) ->
         report = our_report(options.python, script, options.keep, Path(folder))
     at_limit, true_limits = report["totals"]["frames_at_limit"], len(truth["recompile_limits"])
     case = Case(
-        name=name, breaks=breaks_with_id(report, truth), recompiles=recompiles(report, truth),
+        name=name,
+        breaks=breaks_with_id(report, truth),
+        recompiles=recompiles(report, truth),
         limits=Hits(found=min(at_limit, true_limits), true=true_limits, extra=max(0, at_limit - true_limits)),
         codes=dict(Counter(f["code"] for f in report["findings"])),
     )
@@ -150,7 +180,14 @@ def row_of(c: Case) -> list[object]:
     row: list[object] = [c.name, c.breaks, c.recompiles, c.limits]
     if c.explain is None:
         return row
-    return [*row, c.tlparse_summary, f"{c.tlparse_pages} ({c.tlparse_num_pages})", c.tlparse_recompiles, c.explain, c.remark]
+    return [
+        *row,
+        c.tlparse_summary,
+        f"{c.tlparse_pages} ({c.tlparse_num_pages})",
+        c.tlparse_recompiles,
+        c.explain,
+        c.remark,
+    ]
 
 
 def summed(cases: list[Case]) -> Case:
@@ -160,17 +197,24 @@ def summed(cases: list[Case]) -> Case:
         return sum((getattr(c, kind) or none for c in cases), none)
 
     return Case(
-        name="all", breaks=total("breaks"), recompiles=total("recompiles"), limits=total("limits"),
+        name="all",
+        breaks=total("breaks"),
+        recompiles=total("recompiles"),
+        limits=total("limits"),
         codes=dict(sum((Counter(c.codes) for c in cases), Counter[str]())),
-        tlparse_summary=total("tlparse_summary"), tlparse_pages=total("tlparse_pages"),
-        tlparse_num_pages=sum(c.tlparse_num_pages for c in cases), tlparse_recompiles=sum(c.tlparse_recompiles for c in cases),
+        tlparse_summary=total("tlparse_summary"),
+        tlparse_pages=total("tlparse_pages"),
+        tlparse_num_pages=sum(c.tlparse_num_pages for c in cases),
+        tlparse_recompiles=sum(c.tlparse_recompiles for c in cases),
         explain=total("explain") if cases[0].explain is not None else None,
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--python", default=sys.executable, help="interpreter with the corpus' packages and torchtriage")
+    parser.add_argument(
+        "--python", default=sys.executable, help="interpreter with the corpus' packages and torchtriage"
+    )
     parser.add_argument("--corpus", type=Path, default=HERE.parents[1] / "shared" / "corpus")
     parser.add_argument("--only", default="", help="comma-separated case names")
     parser.add_argument("--no-peers", action="store_true", help="ours alone, in a third of the time")

@@ -1,4 +1,6 @@
-"""What the HTML report takes: the time to make it, its size, beside tlparse's pages; and how fast its filter answers in Chromium."""
+"""What the HTML report takes: the time to make it, its size, beside tlparse's pages;
+and how fast its filter answers in Chromium.
+"""
 
 import argparse
 import shutil
@@ -29,7 +31,8 @@ OURS, TLPARSE = "torchtriage report -o report.html", "tlparse 0.4.3"
 CHOICES = (("code", "TT202"), ("code", ""), ("text", "forward cat"), ("text", ""), ("file", "part3.py"), ("file", ""))
 # From the reader's choice to the frame that shows its outcome: the script, the layout, and the timeline drawn anew.
 ANSWER = """([name, value]) => new Promise((done) => {
-  const field = document.querySelector(`#filter [name=${name}]`), shown = new MessageChannel(), began = performance.now();
+  const field = document.querySelector(`#filter [name=${name}]`);
+  const shown = new MessageChannel(), began = performance.now();
   shown.port1.onmessage = () => done(performance.now() - began);
   field.value = value;
   field.dispatchEvent(new Event("input", { bubbles: true }));
@@ -38,7 +41,9 @@ ANSWER = """([name, value]) => new Promise((done) => {
 
 
 def recording_of(number: int, folder: Path) -> Path:
-    """The events of a real recording, one run after the other, until there are so many; written as a run writes them."""
+    """The events of a real recording, one run after the other, until there are so many;
+    written as a run writes them.
+    """
     real = max(read_recording(recording(folder)).processes, key=lambda p: len(p.events))
     span = real.events[-1].time - real.events[0].time + 1.0
     events: list[Event] = []
@@ -72,7 +77,16 @@ def make_once(reader: str, source: dict[str, Path]) -> tuple[Ended, float, int]:
         out = Path(scratch) / "out"
         if reader == OURS:
             out.mkdir()
-            command = [sys.executable, "-m", "torchtriage", "report", str(source[OURS]), "-q", "-o", str(out / "report.html")]
+            command = [
+                sys.executable,
+                "-m",
+                "torchtriage",
+                "report",
+                str(source[OURS]),
+                "-q",
+                "-o",
+                str(out / "report.html"),
+            ]
         else:
             command = [tlparse(), str(source[TLPARSE]), "-o", str(out), "--no-browser"]
         ended = run(command, clean_environment())
@@ -86,10 +100,14 @@ def large_report(source: Path) -> Report:
     findings = []
     for number, finding in enumerate(cycle(report.findings)):
         place = replace(finding.location, path=f"{report.run['cwd']}/part{number % 20}.py")
-        findings.append(finding.with_(
-            fingerprint=f"{number:016x}" if number >= len(report.findings) else finding.fingerprint, location=place,
-            severity=Severity(number % 5), title=f"{finding.title} ({number})",
-        ))
+        findings.append(
+            finding.with_(
+                fingerprint=f"{number:016x}" if number >= len(report.findings) else finding.fingerprint,
+                location=place,
+                severity=Severity(number % 5),
+                title=f"{finding.title} ({number})",
+            )
+        )
         if len(findings) == NUM_FINDINGS:
             break
     return replace(report, findings=findings)
@@ -130,9 +148,15 @@ def main() -> None:
     source = recording_of(NUM_EVENTS, folder)
     report = build_report(read_recording(source), with_history=True)
     sources = {OURS: source, TLPARSE: trace_of(int(report.totals["compiles"] or 0), folder)}
-    results: dict[str, Any] = {"events": NUM_EVENTS, "moments": len(report.history.moments), "findings": len(report.findings)}
-    print(f"a recording of {NUM_EVENTS:,} events: {report.totals['compiles']:,} compiles, {len(report.history.moments):,} marks on its"
-          f" timeline; tlparse: a trace with as many compiles\n")
+    results: dict[str, Any] = {
+        "events": NUM_EVENTS,
+        "moments": len(report.history.moments),
+        "findings": len(report.findings),
+    }
+    print(
+        f"a recording of {NUM_EVENTS:,} events: {report.totals['compiles']:,} compiles, {len(report.history.moments):,}"
+        " marks on its timeline; tlparse: a trace with as many compiles\n"
+    )
     rows = []
     for name, made in interleaved((OURS, TLPARSE), lambda reader: make_once(reader, sources), options.rounds).items():
         wall, cpu = Spread.of([e.seconds for e, _, _ in made]), Spread.of([e.cpu_seconds for e, _, _ in made])
@@ -148,7 +172,10 @@ def main() -> None:
         spreads = {name: Spread.of(values) for name, values in measured.items()}
         results["filter_ms"] = spreads
         results["filter_page_mb"] = len(text.encode()) / 1e6
-        print(f"the filter at {NUM_FINDINGS:,} findings and {len(report.history.moments):,} marks ({len(text.encode()) / 1e6:.1f} MB)\n")
+        print(
+            f"the filter at {NUM_FINDINGS:,} findings and {len(report.history.moments):,} marks"
+            f" ({len(text.encode()) / 1e6:.1f} MB)\n"
+        )
         print(table(["choice", "ms to the next frame"], [[name, spread.show(0)] for name, spread in spreads.items()]))
         print(f"\ntarget: < {MAX_FILTER_MS:.0f} ms")
     save("report", before, results)

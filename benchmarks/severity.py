@@ -42,7 +42,11 @@ def findings(program: str, steps: int, options: argparse.Namespace) -> dict[tupl
         out = f"{folder}/out.triage"
         words = [sys.executable, "-m", "torchtriage"]
         flags = ["-q", *(["--measure"] if options.measure else []), "-o", out]
-        ended = run([*words, "run", *flags, str(PROGRAMS / "hazards.py"), program, str(steps)], clean_environment(), Path(folder))
+        ended = run(
+            [*words, "run", *flags, str(PROGRAMS / "hazards.py"), program, str(steps)],
+            clean_environment(),
+            Path(folder),
+        )
         report = json.loads(run([*words, "report", out, "--format", "json"], clean_environment()).stdout)
     if options.keep:
         (options.keep / f"{program}-{steps}.json").write_text(json.dumps(report, indent=1))
@@ -55,17 +59,24 @@ def compared(program: str, options: argparse.Namespace) -> list[Pair]:
     pairs = []
     for key in sorted(short.keys() | long.keys()):
         either = short.get(key) or long[key]
-        pairs.append(Pair(
-            program=program, code=either["code"], place=f"{Path(either['path'] or 'unknown').name}:{either['line']}",
-            short=short[key]["severity"] if key in short else None, long=long[key]["severity"] if key in long else None,
-        ))
+        pairs.append(
+            Pair(
+                program=program,
+                code=either["code"],
+                place=f"{Path(either['path'] or 'unknown').name}:{either['line']}",
+                short=short[key]["severity"] if key in short else None,
+                long=long[key]["severity"] if key in long else None,
+            )
+        )
     return pairs
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="comma-separated names of programs")
-    parser.add_argument("--measure", action="store_true", help="run with --measure, so that breaks have an observed share as well")
+    parser.add_argument(
+        "--measure", action="store_true", help="run with --measure, so that breaks have an observed share as well"
+    )
     parser.add_argument("--keep", type=Path, help="keep the reports in this folder")
     options = parser.parse_args()
     if options.keep:

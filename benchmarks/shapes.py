@@ -1,13 +1,16 @@
 """Shape policies: does `torchtriage shapes` find the best one, the same one each time, and what does asking cost?
 
-    python benchmarks/shapes.py [--programs flex_decode,ragged_text] [--part truth | --with-truth] [--rounds 3] [--repeats 3] [--jobs 2]
+    python benchmarks/shapes.py [--programs flex_decode,ragged_text] [--part truth | --with-truth] [--rounds 3]
+    [--repeats 3] [--jobs 2]
 
-Advice: independent runs of the command. Truth: every policy in every round, by the tool's own trials, for so many rounds whatever they
-show; only a policy at 1.5 times the best is not repeated, and a run that takes three times one as written is stopped. Shown are the totals
-for the program's own number of units, and for a hundred times as many (estimated from the second half of each run). Without a truth,
-which takes as long again, each advice is judged by what the other runs of the command measured, never by its own. An advice is right if the
-truth of its policy lies within 5 % of the best, and worse than as written if the whole interval of their ratio lies above 1. A refusal says
-to keep the program as written for now, and is judged as that. With --jobs 2 two programs are measured at a time, on a core each. --add puts
+Advice: independent runs of the command. Truth: every policy in every round, by the tool's own trials, for so many
+rounds whatever they show; only a policy at 1.5 times the best is not repeated, and a run that takes three times one as
+written is stopped. Shown are the totals for the program's own number of units, and for a hundred times as many
+(estimated from the second half of each run). Without a truth, which takes as long again, each advice is judged by what
+the other runs of the command measured, never by its own. An advice is right if the truth of its policy lies within 5 %
+of the best, and worse than as written if the whole interval of their ratio lies above 1. A refusal says to keep the
+program as written for now, and is judged as that. With --jobs 2 two programs are measured at a time, on a core each.
+--add puts
 what is measured beside what the results hold already: three times --repeats 1 --add is --repeats 3, in three pieces.
 """
 
@@ -26,24 +29,28 @@ from typing import Any
 
 from common import PROGRAMS, RESULTS, Spread, clean_environment, machine, note, peers_python, run, save, table
 
-from torchtriage.findings.shape_study import AS_WRITTEN, Interval
+from torchtriage.findings.shape_study import BASELINE, Interval
 from torchtriage.shapes.budget import Budget
-from torchtriage.shapes.measuring import Experiment
-from torchtriage.shapes.race import Race
-from torchtriage.shapes.running import Program
-from torchtriage.shapes.statistics import levels, paired_ratio
+from torchtriage.shapes.experiment import Experiment
+from torchtriage.shapes.runs.process import Program
+from torchtriage.shapes.verdict.race import Race
+from torchtriage.shapes.verdict.statistics import levels, paired_ratio
 
 PREFIX = "shapes_"
 TRANSFORMERS = ("generate_dynamic_cache", "generate_static_cache")
 PEERS = (("transformers==5.22.2",),)
 FLEX = "flex_decode"
-BUDGETS = {FLEX: "7m", "two_towers": "10m", **dict.fromkeys(TRANSFORMERS, "8m")}     # two rounds of all their policies take longer
-WITHIN = 1.05               # of the best total, and an advice is right
-LONGER = 100                # times the program's own units
-PATIENCE_SECONDS = 7200.0   # for one program
-TOO_LONG = 3.0              # times a run as written, and a run for the truth is stopped
-HOPELESS = 1.5              # times the best total, and a policy is not repeated for the truth: runs in turns differ by 1 or 2 %
-MANY_ROUNDS = 1000          # more than a run has
+BUDGETS = {
+    FLEX: "7m",
+    "two_towers": "10m",
+    **dict.fromkeys(TRANSFORMERS, "8m"),
+}  # two rounds of all their policies take longer
+WITHIN = 1.05  # of the best total, and an advice is right
+LONGER = 100  # times the program's own units
+PATIENCE_SECONDS = 7200.0  # for one program
+TOO_LONG = 3.0  # times a run as written, and a run for the truth is stopped
+HOPELESS = 1.5  # times the best total, and a policy is not repeated for the truth: runs in turns differ by 1 or 2 %
+MANY_ROUNDS = 1000  # more than a run has
 REFUSED = "refused"
 
 
@@ -52,7 +59,7 @@ class Patient(Budget):
 
     def in_turns(self, race: Race, names: Sequence[str], num_to_come: int) -> float:
         del names, num_to_come
-        return TOO_LONG * race.trials[AS_WRITTEN][0].seconds
+        return TOO_LONG * race.trials[BASELINE][0].seconds
 
 
 class Exhaustive(Experiment):
@@ -62,7 +69,9 @@ class Exhaustive(Experiment):
         race = self.found.race
         for number in range(1, self.max_rounds + 1):
             found = levels(race.ranking(self.found.num_planned).totals)
-            hopeless = {name for name, seconds in found.items() if seconds > HOPELESS * min(found.values())} - {AS_WRITTEN}
+            hopeless = {name for name, seconds in found.items() if seconds > HOPELESS * min(found.values())} - {
+                BASELINE
+            }
             names = [name for name in race.policies if name not in race.failures and name not in hopeless]
             first = (number - 1) % len(names)
             self._run_round(number, [*names[first:], *names[:first]])
@@ -95,7 +104,7 @@ class Truth:
 
     def ratio(self, of: str, to: str) -> Interval:
         found = paired_ratio(self.own[of], self.own[to])
-        assert found is not None    # as written takes part in all
+        assert found is not None  # as written takes part in all
         return found
 
     def is_right(self, policy: str) -> bool:
@@ -108,7 +117,7 @@ class Truth:
 
     def is_worse(self, policy: str) -> bool:
         """Than as written, beyond doubt."""
-        low = self.ratio(policy, AS_WRITTEN).low if policy in self.own else None
+        low = self.ratio(policy, BASELINE).low if policy in self.own else None
         return low is not None and low > 1
 
 
@@ -116,16 +125,16 @@ class Truth:
 class Advised:
     """What one run of the command said, and how long it took."""
 
-    policy: str         # empty: it refused
+    policy: str  # empty: it refused
     text: str
     seconds: float
     num_rounds: int
-    totals: Mapping[str, Mapping[int, float]]       # by policy and round
+    totals: Mapping[str, Mapping[int, float]]  # by policy and round
 
     @property
     def followed(self) -> str:
         """What a user does who goes by it."""
-        return self.policy or AS_WRITTEN
+        return self.policy or BASELINE
 
 
 def earlier() -> dict[str, dict[str, Any]]:
@@ -139,7 +148,9 @@ def earlier() -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {name: {} for name in programs}
     for name, parts in programs.items():
         if "advice" in parts:
-            found[name]["advice"] = [Advised(**{**data, "totals": by_round(data["totals"])}) for data in parts["advice"]]
+            found[name]["advice"] = [
+                Advised(**{**data, "totals": by_round(data["totals"])}) for data in parts["advice"]
+            ]
         if "truth" in parts:
             data = parts["truth"]
             found[name]["truth"] = Truth(**{**data, "own": by_round(data["own"]), "longer": by_round(data["longer"])})
@@ -170,7 +181,10 @@ def truth_of(name: str, rounds: int, backend: str | None) -> Truth:
     with tempfile.TemporaryDirectory() as folder:
         experiment = Exhaustive(
             Program(command=command_of(name), folder=Path(folder), forced={"backend": backend} if backend else {}),
-            Patient(seconds=PATIENCE_SECONDS), max_rounds=rounds, num_planned=None, users_sources="",
+            Patient(seconds=PATIENCE_SECONDS),
+            max_rounds=rounds,
+            num_planned=None,
+            users_sources="",
             tell=lambda text: note(f"  {name}: {text}"),
         )
         return Truth.of(experiment.measure().race)
@@ -184,12 +198,19 @@ def advice_of(name: str, budget: str, backend: str | None) -> Advised:
         ended = run([python, "-m", "torchtriage", "shapes", *flags, script], cwd=Path(folder), timeout=PATIENCE_SECONDS)
     study = json.loads(ended.stdout)["shapes"]
     advised = Advised(
-        policy=study["advice"]["policy"], text=study["advice"]["text"], seconds=ended.seconds,
+        policy=study["advice"]["policy"],
+        text=study["advice"]["text"],
+        seconds=ended.seconds,
         num_rounds=max(policy["num_runs"] for policy in study["policies"]),
-        totals={p["name"]: {one["round"]: one["seconds"] for one in p["totals"]} for p in study["policies"] if p["totals"]},
+        totals={
+            p["name"]: {one["round"]: one["seconds"] for one in p["totals"]} for p in study["policies"] if p["totals"]
+        },
     )
     usual = ", ".join(f"{policy} {seconds:.2f}" for policy, seconds in levels(advised.totals).items())
-    note(f"  {name}: {advised.policy or REFUSED} in {advised.seconds:.0f} s, {advised.num_rounds} rounds: {advised.text} ({usual})")
+    note(
+        f"  {name}: {advised.policy or REFUSED} in {advised.seconds:.0f} s, {advised.num_rounds} rounds: {advised.text}"
+        f" ({usual})"
+    )
     return advised
 
 
@@ -200,7 +221,9 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
         if options.part == "truth" or options.with_truth:
             found["truth"] = truth_of(name, options.rounds, options.backend)
         if options.part == "advice":
-            found["advice"] = [advice_of(name, BUDGETS.get(name, options.budget), options.backend) for _ in range(options.repeats)]
+            found["advice"] = [
+                advice_of(name, BUDGETS.get(name, options.budget), options.backend) for _ in range(options.repeats)
+            ]
     except (Exception, SystemExit) as error:
         found["error"] = str(error)
         note(f"  {name}: {error}")
@@ -229,15 +252,24 @@ def show_truth(found: Mapping[str, dict[str, Any]]) -> None:
         failed = [f"{policy} failed" for policy in truth.failures]
         policies = ", ".join([f"{policy} {seconds:.1f}" for seconds, policy in totals] + failed)
         rows.append([name, f"{truth.num_units:,} {truth.unit}s", best(truth.own), best(truth.longer), policies])
-    print("\ntruth: the best policy for the program's own units and for a hundred times as many, and the seconds of all\n")
-    print(table(["program", "units", "best", f"best, x{LONGER}", "seconds in a usual round"], [[*row, "", "", ""][:5] for row in rows]))
+    print(
+        "\ntruth: the best policy for the program's own units and for a hundred times as many, and the seconds of all\n"
+    )
+    print(
+        table(
+            ["program", "units", "best", f"best, x{LONGER}", "seconds in a usual round"],
+            [[*row, "", "", ""][:5] for row in rows],
+        )
+    )
 
 
 def judges(truth: Truth | None, advised: Sequence[Advised]) -> list[Truth]:
     """For each advice what it is judged by."""
     if truth is not None:
         return [truth] * len(advised)
-    return [Truth.of_runs([other for other in advised if other is not one]) for one in advised] if len(advised) > 1 else []
+    return (
+        [Truth.of_runs([other for other in advised if other is not one]) for one in advised] if len(advised) > 1 else []
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,16 +277,18 @@ class Verdict:
     """On one advice."""
 
     is_right: bool
-    is_worse: bool      # than as written, beyond doubt
-    over: float         # its total in those of the best
-    gain: float         # the total as written in those of it
+    is_worse: bool  # than as written, beyond doubt
+    over: float  # its total in those of the best
+    gain: float  # the total as written in those of it
 
     @classmethod
     def of(cls, truth: Truth, policy: str) -> "Verdict":
-        if policy not in truth.own:     # the other runs had nothing to choose it from
+        if policy not in truth.own:  # the other runs had nothing to choose it from
             return cls(is_right=False, is_worse=False, over=math.nan, gain=math.nan)
         return cls(
-            is_right=truth.is_right(policy), is_worse=truth.is_worse(policy), gain=truth.ratio(AS_WRITTEN, policy).middle,
+            is_right=truth.is_right(policy),
+            is_worse=truth.is_worse(policy),
+            gain=truth.ratio(BASELINE, policy).middle,
             over=truth.over(policy),
         )
 
@@ -269,22 +303,43 @@ def show_advice(found: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
             continue
         said = list(dict.fromkeys(a.policy or REFUSED for a in advised))
         num_advised += 1
-        is_same = len({a.followed for a in advised}) == 1      # a refusal says to keep it as it is
+        is_same = len({a.followed for a in advised}) == 1  # a refusal says to keep it as it is
         num_same += is_same
         num_refused += REFUSED in said
         verdicts = [Verdict.of(judge, a.followed) for judge, a in zip(judges(truth, advised), advised, strict=False)]
         num_right += bool(verdicts) and all(v.is_right for v in verdicts)
         num_worse += any(v.is_worse for v in verdicts)
-        cells = ["", "", ""] if not verdicts else [
-            f"{sum(v.is_right for v in verdicts)} of {len(advised)}", f"{max(v.over for v in verdicts):.2f}",
-            f"{min(v.gain for v in verdicts):.2f}{' WORSE' * any(v.is_worse for v in verdicts)}",
-        ]
-        rows.append([name, " / ".join(said), "yes" if is_same else "no", *cells, Spread.of([a.seconds for a in advised]).show(0)])
+        cells = (
+            ["", "", ""]
+            if not verdicts
+            else [
+                f"{sum(v.is_right for v in verdicts)} of {len(advised)}",
+                f"{max(v.over for v in verdicts):.2f}",
+                f"{min(v.gain for v in verdicts):.2f}{' WORSE' * any(v.is_worse for v in verdicts)}",
+            ]
+        )
+        rows.append(
+            [
+                name,
+                " / ".join(said),
+                "yes" if is_same else "no",
+                *cells,
+                Spread.of([a.seconds for a in advised]).show(0),
+            ]
+        )
     print("\nadvice of independent runs\n")
     print(table(["program", "advice", "same", "right", "total / best", "as written / total", "the tool took, s"], rows))
-    summary = {"programs": num_advised, "right": num_right, "same": num_same, "refused": num_refused, "worse": num_worse}
-    print(f"\nright: {num_right} of {num_advised}; worse than as written: {num_worse}; the same advice each time: {num_same}; "
-          f"refused at least once: {num_refused}")
+    summary = {
+        "programs": num_advised,
+        "right": num_right,
+        "same": num_same,
+        "refused": num_refused,
+        "worse": num_worse,
+    }
+    print(
+        f"\nright: {num_right} of {num_advised}; worse than as written: {num_worse}; the same advice each time:"
+        f" {num_same}; refused at least once: {num_refused}"
+    )
     return summary
 
 
@@ -312,7 +367,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="runs of each policy for the truth")
     parser.add_argument("--repeats", type=int, default=3, help="runs of the command")
     parser.add_argument("--budget", default="5m", help="of each run of the command; some have more")
-    parser.add_argument("--backend", help="instead of the programs' own, to try this benchmark out: the figures mean nothing then")
+    parser.add_argument(
+        "--backend", help="instead of the programs' own, to try this benchmark out: the figures mean nothing then"
+    )
     parser.add_argument("--add", action="store_true", help="beside the runs that the results hold already")
     parser.add_argument("--jobs", type=int, default=1, help="programs at a time, on a core each")
     options = parser.parse_args()
@@ -321,7 +378,7 @@ def main() -> None:
         parser.error(f"no program {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     os.environ.update(clean_environment())
     if set(options.programs) & set(TRANSFORMERS):
-        command_of(TRANSFORMERS[0])     # makes the venv before two threads ask for it
+        command_of(TRANSFORMERS[0])  # makes the venv before two threads ask for it
     before = machine()
     found = measure_all(options.programs, options)
     found = added(earlier() if options.add else {}, found)

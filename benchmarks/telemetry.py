@@ -1,7 +1,8 @@
-"""What statistics of gradients and weights cost, and how exact they are: beside a memory read, torch's own norm, other tools, a step.
+"""What statistics of gradients and weights cost, and how exact they are: beside a memory read, torch's own norm, other
+tools, a step.
 
-All but whole training steps and the part `team` is one thread, in processor seconds of that thread, which other work on the machine
-hardly moves; variants take turns within one process, and a ratio is that of neighbours in time.
+All but whole training steps and the part `team` is one thread, in processor seconds of that thread, which other work on
+the machine hardly moves; variants take turns within one process, and a ratio is that of neighbours in time.
 """
 
 import argparse
@@ -18,18 +19,24 @@ from telemetry_peers import against_peers, transformer_shapes
 from telemetry_share import memory, shares
 from telemetry_team import teams
 
-from torchtriage.telemetry import aten_statistics, kernel
-from torchtriage.telemetry.statistics import Plan, Stat, statistics
+from torchtriage.telemetry.statistics import aten as aten_statistics
+from torchtriage.telemetry.statistics import native as kernel
+from torchtriage.telemetry.statistics.plan import Plan, Stat, statistics
 
-sys.path.insert(0, str(HERE.parent))     # the reference that the tests compare with
+sys.path.insert(0, str(HERE.parent))  # the reference that the tests compare with
 
 READ = "read"
 WITHOUT_COUNTS = {"small": 0.0, "large": math.inf}
 # (dtype, kind) -> the most that it may cost, in reads of the same bytes: without, and with the small and large counts
 TARGETS = {
-    ("fp32", "normal"): (1.15, 1.3), ("bf16", "normal"): (2.0, 2.0), ("fp16", "normal"): (2.0, 2.0), ("fp64", "normal"): (None, None),
+    ("fp32", "normal"): (1.15, 1.3),
+    ("bf16", "normal"): (2.0, 2.0),
+    ("fp16", "normal"): (2.0, 2.0),
+    ("fp64", "normal"): (None, None),
     **{("fp32", kind): (5.0, 5.0) for kind in ("NaN", "equal", "mean 1e4", "1e25", "1e-30", "subnormal")},
-    **{("bf16", kind): (8.0, 8.0) for kind in ("NaN", "equal", "mean 1e4")}, ("fp16", "NaN"): (8.0, 8.0), ("fp16", "subnormal"): (8.0, 8.0),
+    **{("bf16", kind): (8.0, 8.0) for kind in ("NaN", "equal", "mean 1e4")},
+    ("fp16", "NaN"): (8.0, 8.0),
+    ("fp16", "subnormal"): (8.0, 8.0),
 }
 DTYPES = {"fp32": torch.float32, "fp64": torch.float64, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -60,7 +67,9 @@ class Bytes:
         self._kernel, self.num = found, int(self._sizes.sum())
 
     def read(self) -> None:
-        self._kernel.read(len(self._kernel.isas) - 1, len(self._tensors), self._pointers.ctypes.data, self._sizes.ctypes.data)
+        self._kernel.read(
+            len(self._kernel.isas) - 1, len(self._tensors), self._pointers.ctypes.data, self._sizes.ctypes.data
+        )
 
 
 def against_a_read(options: argparse.Namespace) -> dict[str, Any]:
@@ -77,10 +86,15 @@ def against_a_read(options: argparse.Namespace) -> dict[str, Any]:
         by_read = ratios(measured, READ)
         speed = yardstick.num / Spread.of(measured[READ]).median / 1e9
         limit = " / ".join(str(t) for t in targets) if targets[0] else ""
-        rows.append([f"{dtype}, {kind}", f"{speed:.1f} GB/s", by_read["without"].show(2), by_read["with"].show(2), limit])
+        rows.append(
+            [f"{dtype}, {kind}", f"{speed:.1f} GB/s", by_read["without"].show(2), by_read["with"].show(2), limit]
+        )
         found[f"{dtype}, {kind}"] = {"ratios": by_read, "gigabytes_per_second": speed}
         del tensors, yardstick, plain, counting
-    print(f"\n148 tensors, {options.scale:.3g} x 101M elements, statistics / read of the same bytes ({kernel.described()['kernel']})\n")
+    print(
+        f"\n148 tensors, {options.scale:.3g} x 101M elements, statistics / read of the same bytes"
+        f" ({kernel.described()['kernel']})\n"
+    )
     print(table(["data", "read", "without small and large counts", "with them", "target"], rows))
     return found
 
@@ -98,16 +112,29 @@ def accuracy(options: argparse.Namespace) -> dict[str, Any]:
             pairs = list(zip(statistics(tensors, path=path), truths, strict=True))
             errors = [reference.errors(row, truth) for row, truth in pairs]
             exact = all((row[Stat.MIN :] == truth[Stat.MIN :]).all() for row, truth in pairs)
-            worst[f"{kind}, {path}"] = {name: max(e[name] for e in errors) for name in errors[0]} | {"extremes and counts": exact}
-        rows.append([kind] + ["  ".join(f"{worst[f'{kind}, {p}'][n]:.0e}" for n in ("NORM", "MEAN", "STD"))
-                              + ("" if worst[f"{kind}, {p}"]["extremes and counts"] else "  COUNTS WRONG") for p in paths])
-    print("\nlargest error against float64: norm, mean relative to max(|mean|, std), std; extremes and counts are equal unless said\n")
+            worst[f"{kind}, {path}"] = {name: max(e[name] for e in errors) for name in errors[0]} | {
+                "extremes and counts": exact
+            }
+        rows.append(
+            [kind]
+            + [
+                "  ".join(f"{worst[f'{kind}, {p}'][n]:.0e}" for n in ("NORM", "MEAN", "STD"))
+                + ("" if worst[f"{kind}, {p}"]["extremes and counts"] else "  COUNTS WRONG")
+                for p in paths
+            ]
+        )
+    print(
+        "\nlargest error against float64: norm, mean relative to max(|mean|, std), std; extremes and counts are equal"
+        " unless said\n"
+    )
     print(table(["data", *paths], rows))
     return worst
 
 
 def operations(options: argparse.Namespace) -> dict[str, Any]:
-    """What the ATen path runs, with buffers of the size that a GPU has: the same for any number of tensors of a dtype that fit them."""
+    """What the ATen path runs, with buffers of the size that a GPU has:
+    the same for any number of tensors of a dtype that fit them.
+    """
     counting = importlib.import_module("tests.unit.telemetry.counting")
     aten_statistics.CPU_CHUNK = aten_statistics.CHUNK
     cases = {f"{num:,} of 64 elements": [(64,)] * num for num in (1, 148, 1000)}
@@ -122,14 +149,24 @@ def operations(options: argparse.Namespace) -> dict[str, Any]:
         reads = sum("_local_scalar_dense" in name for name in seen.names)
         fills = -(-sum(t.numel() for t in tensors) // aten_statistics.CHUNK)
         rows.append([title, fills, len(seen.names), reads, f"{seen.num_bytes} bytes"])
-        found[title] = {"fills_of_the_buffer": fills, "operations": len(seen.names), "host_reads": reads, "new_bytes": seen.num_bytes}
+        found[title] = {
+            "fills_of_the_buffer": fills,
+            "operations": len(seen.names),
+            "host_reads": reads,
+            "new_bytes": seen.num_bytes,
+        }
     print("\nthe ATen path, one dtype, after the first step\n")
     print(table(["tensors", "fills of the buffer", "operations", "host reads", "allocated"], rows))
     return found
 
 
 PARTS = {
-    "reads": against_a_read, "peers": against_peers, "steps": shares, "memory": memory, "accuracy": accuracy, "operations": operations,
+    "reads": against_a_read,
+    "peers": against_peers,
+    "steps": shares,
+    "memory": memory,
+    "accuracy": accuracy,
+    "operations": operations,
     "team": teams,
 }
 
@@ -141,8 +178,12 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="of the 101 million elements")
     parser.add_argument("--peer-rounds", type=int, default=15)
     parser.add_argument("--peer-scale", type=float, default=0.05)
-    parser.add_argument("--peers-python", help="an interpreter that has the other tools; by default one is made in .cache")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1, help="of whole training steps; torch's own default is all")
+    parser.add_argument(
+        "--peers-python", help="an interpreter that has the other tools; by default one is made in .cache"
+    )
+    parser.add_argument(
+        "--threads", type=int, default=os.cpu_count() or 1, help="of whole training steps; torch's own default is all"
+    )
     parser.add_argument("--step-seconds", type=float, default=25.0, help="for each training and setting")
     parser.add_argument("--memory-rounds", type=int, default=2)
     parser.add_argument("--accuracy-size", type=int, default=1_000_003)

@@ -1,6 +1,7 @@
 """Our statistics beside those of other tools, in calls of torch.nn.utils.get_total_norm.
 
-The other tools are in a venv of their own; this file is what its interpreter runs, in one process in which all ways take turns.
+The other tools are in a venv of their own; this file is what its interpreter runs, in one process in which all ways
+take turns.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from unittest.mock import MagicMock
 import torch
 from common import Spread, clean_environment, in_turn, note, peers_python, ratios, run, table
 
-from torchtriage.telemetry.statistics import Plan
+from torchtriage.telemetry.statistics.plan import Plan
 
 BASE = "torch.nn.utils.get_total_norm"
 TINY = "1,000 tensors of 64"
@@ -48,12 +49,17 @@ def stacked(parameters: list[torch.nn.Parameter]) -> list[list[float]]:
     found = []
     for p in parameters:
         g, w = p.grad, p.detach()
-        found.append(torch.stack([x for t in (g, w) for x in (t.norm(), t.mean(), t.std(correction=0), t.min(), t.max())]))
+        found.append(
+            torch.stack([x for t in (g, w) for x in (t.norm(), t.mean(), t.std(correction=0), t.min(), t.max())])
+        )
     return torch.stack(found).tolist()
 
 
 def wandb_statistics(model: torch.nn.Module) -> Callable[[], object]:
-    wandb, history = importlib.import_module("wandb"), importlib.import_module("wandb.integration.torch.wandb_torch").TorchHistory()
+    wandb, history = (
+        importlib.import_module("wandb"),
+        importlib.import_module("wandb.integration.torch.wandb_torch").TorchHistory(),
+    )
     wandb.init(mode="disabled")
     return lambda: [history.log_tensor_stats(p.grad, "g") for p in model.parameters()]
 
@@ -64,7 +70,9 @@ def lightning_norms(model: torch.nn.Module) -> Callable[[], object]:
 
 
 def composer_monitor(model: torch.nn.Module) -> Callable[[], object]:
-    """Its own file, by itself: the package asks for an older torch, but this file takes only a base class and names of types from it."""
+    """Its own file, by itself: the package asks for an older torch,
+    but this file takes only a base class and names of types from it.
+    """
     for name in ("composer", "composer.core", "composer.loggers", "composer.utils"):
         sys.modules[name] = MagicMock(Callback=object)
     path = distribution("mosaicml").locate_file("composer/callbacks/optimizer_monitor.py")
@@ -82,7 +90,8 @@ def composer_monitor(model: torch.nn.Module) -> Callable[[], object]:
 
 # The other tools' own code; nothing is written anywhere.
 TOOLS = {
-    "wandb.watch's statistics of gradients": wandb_statistics, "Lightning's grad_norm": lightning_norms,
+    "wandb.watch's statistics of gradients": wandb_statistics,
+    "Lightning's grad_norm": lightning_norms,
     "Composer's OptimizerMonitor": composer_monitor,
 }
 
@@ -93,7 +102,7 @@ def tools(model: torch.nn.Module) -> tuple[dict[str, Callable[[], object]], dict
     for name, make in TOOLS.items():
         try:
             found[name] = make(model)
-        except Exception as error:      # a package that does not fit this torch fails in its own way
+        except Exception as error:  # a package that does not fit this torch fails in its own way
             missing[name] = f"{type(error).__name__}: {error}"
     return found, missing
 
@@ -103,12 +112,17 @@ def compared(shapes: list[tuple[int, ...]], rounds: int) -> dict[str, Any]:
     parameters = list(model.parameters())
     gradients = [p.grad for p in parameters]
     others, missing = tools(model)
-    measured = in_turn({
-        BASE: lambda: torch.nn.utils.get_total_norm(gradients), "gradients": Plan(parameters).step,
-        "gradients and weights": Plan(parameters, weights=True).step,
-        "gradients and weights, ATen path": Plan(parameters, weights=True, path="aten").step,
-        "ten scalars stacked, one tolist": lambda: stacked(parameters), **others,
-    }, rounds)
+    measured = in_turn(
+        {
+            BASE: lambda: torch.nn.utils.get_total_norm(gradients),
+            "gradients": Plan(parameters).step,
+            "gradients and weights": Plan(parameters, weights=True).step,
+            "gradients and weights, ATen path": Plan(parameters, weights=True, path="aten").step,
+            "ten scalars stacked, one tolist": lambda: stacked(parameters),
+            **others,
+        },
+        rounds,
+    )
     return {"seconds": measured, "missing": missing, "num_elements": sum(p.numel() for p in parameters)}
 
 
@@ -122,7 +136,12 @@ def against_peers(options: argparse.Namespace) -> dict[str, Any]:
         by_norm = ratios(seen["seconds"], BASE)
         targets = TINY_TARGETS if title == TINY else {}
         rows = [
-            [name, f"{1e3 * Spread.of(seconds).median:.2f} ms", by_norm[name].show(2) if name in by_norm else "", targets.get(name, "")]
+            [
+                name,
+                f"{1e3 * Spread.of(seconds).median:.2f} ms",
+                by_norm[name].show(2) if name in by_norm else "",
+                targets.get(name, ""),
+            ]
             for name, seconds in seen["seconds"].items()
         ]
         print(f"\n{title}, {seen['num_elements']:,} elements, one thread, in calls of {BASE} on the gradients\n")

@@ -1,8 +1,8 @@
 """What Monitor costs a whole training step, and in memory: three trainings, with and without it.
 
-One process a training and setting. Blocks of steps with and without Monitor take turns in it, so that both see the same memory, caches
-and neighbours; the share is that of a block over the plain block beside it. Beside it stands what Monitor's own calls take, which has
-less noise but does not tell what they do to the caches.
+One process a training and setting. Blocks of steps with and without Monitor take turns in it, so that both see the same
+memory, caches and neighbours; the share is that of a block over the plain block beside it. Beside it stands what
+Monitor's own calls take, which has less noise but does not tell what they do to the caches.
 """
 
 import argparse
@@ -28,9 +28,11 @@ PLAIN, WITH, EVERY_STEP, DEFAULT = "plain", "with", "every step", "default inter
 # Without a budget, or it would look at fewer steps; the default has one.
 CONFIGS: dict[str, dict[str, Any]] = {EVERY_STEP: {"normal_interval": 1, "overhead_budget": 1.0}, DEFAULT: {}}
 TARGETS = {EVERY_STEP: 0.01, DEFAULT: 0.003}
-BUDGET_ONLY = "MLP, 8M, batch 64"       # so little arithmetic a parameter that only the budget of the default (1 %) is promised
-BLOCK = 10                              # steps: one look at the default interval
-WARM_UP = 4                             # blocks: Monitor looks at all of the first 20 steps
+BUDGET_ONLY = (  # so little arithmetic a parameter that only the budget of the default (1 %) is promised
+    "MLP, 8M, batch 64"
+)
+BLOCK = 10  # steps: one look at the default interval
+WARM_UP = 4  # blocks: Monitor looks at all of the first 20 steps
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,7 +41,7 @@ class Training:
     optimizer: torch.optim.Optimizer
     loss: Callable[[], torch.Tensor]
     max_norm: float
-    own_seconds: float = 0.0            # in calls of Monitor
+    own_seconds: float = 0.0  # in calls of Monitor
 
     def step(self, monitor: "Monitor | None") -> None:
         self.optimizer.zero_grad()
@@ -53,7 +55,7 @@ class Training:
             self._call(monitor.step)
 
     def _call(self, method: Callable[..., None], *args: object) -> None:
-        began = time.perf_counter()     # not of this thread's processor: torch's other threads help
+        began = time.perf_counter()  # not of this thread's processor: torch's other threads help
         method(*args)
         self.own_seconds += time.perf_counter() - began
 
@@ -100,7 +102,9 @@ def transformer() -> Training:
     """Six layers of width 256; 8 sequences of 64 tokens."""
     layer = torch.nn.TransformerEncoderLayer(256, 4, 1024, dropout=0.0, batch_first=True, norm_first=True)
     model = torch.nn.Sequential(
-        torch.nn.Embedding(1000, 256), torch.nn.TransformerEncoder(layer, 6, enable_nested_tensor=False), torch.nn.Linear(256, 1000),
+        torch.nn.Embedding(1000, 256),
+        torch.nn.TransformerEncoder(layer, 6, enable_nested_tensor=False),
+        torch.nn.Linear(256, 1000),
     )
     tokens = torch.randint(1000, (8, 65))
 
@@ -117,7 +121,9 @@ def mlp() -> Training:
     model = torch.nn.Sequential(*layers[:-1])
     x, y = torch.randn(64, 784), torch.randint(10, (64,))
     return Training(
-        model=model, optimizer=torch.optim.AdamW(model.parameters(), lr=1e-5), max_norm=1.0,
+        model=model,
+        optimizer=torch.optim.AdamW(model.parameters(), lr=1e-5),
+        max_norm=1.0,
         loss=lambda: functional.cross_entropy(model(x), y),
     )
 
@@ -154,9 +160,15 @@ def measure(training: Training, monitor: "Monitor", seconds: float) -> dict[str,
     after, num_steps = monitor.facts()["telemetry"], BLOCK * len(clock[WITH])
     behind = after["background_seconds"] - before["background_seconds"]
     return {
-        "clock": clock, "processor": processor, "calls_ms": 1e3 * (training.own_seconds - own_before) / num_steps,
-        "background_ms": 1e3 * behind / num_steps, "num_steps": num_steps, "num_looks": after["num_observed"] - before["num_observed"],
-        "num_escalations": after["num_escalations"], "num_tensors": after["num_tensors"], "num_dropped": after["num_dropped"],
+        "clock": clock,
+        "processor": processor,
+        "calls_ms": 1e3 * (training.own_seconds - own_before) / num_steps,
+        "background_ms": 1e3 * behind / num_steps,
+        "num_steps": num_steps,
+        "num_looks": after["num_observed"] - before["num_observed"],
+        "num_escalations": after["num_escalations"],
+        "num_tensors": after["num_tensors"],
+        "num_dropped": after["num_dropped"],
     }
 
 
@@ -182,7 +194,7 @@ class Share:
     """Of a plain step, what Monitor adds: blocks against their neighbours by two clocks, and its own work by itself."""
 
     HEADER: ClassVar = ("clock (quartiles)", "processor (quartiles)", "its calls", "and background")
-    clock: list[float]              # lower quartile, median, upper quartile
+    clock: list[float]  # lower quartile, median, upper quartile
     processor: list[float]
     calls: float
     background: float
@@ -193,8 +205,12 @@ class Share:
             return statistics.quantiles([b / a - 1 for a, b in zip(blocks[PLAIN], blocks[WITH], strict=True)], n=4)
 
         step = statistics.median(seen["clock"][PLAIN])
-        return cls(clock=quartiles(seen["clock"]), processor=quartiles(seen["processor"]), calls=seen["calls_ms"] / step,
-                   background=seen["background_ms"] / step)
+        return cls(
+            clock=quartiles(seen["clock"]),
+            processor=quartiles(seen["processor"]),
+            calls=seen["calls_ms"] / step,
+            background=seen["background_ms"] / step,
+        )
 
     def cells(self) -> list[str]:
         spreads = [f"{median:.2%}  ({low:.2%}..{high:.2%})" for low, median, high in (self.clock, self.processor)]
@@ -212,7 +228,14 @@ def memory(options: argparse.Namespace) -> dict[str, Any]:
                 seen = _worker(options, name, setting)
                 values.append(seen["peak_mb"])
         extra = statistics.median(peaks[DEFAULT]) - statistics.median(peaks[PLAIN])
-        rows.append([name, f"{statistics.median(peaks[PLAIN]):.0f} MB", f"{extra:+.1f} MB", f"{seen['ring_bytes'] / 2**20:.2f} MB"])
+        rows.append(
+            [
+                name,
+                f"{statistics.median(peaks[PLAIN]):.0f} MB",
+                f"{extra:+.1f} MB",
+                f"{seen['ring_bytes'] / 2**20:.2f} MB",
+            ]
+        )
         found[name] = {"peak_mb": peaks, "extra_mb": extra, "ring_bytes": seen["ring_bytes"]}
     print("\nmemory\n")
     print(table(["training", "peak without Monitor", "with it", "of that the ring"], rows))
@@ -236,7 +259,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("training", choices=TRAININGS)
     parser.add_argument("setting", choices=[PLAIN, *CONFIGS])
-    parser.add_argument("--seconds", type=float, help="measure for so long; without it only train a little, for the memory that it takes")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        help="measure for so long; without it only train a little, for the memory that it takes",
+    )
     options = parser.parse_args()
     torch.manual_seed(0)
     training = TRAININGS[options.training]()
@@ -251,7 +278,11 @@ def main() -> None:
             found = {"ring_bytes": monitor._followed.track.ring.host_KW.nbytes if monitor is not None else 0}
         if monitor is not None:
             monitor.close()
-    print(json.dumps({**found, "peak_mb": own_peak_mb(), "num_parameters": sum(p.numel() for p in training.model.parameters())}))
+    print(
+        json.dumps(
+            {**found, "peak_mb": own_peak_mb(), "num_parameters": sum(p.numel() for p in training.model.parameters())}
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from common import note, table
 
-from torchtriage.telemetry import plan
+from torchtriage.telemetry.statistics import plan
 
 SIZES_KB = (256, 1024, 2048, 4096, 8192, 21_000, 84_000)
-NAP_SECONDS = 0.02      # after which the threads of the runtime sleep
+NAP_SECONDS = 0.02  # after which the threads of the runtime sleep
 
 
 def teams(options: argparse.Namespace) -> dict[str, Any]:
@@ -25,7 +25,10 @@ def teams(options: argparse.Namespace) -> dict[str, Any]:
         found[f"{size_kb} KB"] = {"awake": awake, "woken": woken}
     plan.TEAM_BYTES = limit
     torch.set_num_threads(1)
-    print(f"\na look by one thread and by {options.threads}, caches cold, median microseconds; used from {limit >> 10:,} KB on\n")
+    print(
+        f"\na look by one thread and by {options.threads}, caches cold, median microseconds; used from {limit >> 10:,}"
+        " KB on\n"
+    )
     print(table(["gradients", "awake: one", "team", "ratio", "woken: one", "team", "ratio"], rows))
     return found
 
@@ -53,4 +56,8 @@ def _measured(size_kb: int, nap: float, num: int) -> dict[str, list[float]]:
 
 def _cells(seconds: dict[str, list[float]]) -> list[str]:
     ratio = statistics.median(team / one for one, team in zip(seconds["one"], seconds["team"], strict=True))
-    return [f"{1e6 * statistics.median(seconds['one']):.0f}", f"{1e6 * statistics.median(seconds['team']):.0f}", f"{ratio:.2f}"]
+    return [
+        f"{1e6 * statistics.median(seconds['one']):.0f}",
+        f"{1e6 * statistics.median(seconds['team']):.0f}",
+        f"{ratio:.2f}",
+    ]

@@ -35,15 +35,21 @@ def pages_of(trace: Path, out: Path) -> Pages:
         in_artifacts.add((place[1], int(place[2])))
         if (_compile_of(page), _gb_id(text)) in rows:
             in_summary.add((place[1], int(place[2])))
-    return Pages(in_summary=in_summary, in_artifacts=in_artifacts, num_break_pages=len(break_pages),
-                 num_recompiles=sum(1 for _ in out.glob("*/recompile_reasons_*")))
+    return Pages(
+        in_summary=in_summary,
+        in_artifacts=in_artifacts,
+        num_break_pages=len(break_pages),
+        num_recompiles=sum(1 for _ in out.glob("*/recompile_reasons_*")),
+    )
 
 
 def summary_rows(page: Path) -> set[tuple[str, str]]:
     """(compile id, GB id) of each row; a restart's row has no file and line."""
     if not page.exists():
         return set()
-    return {(row[1].split("_")[0], _gb_id(html.unescape(row[2]))) for row in _ROW.finditer(page.read_text(errors="replace"))}
+    return {
+        (row[1].split("_")[0], _gb_id(html.unescape(row[2]))) for row in _ROW.finditer(page.read_text(errors="replace"))
+    }
 
 
 def _compile_of(page: Path) -> str:

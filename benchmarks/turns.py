@@ -2,8 +2,8 @@
 
     python benchmarks/turns.py [--program tiny_batches] [--runs 5] [--rounds 2]
 
-Each round makes so many runs of one program, as written, in a row and then in turns. Shown is the spread of the logarithm of what its calls
-took: over the runs of a row, and over those that took turns together.
+Each round makes so many runs of one program, as written, in a row and then in turns. Shown is the spread of the
+logarithm of what its calls took: over the runs of a row, and over those that took turns together.
 """
 
 import argparse
@@ -17,12 +17,12 @@ from pathlib import Path
 
 from common import PROGRAMS, clean_environment, machine, note, save, table
 
-from torchtriage.shapes.measuring import trial_of
+from torchtriage.shapes.experiment import trial_of
 from torchtriage.shapes.policies import as_written
-from torchtriage.shapes.processor_check import checked_cache
-from torchtriage.shapes.running import Outcome, Program, run_in_turns, run_once
-from torchtriage.shapes.trials import common_span
-from torchtriage.shapes.turns import TURN_SECONDS
+from torchtriage.shapes.runs.environment import checked_cache
+from torchtriage.shapes.runs.process import Outcome, Program, run_in_turns, run_once
+from torchtriage.shapes.runs.trial import common_span
+from torchtriage.shapes.runs.turns import TURN_SECONDS
 
 PATIENCE_SECONDS = 1800.0
 
@@ -53,17 +53,30 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(PROGRAMS / f"shapes_{options.program}.py")]
         program = Program(command=command, folder=Path(folder), cache=checked_cache(Path(folder), sys.executable))
-        run_once(program, policy, PATIENCE_SECONDS)     # reads torch from the disk
+        run_once(program, policy, PATIENCE_SECONDS)  # reads torch from the disk
         for number in range(options.rounds):
             in_a_row.append(totals([run_once(program, policy, PATIENCE_SECONDS) for _ in range(options.runs)]))
             in_turns.append(totals(run_in_turns(program, [policy] * options.runs, PATIENCE_SECONDS)))
             note(f"  round {number + 1} of {options.rounds}: {in_a_row[-1]} {in_turns[-1]}")
     rows = [
-        [how, f"{100 * spread(groups):.2f} %", f"{statistics.median(v for values in groups for v in values):.2f}",
-         "; ".join(" ".join(f"{v:.2f}" for v in values) for values in groups)] for how, groups in found.items()
+        [
+            how,
+            f"{100 * spread(groups):.2f} %",
+            f"{statistics.median(v for values in groups for v in values):.2f}",
+            "; ".join(" ".join(f"{v:.2f}" for v in values) for values in groups),
+        ]
+        for how, groups in found.items()
     ]
     print(table(["runs of one program", "spread", "median, s", "seconds of all"], rows))
-    save("turns", before, {"program": options.program, "seconds": found, "spread": {how: spread(groups) for how, groups in found.items()}})
+    save(
+        "turns",
+        before,
+        {
+            "program": options.program,
+            "seconds": found,
+            "spread": {how: spread(groups) for how, groups in found.items()},
+        },
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Writes docs/rules and docs/commands from the catalogue and the command line; `--check` only tells whether they are current."""
+"""Writes docs/reference/rules.md and docs/reference/commands from the catalogue and the parser; `--check` only compares."""
 
 import argparse
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 from torchtriage.commands.main import COMMANDS, build_parser
 from torchtriage.findings import catalogue
 
-DOCS = Path(__file__).parent
+REFERENCE = Path(__file__).parent / "reference"
 FAMILIES = {
     "TT1": "graph breaks", "TT2": "recompiles", "TT3": "compile coverage and cost", "TT4": "gradients, weights, numerics",
     "TT5": "recurrent state", "TT6": "PPO", "TT9": "the recording itself",
@@ -48,10 +48,10 @@ def options_table(parser: argparse.ArgumentParser) -> list[str]:
 
 
 def pages() -> dict[Path, str]:
-    found = {DOCS / "rules" / "README.md": rules_page()}
+    found = {REFERENCE / "rules.md": rules_page()}
     subparsers = next(a for a in build_parser()._actions if isinstance(a, argparse._SubParsersAction))
     for command in COMMANDS:
-        found[DOCS / "commands" / f"{command.name}.md"] = command_page(command.name, subparsers.choices[command.name])
+        found[REFERENCE / "commands" / f"{command.name}.md"] = command_page(command.name, subparsers.choices[command.name])
     return found
 
 

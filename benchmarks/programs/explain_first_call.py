@@ -1,4 +1,5 @@
-"""Runs a script with torch.compile replaced by torch._dynamo.explain on the first call of each compiled object, then eager.
+"""Runs a script with torch.compile replaced by torch._dynamo.explain on the first call of each compiled object, then
+eager.
 
 python explain_first_call.py OUT.json script.py
 """
@@ -16,7 +17,9 @@ found: dict[str, list[Any]] = {"breaks": [], "errors": []}
 
 
 class Explained:
-    """Stands for the compiled object: the first call is explained, every call runs as it would without torch.compile."""
+    """Stands for the compiled object: the first call is explained,
+    every call runs as it would without torch.compile.
+    """
 
     def __init__(self, target: Any) -> None:
         self.__dict__["target"] = target
@@ -38,7 +41,7 @@ class Explained:
 def explain(target: Any, args: Any, kwargs: Any) -> None:
     try:
         output = torch._dynamo.explain(target)(*args, **kwargs)
-    except Exception as error:      # what explain cannot do is a result too
+    except Exception as error:  # what explain cannot do is a result too
         found["errors"].append(f"{type(error).__name__}: {str(error)[:200]}")
         return
     for reason in output.break_reasons:

@@ -1,4 +1,6 @@
-"""Small training loops, each with hazards that people meet; python hazards.py NAME STEPS runs one of them on the eager backend."""
+"""Small training loops, each with hazards that people meet;
+python hazards.py NAME STEPS runs one of them on the eager backend.
+"""
 
 import copy
 import logging
@@ -93,7 +95,7 @@ def counters(steps: int) -> None:
     def decayed(x: Tensor, rate: float) -> Tensor:
         return x.square().mean() * rate
 
-    train(steps, lambda step: decayed(forward(torch.randn(4, 8), 2.0), 0.999 ** step), list(net.parameters()))
+    train(steps, lambda step: decayed(forward(torch.randn(4, 8), 2.0), 0.999**step), list(net.parameters()))
 
 
 def evaluates(steps: int) -> None:
@@ -193,7 +195,11 @@ def uncuttable(steps: int) -> None:
     def pieces(x: Tensor) -> Iterator[Tensor]:
         yield x * 2
 
-    train(steps, lambda _: looped(tried(next(iter(pieces(torch.randn(4, 8))))) * 1e-3).square().mean(), list(net.parameters()))
+    train(
+        steps,
+        lambda _: looped(tried(next(iter(pieces(torch.randn(4, 8))))) * 1e-3).square().mean(),
+        list(net.parameters()),
+    )
 
 
 def compiled_step(steps: int) -> None:
@@ -239,7 +245,19 @@ def late(steps: int) -> None:
 
 
 PROGRAMS = (
-    breaks, library_calls, storm, settles, counters, evaluates, layers, containers, identities, uncuttable, compiled_step, rare, late,
+    breaks,
+    library_calls,
+    storm,
+    settles,
+    counters,
+    evaluates,
+    layers,
+    containers,
+    identities,
+    uncuttable,
+    compiled_step,
+    rare,
+    late,
 )
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""One training as `torchtriage train` runs it, without its command line: prints its results as JSON. `--sync`: gymnasium's own stepping."""
+"""One training as `torchtriage train` runs it, without its command line: prints its results as JSON.
+`--sync`: gymnasium's own stepping.
+"""
 
 import argparse
 import json
@@ -7,8 +9,8 @@ import gymnasium
 
 from torchtriage.rl import engine
 from torchtriage.rl.config import resolved
-from torchtriage.rl.environments import Environments
-from torchtriage.rl.gymnasium_environments import GymnasiumEnvironments
+from torchtriage.rl.envs.gymnasium import GymnasiumEnvironments
+from torchtriage.rl.envs.protocol import Environments
 from torchtriage.rl.trainer import Trainer
 
 
@@ -25,7 +27,9 @@ def main() -> None:
     options = parser.parse_args()
     if options.sync:
         engine.new_environments = plain_stepping
-    settings = {name: tuple(value) if isinstance(value, list) else value for name, value in json.loads(options.settings).items()}
+    settings = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in json.loads(options.settings).items()
+    }
     results = Trainer(resolved(settings)).train()
     print(json.dumps({**results.to_dict(), "steady": results.steady_fps, "score": results.score}))
 

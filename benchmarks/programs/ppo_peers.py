@@ -1,7 +1,8 @@
-"""Other people's PPO on CartPole with the same parameters: prints environment steps a second, and the time at every rollout, as JSON.
+"""Other people's PPO on CartPole with the same parameters: prints environment steps a second, and the time at every
+rollout, as JSON.
 
-`sb3` and `recurrent` are the real packages (stable-baselines3, sb3-contrib); `loop` is a plain single-file loop in the manner of CleanRL,
-written here because the package that carries that name is years older than gymnasium.
+`sb3` and `recurrent` are the real packages (stable-baselines3, sb3-contrib); `loop` is a plain single-file loop in the
+manner of CleanRL, written here because the package that carries that name is years older than gymnasium.
 """
 
 import argparse
@@ -45,15 +46,28 @@ def stable_baselines(total: int, seed: int, recurrent: bool) -> list[tuple[int, 
             marks.append((self.num_timesteps, time.perf_counter()))
 
     settings = {
-        "n_steps": STEPS, "batch_size": BATCH, "gamma": GAMMA, "gae_lambda": LAMBDA, "n_epochs": EPOCHS, "ent_coef": 0.0, "seed": seed,
-        "learning_rate": lambda left: left * RATE, "clip_range": lambda left: left * CLIP, "device": "cpu",
+        "n_steps": STEPS,
+        "batch_size": BATCH,
+        "gamma": GAMMA,
+        "gae_lambda": LAMBDA,
+        "n_epochs": EPOCHS,
+        "ent_coef": 0.0,
+        "seed": seed,
+        "learning_rate": lambda left: left * RATE,
+        "clip_range": lambda left: left * CLIP,
+        "device": "cpu",
     }
     if recurrent:
         from sb3_contrib import RecurrentPPO
 
         env = VecNormalize(make_vec_env("CartPole-v1", ENVS, seed, wrapper_class=NoVelocity))
-        kwargs = {"lstm_hidden_size": 64, "enable_critic_lstm": True, "net_arch": {"pi": [64], "vf": [64]}, "ortho_init": False,
-                  "activation_fn": nn.ReLU}
+        kwargs = {
+            "lstm_hidden_size": 64,
+            "enable_critic_lstm": True,
+            "net_arch": {"pi": [64], "vf": [64]},
+            "ortho_init": False,
+            "activation_fn": nn.ReLU,
+        }
         RecurrentPPO("MlpLstmPolicy", env, policy_kwargs=kwargs, **settings).learn(total, callback=Marks())
     else:
         PPO("MlpPolicy", make_vec_env("CartPole-v1", ENVS, seed), **settings).learn(total, callback=Marks())
@@ -96,7 +110,9 @@ def plain_loop(total: int, seed: int) -> list[tuple[int, float]]:
             for t in reversed(range(STEPS)):
                 alive = 1 - (done if t == STEPS - 1 else dones[t + 1])
                 following = after if t == STEPS - 1 else values[t + 1]
-                advantages[t] = last = rewards[t] + GAMMA * following * alive - values[t] + GAMMA * LAMBDA * alive * last
+                advantages[t] = last = (
+                    rewards[t] + GAMMA * following * alive - values[t] + GAMMA * LAMBDA * alive * last
+                )
             returns = advantages + values
         for _ in range(EPOCHS):
             for rows in torch.randperm(STEPS * ENVS).split(BATCH):
@@ -109,7 +125,10 @@ def plain_loop(total: int, seed: int) -> list[tuple[int, float]]:
                 gain = advantages.reshape(-1)[rows]
                 gain = (gain - gain.mean()) / (gain.std() + 1e-8)
                 loss = -torch.min(gain * ratio, gain * ratio.clamp(1 - CLIP * left, 1 + CLIP * left)).mean()
-                loss = loss + VALUE * (critic(seen.reshape(-1, 4)[rows]).flatten() - returns.reshape(-1)[rows]).square().mean()
+                loss = (
+                    loss
+                    + VALUE * (critic(seen.reshape(-1, 4)[rows]).flatten() - returns.reshape(-1)[rows]).square().mean()
+                )
                 optimizer.zero_grad()
                 loss.backward()
                 nn.utils.clip_grad_norm_(parameters, MAX_NORM)
@@ -124,9 +143,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    marks = plain_loop(options.total, options.seed) if options.who == "loop" else stable_baselines(
-        options.total, options.seed, options.who == "recurrent")
-    half = marks[len(marks) // 2 :]         # the first half warms up
+    marks = (
+        plain_loop(options.total, options.seed)
+        if options.who == "loop"
+        else stable_baselines(options.total, options.seed, options.who == "recurrent")
+    )
+    half = marks[len(marks) // 2 :]  # the first half warms up
     print(json.dumps({"steps_per_second": (half[-1][0] - half[0][0]) / (half[-1][1] - half[0][1]), "marks": marks}))
 
 

@@ -1,6 +1,7 @@
 """Twelve sizes of image crops under dynamic=False written by hand: four more than the recompile limit lets through.
 
-Best: the sizes marked, or dynamic=True, 3 % behind. As written four of the twelve sizes run eager; to compile each takes longer still.
+Best: the sizes marked, or dynamic=True, 3 % behind. As written four of the twelve sizes run eager; to compile each
+takes longer still.
 """
 
 import torch

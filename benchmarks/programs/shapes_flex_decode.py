@@ -1,6 +1,8 @@
-"""flex_attention decoding over a cache that grows by pages, compiled with dynamic=False: the public case behind this command, on the CPU.
+"""flex_attention decoding over a cache that grows by pages, compiled with dynamic=False: the public case behind this
+command, on the CPU.
 
-Best: dynamic=True, or the length marked. A flex kernel takes seconds to compile, every page is another length. See examples/flex_decode.py.
+Best: dynamic=True, or the length marked. A flex kernel takes seconds to compile, every page is another length. See
+examples/flex_decode.py.
 """
 
 import torch
@@ -9,7 +11,7 @@ from torch.nn.attention.flex_attention import flex_attention
 
 HEADS, HEAD_SIZE, PAGE, NUM_PAGES, TOKENS = 4, 32, 64, 3, 64
 
-offset = torch.zeros((), dtype=torch.int64)     # where the query stands; a Python number would be a new kernel a token
+offset = torch.zeros((), dtype=torch.int64)  # where the query stands; a Python number would be a new kernel a token
 
 
 def score_mod(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
@@ -30,8 +32,12 @@ with torch.no_grad():
     for position in range(NUM_PAGES * TOKENS):
         page, place = divmod(position, TOKENS)
         if place == 0:
-            keys_BHKD, values_BHKD = (torch.cat((x, torch.zeros(1, HEADS, PAGE, HEAD_SIZE)), 2) for x in (keys_BHKD, values_BHKD))
-        query_BHQD, keys_BHKD[:, :, position], values_BHKD[:, :, position] = torch.randn(3, 1, HEADS, HEAD_SIZE, generator=generator)
+            keys_BHKD, values_BHKD = (
+                torch.cat((x, torch.zeros(1, HEADS, PAGE, HEAD_SIZE)), 2) for x in (keys_BHKD, values_BHKD)
+            )
+        query_BHQD, keys_BHKD[:, :, position], values_BHKD[:, :, position] = torch.randn(
+            3, 1, HEADS, HEAD_SIZE, generator=generator
+        )
         offset.fill_(position)
         total += attend(query_BHQD[:, :, None], keys_BHKD, values_BHKD).mean().item()
 print(f"total {total:.4f}")

@@ -14,7 +14,14 @@ total = 0
 with torch.no_grad():
     for _ in range(8):
         prompt = torch.randint(3, 256, (2, 12))
-        tokens = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=40, do_sample=False, eos_token_id=None,
-                                pad_token_id=0, cache_implementation="static")
+        tokens = model.generate(
+            prompt,
+            attention_mask=torch.ones_like(prompt),
+            max_new_tokens=40,
+            do_sample=False,
+            eos_token_id=None,
+            pad_token_id=0,
+            cache_implementation="static",
+        )
         total += int(tokens.sum())
 print(f"total {total}")

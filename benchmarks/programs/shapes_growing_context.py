@@ -1,6 +1,8 @@
-"""A recurrent cell that looks back at all its earlier states: the context grows by one at every step, and begins anew with each sequence.
+"""A recurrent cell that looks back at all its earlier states: the context grows by one at every step, and begins anew
+with each sequence.
 
-Best: as written. Sixty lengths; automatic shapes are symbolic from the second one on, and the static compile of the first is cheap.
+Best: as written. Sixty lengths; automatic shapes are symbolic from the second one on, and the static compile of the
+first is cheap.
 """
 
 import torch
@@ -17,7 +19,7 @@ class LookingBack(nn.Module):
 
     def forward(self, x_BW: Tensor, states_TBW: Tensor) -> Tensor:
         state_BW = states_TBW[-1]
-        weights_TB = torch.softmax((self.ask(state_BW) * states_TBW).sum(-1) / WIDTH ** 0.5, 0)
+        weights_TB = torch.softmax((self.ask(state_BW) * states_TBW).sum(-1) / WIDTH**0.5, 0)
         return self.cell(x_BW + (weights_TB[..., None] * states_TBW).sum(0), state_BW)
 
 

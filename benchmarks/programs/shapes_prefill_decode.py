@@ -1,6 +1,7 @@
 """Prompts of many lengths go through one compiled function, single tokens over a cache of fixed size through another.
 
-Best: as written, with dynamic=True for both. The tokens, which have one shape, gain nothing measurable from a static graph.
+Best: as written, with dynamic=True for both. The tokens, which have one shape, gain nothing measurable from a static
+graph.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """Training over epochs whose last batch is shorter than the others.
 
-Best: the batch marked; dynamic=True costs 5 % more. Automatic shapes pay for two compiles: a static one, then a symbolic one that serves
-every later batch.
+Best: the batch marked; dynamic=True costs 5 % more. Automatic shapes pay for two compiles: a static one, then a
+symbolic one that serves every later batch.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """Sentences padded to the longest of their batch: two dozen lengths, in no order.
 
-Best: the length marked. A static compile for each costs more than the steps are worth, and dynamic=True makes sizes symbolic that never
-vary.
+Best: the length marked. A static compile for each costs more than the steps are worth, and dynamic=True makes sizes
+symbolic that never vary.
 """
 
 import torch
@@ -22,7 +22,7 @@ class Encoder(nn.Module):
         is_real_BT = tokens_BT != 0
         x_BTW = self.norm(self.embed(tokens_BT))
         q_BTW, k_BTW, v_BTW = self.mix(x_BTW).chunk(3, -1)
-        scores_BTT = (q_BTW @ k_BTW.mT / WIDTH ** 0.5).masked_fill(~is_real_BT[:, None], -1e9)
+        scores_BTT = (q_BTW @ k_BTW.mT / WIDTH**0.5).masked_fill(~is_real_BT[:, None], -1e9)
         x_BTW = x_BTW + torch.softmax(scores_BTT, -1) @ v_BTW
         pooled_BW = (x_BTW * is_real_BT[..., None]).sum(1) / is_real_BT.sum(1, keepdim=True)
         return self.classify(pooled_BW)

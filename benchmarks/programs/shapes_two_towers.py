@@ -1,7 +1,7 @@
 """Images of two sizes go through one compiled function, texts of every length through another, both with dynamic=True.
 
-Best: a policy each. The index arithmetic of shifted windows takes twice as long with unknown sizes, of which there are only two;
-texts have too many lengths to compile each.
+Best: a policy each. The index arithmetic of shifted windows takes twice as long with unknown sizes, of which there are
+only two; texts have too many lengths to compile each.
 """
 
 import torch
@@ -16,7 +16,9 @@ def see(image_HWC: Tensor) -> Tensor:
     """Shifted windows, one after the other, each pixel normalised."""
     height, width, channels = image_HWC.shape
     shifted = image_HWC.roll((-WINDOW // 2, -WINDOW // 2), (0, 1))
-    pixels = shifted.view(height // WINDOW, WINDOW, width // WINDOW, WINDOW, channels).transpose(1, 2).reshape(-1, channels)
+    pixels = (
+        shifted.view(height // WINDOW, WINDOW, width // WINDOW, WINDOW, channels).transpose(1, 2).reshape(-1, channels)
+    )
     return gelu((pixels - pixels.mean(1, keepdim=True)) * torch.rsqrt(pixels.var(1, keepdim=True) + 1e-5))
 
 

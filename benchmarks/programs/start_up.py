@@ -1,4 +1,6 @@
-"""Compiles a handful of different small models, forward and backward, and a few helpers: a start-up that is nearly all compile."""
+"""Compiles a handful of different small models, forward and backward, and a few helpers:
+a start-up that is nearly all compile.
+"""
 
 import sys
 import time
@@ -7,7 +9,7 @@ import torch
 from torch import nn
 
 BACKEND = sys.argv[1]
-COPIES = int(sys.argv[2])   # how many models of each kind; each has another width, so each is compiled anew
+COPIES = int(sys.argv[2])  # how many models of each kind; each has another width, so each is compiled anew
 
 
 class Attention(nn.Module):
@@ -49,10 +51,10 @@ def main() -> None:
     began = time.perf_counter()
     for copy in range(COPIES):
         width = 16 + 8 * copy
-        torch.compiler.reset()      # else the copies would share a frame, and meet its recompile limit
+        torch.compiler.reset()  # else the copies would share a frame, and meet its recompile limit
         for model in (mlp(width), Gated(width), Attention(width)):
             compiled = torch.compile(model, backend=BACKEND, dynamic=False)
-            for length in (4, 6):   # the second length is a recompile
+            for length in (4, 6):  # the second length is a recompile
                 compiled(torch.randn(2, length, width)).square().mean().backward()
         loss = torch.compile(policy_loss, backend=BACKEND, dynamic=False)
         logits = torch.randn(32 + copy, requires_grad=True)
