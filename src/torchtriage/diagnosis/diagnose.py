@@ -1,5 +1,6 @@
 """From a recording to ranked findings: run every rule, weigh the cost, merge the ranks, link what belongs together."""
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,13 +26,15 @@ def diagnose(recording: Recording) -> list[Finding]:
 
 def _of_process(process: Process) -> list[Finding]:
     # Importing registers their rules; only here, as a run in which nothing happened need not wait for them.
-    from torchtriage.diagnosis.coverage import failures, limits, start_up  # noqa: F401
+    from torchtriage.diagnosis.coverage import compile_calls, failures, limits, start_up  # noqa: F401
+    from torchtriage.diagnosis.effects import fold_effects
     from torchtriage.diagnosis.graph_breaks import finding as breaks  # noqa: F401
     from torchtriage.diagnosis.learning import finding as learning  # noqa: F401
     from torchtriage.diagnosis.recompiles import finding as recompiles  # noqa: F401
 
     found = [f for rule in PROCESS_RULES for f in rule(process)]
-    return linked([with_source(weighed(f, process), process) for f in fold_library_frames(found)])
+    weighted = [weighed(f, process) for f in fold_library_frames(found)]
+    return linked([with_source(f, process) for f in fold_effects(weighted, process)])
 
 
 def weighed(finding: Finding, process: Process) -> Finding:
@@ -134,5 +137,17 @@ def _only_in(names: Sequence[str], num_runs: int) -> str:
 
 def _rank(finding: Finding) -> tuple[object, ...]:
     cost = finding.cost
-    dearest = (-(cost.share or 0.0), -(cost.seconds or 0.0), -finding.evidence.num_events)
-    return (finding.severity, *dearest, finding.code, str(finding.location))
+    dearest = (-_coarse_share(cost.share), -_coarse_seconds(cost.seconds), -finding.evidence.num_events)
+    # Start-up cost is the sum of what the other findings cause, so they come first.
+    is_sum = finding.code in ("TT306", "TT307")
+    return (finding.severity, is_sum, *dearest, finding.code, str(finding.location))
+
+
+def _coarse_share(share: float | None) -> int:
+    """The share in steps of 10 %, so that timing noise does not reorder findings."""
+    return round(10 * (share or 0.0))
+
+
+def _coarse_seconds(seconds: float | None) -> int:
+    """Seconds by powers of four: below 4 s compile time is noise between two runs of one program."""
+    return int(math.log(seconds, 4)) if seconds is not None and seconds >= 4 else 0

@@ -8,6 +8,7 @@ from torchtriage.findings.model import UNKNOWN_OWNER, YOU, Location, Owner, Owne
 from torchtriage.recording.events import Placed, StackEntry
 from torchtriage.recording.facts import ProgramFacts
 from torchtriage.recording.recording import Process
+from torchtriage.recording.sources import CONTEXT
 from torchtriage.text import original_function
 
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/([^/]+)")
@@ -105,11 +106,13 @@ def code_at(process: Process, entry: StackEntry) -> str:
 
 
 def source_lines(process: Process, place: Location) -> tuple[SourceLine, ...]:
-    """The lines around a place as the recording kept them."""
-    source = process.sources.get((place.path, place.line or 0))
+    """The few lines around a place as the recording kept them."""
+    line = place.line or 0
+    source = process.sources.get((place.path, line))
     if source is None:
         return ()
-    numbered = enumerate(source.lines, start=source.first_line)
-    return tuple(
-        SourceLine(number=number, text=text.rstrip(), is_place=number == place.line) for number, text in numbered
-    )
+    shown = []
+    for number, text in enumerate(source.lines, start=source.first_line):
+        if abs(number - line) <= CONTEXT:
+            shown.append(SourceLine(number=number, text=text.rstrip(), is_place=number == line))
+    return tuple(shown)

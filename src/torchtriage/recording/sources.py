@@ -1,26 +1,65 @@
-"""The few source lines around a place, kept with the run so that a finding can be shown without the program."""
+"""The source around a place: its function, kept with the run so that a finding needs no access to the program."""
 
 import linecache
 import re
 
 from torchtriage.recording.recording import Source
 
-CONTEXT = 3
+CONTEXT = 3         # lines on each side of a place that a report shows
+MAX_FUNCTION = 200  # lines; of a longer function only the lines around the place are kept
+TOP_LEVEL = 30      # lines kept on each side of a place outside any function: what a script does with it
 MAX_LINE = 300
+_INSTALLED = re.compile(r"/(?:site|dist)-packages/|/lib/python3\.\d+/")     # its source needs no advice
 _SCOPE = re.compile(r"(\s*)(?:async\s+)?(class|def)\s+(\w+)")
 
 
 def source_around(path: str, line: int) -> Source | None:
-    """The lines around a place and the qualified name of the function there; None if the file cannot be read."""
+    """The function at a place, or a few lines around it, and its qualified name; None if the file cannot be read."""
     try:
         lines = linecache.getlines(path)
     except ValueError:      # a null byte in the name
         return None
     if not 0 < line <= len(lines):
         return None
-    first = max(1, line - CONTEXT)
-    shown = tuple(text.rstrip("\n")[:MAX_LINE] for text in lines[first - 1: line + CONTEXT])
-    return Source(first_line=first, lines=shown, qualname=qualname_at(lines, line))
+    first, last = line, line
+    if not _INSTALLED.search(path.replace("\\", "/")):
+        first, last = _function_around(lines, line)
+        if first == last or last - first >= MAX_FUNCTION:
+            first, last = max(1, line - TOP_LEVEL), line + TOP_LEVEL
+    first, last = min(first, max(1, line - CONTEXT)), max(last, line + CONTEXT)
+    kept = tuple(text.rstrip("\n")[:MAX_LINE] for text in lines[first - 1: last])
+    return Source(first_line=first, lines=kept, qualname=qualname_at(lines, line))
+
+
+def _function_around(lines: list[str], line: int) -> tuple[int, int]:
+    """First and last line of the innermost function that holds a line, decorators included; the line itself if none."""
+    start = _definition_below(lines, line)
+    while start > 0 and not _is_function_above(lines, start, line):
+        start -= 1
+    if start == 0:
+        return line, line
+    indent = _indent(lines[start - 1])
+    last = start
+    for number in range(start + 1, min(len(lines), start + MAX_FUNCTION + 1) + 1):
+        text = lines[number - 1]
+        if text.strip() and _indent(text) <= indent and text.lstrip()[0] not in "#)]}":
+            break
+        last = number
+    first = start
+    while first > 1 and lines[first - 2].lstrip().startswith("@") and _indent(lines[first - 2]) == indent:
+        first -= 1
+    return (first, last) if first <= line <= last else (line, line)
+
+
+def _is_function_above(lines: list[str], start: int, line: int) -> bool:
+    """Whether the definition at `start` holds the line: nothing between them is indented less than its body."""
+    scope = _SCOPE.match(lines[start - 1])
+    if scope is None or scope[2] != "def":
+        return False
+    indent = len(scope[1])
+    between = lines[start: line - 1] if line > start else []
+    body = [text for text in (*between, lines[line - 1]) if text.strip() and text.lstrip()[0] not in "#)]}@"]
+    return start >= line or all(_indent(text) > indent for text in body)
 
 
 def qualname_at(lines: list[str], line: int) -> str:

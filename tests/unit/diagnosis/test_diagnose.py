@@ -187,7 +187,7 @@ def test_the_worst_and_dearest_come_first() -> None:
 @pytest.mark.parametrize(("first", "second"), [
     ({"severity": Severity.P1}, {"cost": Cost(share=0.9)}),
     ({"cost": Cost(share=0.2)}, {"cost": Cost(share=0.1, seconds=99.0)}),
-    ({"cost": Cost(seconds=2.0)}, {"cost": Cost(seconds=1.0), "evidence": Evidence(num_events=9)}),
+    ({"cost": Cost(seconds=20.0)}, {"cost": Cost(seconds=1.0), "evidence": Evidence(num_events=9)}),
     ({"evidence": Evidence(num_events=2)}, {"evidence": Evidence(num_events=1)}),
     ({"code": "TT101"}, {"code": "TT102"}),
     ({"location": Location(path="a.py", line=1)}, {"location": Location(path="b.py", line=1)}),

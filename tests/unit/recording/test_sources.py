@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchtriage.recording.sources import CONTEXT, MAX_LINE, qualname_at, source_around
+from torchtriage.recording.sources import CONTEXT, MAX_FUNCTION, MAX_LINE, TOP_LEVEL, qualname_at, source_around
 
 SOURCE = '''\
 import torch
@@ -132,22 +132,39 @@ def file(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_the_lines_around_a_place_are_kept_with_its_name(file: str) -> None:
+def test_the_function_at_a_place_is_kept_with_its_name(file: str) -> None:
     number = line_of("x = f(x)")
     source = source_around(file, number)
     assert source is not None
-    assert source.first_line == number - CONTEXT
-    assert len(source.lines) == 2 * CONTEXT + 1
+    assert source.line(source.first_line) == "    @torch.compile"
+    assert source.line(number + 1) == "        return x"
     assert source.line(number) == "                x = f(x)"
     assert source.qualname == "Policy.forward"
 
 
-def test_the_first_and_the_last_line_have_fewer_neighbours(file: str) -> None:
+def test_outside_a_function_the_lines_around_a_place_are_kept(file: str) -> None:
     first, last = source_around(file, 1), source_around(file, len(LINES))
     assert first is not None
     assert last is not None
-    assert (first.first_line, first.line(1), len(first.lines)) == (1, "import torch", 1 + CONTEXT)
-    assert (last.line(len(LINES)), len(last.lines)) == ("print(top(1))", 1 + CONTEXT)
+    assert (first.first_line, first.line(1), len(first.lines)) == (1, "import torch", min(1 + TOP_LEVEL, len(LINES)))
+    assert (last.line(len(LINES)), len(last.lines)) == ("print(top(1))", min(1 + TOP_LEVEL, len(LINES)))
+
+
+def test_of_an_installed_file_only_a_few_lines_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "site-packages" / "lib.py"
+    path.parent.mkdir()
+    path.write_text(SOURCE)
+    source = source_around(str(path), line_of("x = f(x)"))
+    assert source is not None
+    assert len(source.lines) == 2 * CONTEXT + 1
+
+
+def test_of_a_long_function_the_lines_around_the_place_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "long.py"
+    path.write_text("def f(x):\n" + "    x = x + 1\n" * (2 * MAX_FUNCTION))
+    source = source_around(str(path), MAX_FUNCTION)
+    assert source is not None
+    assert len(source.lines) == 2 * TOP_LEVEL + 1
 
 
 def test_a_line_outside_the_kept_ones_is_empty(file: str) -> None:

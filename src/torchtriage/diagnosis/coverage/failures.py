@@ -1,19 +1,24 @@
 """TT304, TT305, TT308: compiles that fail, whether the error is suppressed or reaches the caller."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
 from torchtriage.diagnosis.compiles.frames import CompileHistory
-from torchtriage.diagnosis.places import Place, frame_name, locate, owner_at
-from torchtriage.diagnosis.rules import finding, first_line, placed_fields, rule
+from torchtriage.diagnosis.graph_breaks.cause import classify
+from torchtriage.diagnosis.places import Place, code_at, frame_name, locate, owner_at
+from torchtriage.diagnosis.rules import finding, placed_fields, rule
+from torchtriage.diagnosis.statement import statement_at
 from torchtriage.findings.model import Check, CheckKind, Evidence, Finding, Fix, OwnerKind, Severity
-from torchtriage.recording.events import CompileCall, CompileEnd, CompileStart, FrameSkipped, Placed
+from torchtriage.recording.events import CompileCall, CompileEnd, CompileStart, FrameSkipped, GraphBreak, Placed
 from torchtriage.recording.recording import Process
 from torchtriage.text import short_place
 
 # Ctrl-C and sys.exit() may interrupt a compile; they are not its errors.
 _NOT_AN_ERROR = frozenset({"KeyboardInterrupt", "SystemExit", "GeneratorExit"})
 MAX_LINES = 3   # of an error's message: torch names the failed part in the second or third
+_SECTION = re.compile(r"^ {0,2}(Explanation|Hint|Developer debug context): ?", re.M)
+_GB_ID = re.compile(r"/(gb\d{4})\.html", re.IGNORECASE)
 
 
 @rule
@@ -27,14 +32,13 @@ def compile_failed(process: Process) -> Iterator[Finding]:
             continue
         reported.add(key)
         start = history.start_of(end)
-        place = locate(process, start)
-        name = frame_name(place, start)
+        place = locate(process, _failed_at(start, end))
+        name = frame_name(locate(process, start), start)
         yield finding(
             "TT304", title=f"compiling {name} failed with {end.fail_type} and it runs eager",
-            cause=first_line(end.fail_reason or end.fail_type),
+            cause=f"{_message(end)}{_at_line(process, place, end)}",
             fix=Fix(text=(
-                "unset torch._dynamo.config.suppress_errors to see the error, then fix or exclude the code that "
-                "raises it"
+                f"{_fix(process, end, name, place)}; unset torch._dynamo.config.suppress_errors, which hid the error"
             )),
             evidence=_evidence(end),
             verification=(Check(CheckKind.NO_FAILED_COMPILE, name),),
@@ -79,7 +83,7 @@ def compile_raised(process: Process) -> Iterator[Finding]:
         at = f" at {short_place(end.stack[-1].path, end.stack[-1].line)}" if end.stack else ""
         yield finding(
             "TT308", title=f"compiling {name} failed with {end.fail_type}, and the call raised it",
-            cause=f"{_message(end)}{at}", fix=Fix(text=_fix(str(end.fail_type), name, _at_line(process, place, end))),
+            cause=f"{_message(end)}{at}", fix=Fix(text=_fix(process, end, name, place)),
             severity=Severity.P1 if end.time < last_start else Severity.P0,     # a later compile: the program survived
             evidence=_evidence(end),
             verification=(Check(CheckKind.NO_FAILED_COMPILE, name),),
@@ -110,6 +114,8 @@ def _raised(process: Process, end: CompileEnd) -> bool:
 def _message(end: CompileEnd) -> str:
     lines = []
     for line in (end.fail_reason or "").splitlines():
+        if line.lstrip().startswith("Hint: "):
+            break       # the fix says what to change
         lines.append(" ".join(line.split()).removeprefix("Explanation: ").rstrip(":"))
     return ": ".join([line for line in lines if line][:MAX_LINES])[:300] or f"{end.fail_type} without a message"
 
@@ -128,23 +134,47 @@ def _at_line(process: Process, place: Place, end: CompileEnd) -> str:
     return f" at {short_place(line.path, line.line)}"
 
 
-def _fix(fail_type: str, name: str, at: str) -> str:
-    if fail_type == "Unsupported":
-        return f"change the line{at}; or drop fullgraph=True, so that the graph is cut there instead of failing"
-    if fail_type == "BackendCompilerFailed":
+def _fix(process: Process, end: CompileEnd, name: str, place: Place) -> str:
+    at = _at_line(process, place, end)
+    if end.fail_type == "Unsupported":
+        return f"{_remedy(process, end, at)}; or drop fullgraph=True, so that the graph is cut there instead of failing"
+    if end.fail_type == "BackendCompilerFailed":
         return "try backend='aot_eager', then 'eager', to see which layer fails: the backend's own error is the cause"
-    if fail_type == "TorchRuntimeError":
+    if end.fail_type == "TorchRuntimeError":
         return (
             f"run {name} without torch.compile: if it fails there too, fix the shapes{at}; "
             "if not, the operator's fake kernel is wrong"
         )
-    if fail_type == "RecompileError":
+    if end.fail_type == "RecompileError":
         return (
             "torch._dynamo.config.error_on_recompile is set: keep the values in the message the same "
             f"in every call of {name}, or unset it"
         )
     work = f"the work that fails{at}" if at else "the work that the end of the traceback shows"
-    return (
-        f"do {work} before the compiled call, or decorate the function that does it with torch.compiler.disable; "
-        f"torch._dynamo.config.suppress_errors = True runs {name} eager instead, and also hides later errors"
+    return f"do {work} before the compiled call, or decorate the function that does it with torch.compiler.disable"
+
+
+def _remedy(process: Process, end: CompileEnd, at: str) -> str:
+    """The remedy for the graph break that fullgraph=True made an error."""
+    broken = _as_break(end)
+    if broken is None:
+        return f"change the line{at}"
+    line = broken.stack[-1]
+    statement = statement_at(process, line.path, line.line)
+    return classify(broken, code_at(process, line), statement).remedy.full
+
+
+def _as_break(end: CompileEnd) -> GraphBreak | None:
+    """The break in the text of an error; None if torch does not report its line."""
+    if not end.stack or not end.fail_reason:
+        return None
+    kind, *sections = _SECTION.split(end.fail_reason)
+    texts: dict[str, list[str]] = {}
+    for name, text in zip(sections[::2], sections[1::2], strict=False):
+        texts.setdefault(name, []).append(" ".join(text.split("\n\n")[0].split()))
+    gb_id = _GB_ID.search(end.fail_reason)
+    return GraphBreak(
+        path=end.stack[-1].path, line=end.stack[-1].line, function=end.stack[-1].function, stack=end.stack,
+        gb_id=gb_id[1].upper() if gb_id else None, type=kind.strip(), explanation=" ".join(texts.get("Explanation", [])),
+        hints=tuple(texts.get("Hint", [])), context=" ".join(texts.get("Developer debug context", [])),
     )

@@ -1,13 +1,13 @@
-"""TT301 to TT303: compiled functions that run eager because Dynamo refused, skipped or never reached their frame."""
+"""TT301, TT302: compiled functions that run eager because Dynamo refused or skipped their frame."""
 
 from collections.abc import Iterator
 
 from torchtriage.diagnosis.compiles.frames import CompileHistory, Frame
 from torchtriage.diagnosis.compiles.targets import target_name
-from torchtriage.diagnosis.places import frame_name, is_wrapped, locate
+from torchtriage.diagnosis.places import frame_name, locate
 from torchtriage.diagnosis.rules import finding, first_line, placed_fields, rule
-from torchtriage.findings.model import Check, CheckKind, Cost, CostKind, Evidence, Finding, Fix, OwnerKind
-from torchtriage.recording.events import CompileCall, CompileEnd, CompileStart, FrameSkipped, GraphBreak, LimitHit
+from torchtriage.findings.model import Check, CheckKind, Cost, CostKind, Evidence, Finding, Fix
+from torchtriage.recording.events import CompileCall, CompileEnd, FrameSkipped, GraphBreak, LimitHit
 from torchtriage.recording.recording import Process
 from torchtriage.text import counted
 
@@ -105,43 +105,8 @@ def _skip_remedy(name: str, reason: str) -> str:
     return f"{inner}; a generator function cannot be compiled directly"
 
 
-@rule
-def compile_did_nothing(process: Process) -> Iterator[Finding]:
-    """torch.compile was called and none of its target's code was ever compiled."""
-    if not process.recorder.end:
-        return  # the run continues, or was cut off before it could call the target
-    starts = list(process.of(CompileStart))
-    touched = {(e.path, e.line) for kind in (CompileStart, FrameSkipped, LimitHit) for e in process.of(kind)}
-    inlined = {(entry.path, entry.function) for e in (*starts, *process.of(GraphBreak)) for entry in e.stack}
-    # A module with hooks, or with torch's own forward, is compiled through a wrapper of torch's.
-    through_wrapper = any(is_wrapped(e) for e in starts)
-    for call in process.of(CompileCall):
-        place = locate(process, call)
-        name = call.target.rsplit(".", 1)[-1]
-        is_used = (call.target_path, call.target_line) in touched or (call.target_path, name) in inlined
-        is_used = is_used or (through_wrapper and name == "forward")
-        if is_used or not call.target_path or place.owner.kind is not OwnerKind.YOU:
-            continue
-        why = "the compiled object was not called, or the original was called instead"
-        if call.disabled:
-            why = "disable=True"
-        yield finding(
-            "TT303", title=f"torch.compile({call.target}) compiled nothing",
-            cause=f"no frame of {call.target} was compiled: {why}",
-            fix=Fix(text=(
-                f"call the function that torch.compile returned at line {place.location.line}, not the original; "
-                "for a module, model.compile() compiles it in place, so that every way of calling it is covered; "
-                "check TORCHDYNAMO_DISABLE and torch.compiler.set_stance"
-            )),
-            evidence=Evidence(num_events=1),
-            verification=(Check(CheckKind.IS_COMPILED, call.target),),
-            **placed_fields(place, "TT303", call.target, process, call),
-        )
-
-
 def _seconds_cost(frame: Frame) -> Cost:
     seconds = frame.seconds
-    return Cost() if seconds is None else Cost(seconds=seconds, kind=CostKind.OBSERVED, note="compile time of this "
-                                                                                             "frame")
-
-
+    if seconds is None:
+        return Cost()
+    return Cost(seconds=seconds, kind=CostKind.OBSERVED, note="compile time of this frame")

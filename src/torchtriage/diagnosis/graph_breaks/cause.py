@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torchtriage.diagnosis.graph_breaks.remedies import Remedy, remedy_for
 from torchtriage.diagnosis.graph_breaks.text import BrokenLine, plain_type, quote, read_break, subject_of
+from torchtriage.diagnosis.statement import Statement
 from torchtriage.recording.events import GraphBreak
 
 _LOGGING_FILE = re.compile(r"/(logging/__init__|warnings|loguru/\w+|absl/logging/__init__)\.py$")
@@ -26,6 +27,7 @@ _ATTRIBUTE = re.compile(r"^(setattr|getattr|hasattr|delattr|vars|super|__build_c
 _SLICE = re.compile(r"\[[^\]]*:[^\]]*\]")
 _SCALAR_CALL = re.compile(r"\.item\(|\.tolist\(|\b(int|float|bool)\(")
 _WITH = re.compile(r"^(async )?with\b")
+_OPTIMIZER = re.compile(r"\bOptimizer\.|\bopt(?:im|imizer)?\w*\.(?:zero_grad|step)\(")
 _HOOK_LINE = re.compile(r"\bregister_\w*hook\w*\(")
 
 # The first pattern that is found in the kind decides, so narrow patterns come before wide ones; case does not count.
@@ -135,9 +137,9 @@ class Cause:
     note: str = ""
 
 
-def classify(event: GraphBreak, code_line: str) -> Cause:
+def classify(event: GraphBreak, code_line: str, statement: Statement | None = None) -> Cause:
     """The cause of a break whose line reads `code_line`; TT199 if nothing specific is known."""
-    broken = read_break(event, code_line)
+    broken = read_break(event, code_line, statement)
     plain = code_of_type(event.type, event.gb_id)
     code = _by_place(broken)
     if code is None and plain in _CALL_CODES:
@@ -174,6 +176,7 @@ _CALL_ROWS: tuple[tuple[str, Callable[[BrokenLine], object]], ...] = (
     ("TT102", lambda broken: _LOGGING_CALL.search(broken.called) or _LOGGING_LINE.search(broken.line)),
     ("TT107", lambda broken: "deepcopy" in broken.called or (not broken.called and "deepcopy(" in broken.line)),
     ("TT116", lambda broken: _HOOK_LINE.search(broken.line)),
+    ("TT118", lambda broken: _OPTIMIZER.search(f"{broken.called} {broken.line}")),
     ("TT114", lambda broken: _NUMPY.search(broken.called) or _NUMPY_LINE.search(broken.line)),
     ("TT125", lambda broken: _CLOCK.search(broken.called)),
     ("TT115", lambda broken: _WITH.match(broken.line) or broken.called.endswith("__enter__")),
@@ -209,6 +212,8 @@ def _by_value(broken: BrokenLine, plain: str) -> str | None:
         return "TT105"
     if plain == "TT102" and _prints(broken):
         return "TT101"
+    if plain == "TT124" and _HOOK_LINE.search(broken.line):
+        return "TT116"
     if broken.event.gb_id == "GB0086" and "TensorVariable" in broken.event.context:
         return "TT104"
     return None

@@ -13,6 +13,7 @@ from torchtriage.diagnosis.graph_breaks.cost import MAX_LISTED, NOTHING_FOLDED, 
 from torchtriage.diagnosis.graph_breaks.text import plain_type
 from torchtriage.diagnosis.places import Place, code_at, locate, owner_at, qualified_name, source_lines
 from torchtriage.diagnosis.rules import finding, rule
+from torchtriage.diagnosis.statement import statement_at
 from torchtriage.findings.catalogue import rule as catalogue_rule
 from torchtriage.findings.fingerprint import fingerprint, portable_path
 from torchtriage.findings.model import YOU, Check, CheckKind, Evidence, Finding, Fix, Location, OwnerKind, Severity
@@ -88,7 +89,8 @@ def _break(process: Process, events: Sequence[GraphBreak], folded: FoldedFrames)
     editable = _editable_line(process, event)
     return Break(
         events=events, place=place, own=place.raised_at or place.location, editable=editable,
-        function=qualified_name(process, editable), cause=classify(event, code_at(process, editable)),
+        function=qualified_name(process, editable),
+        cause=classify(event, code_at(process, editable), statement_at(process, editable.path, editable.line)),
         eager=EagerFrames.of(process).behind(events), folded=folded,
     )
 

@@ -4,11 +4,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from torchtriage.diagnosis.graph_breaks.branches import branch_options
 from torchtriage.diagnosis.graph_breaks.remedies_by_id import BY_ID
 from torchtriage.diagnosis.graph_breaks.text import BrokenLine, quote
+from torchtriage.diagnosis.graph_breaks.values import SCALARS, mask_options, read_options
 from torchtriage.text import short_place
 
-SCALARS = "torch._dynamo.config.capture_scalar_outputs = True"
 SHAPES = "torch._dynamo.config.capture_dynamic_output_shape_ops = True"
 AUTOGRAD = "torch._dynamo.config.trace_autograd_ops = True"
 RNN = "torch._dynamo.config.allow_rnn = True"
@@ -91,7 +92,14 @@ def _logging(broken: BrokenLine) -> Remedy:
     )
 
 
+def _options(options: list[str]) -> str:
+    return "; or ".join(options)
+
+
 def _branch(broken: BrokenLine) -> Remedy:
+    options = branch_options(broken.statement, broken.where)
+    if options and "Ndarray" not in broken.event.context:
+        return Remedy(text=_options(options))
     test = quote(broken.condition) if broken.condition else broken.quoted
     plain, where = test.strip("`"), broken.where
     if "Ndarray" in broken.event.context:
@@ -116,6 +124,10 @@ def _branch(broken: BrokenLine) -> Remedy:
 
 
 def _scalar(broken: BrokenLine) -> Remedy:
+    options = read_options(broken.statement, broken.where) or branch_options(broken.statement, broken.where)
+    if options:
+        setting = SCALARS if SCALARS in options else ""
+        return Remedy(text=_options(options), setting=setting, caveat=UNBACKED if setting else "")
     if broken.called == "range":
         return Remedy(text=f"give range() at {broken.where} a Python int: a fixed bound with a torch.where mask, "
                            "or a size")
@@ -141,6 +153,9 @@ _SAME_SIZE = {
 
 
 def _shape(broken: BrokenLine) -> Remedy:
+    options = mask_options(broken.statement, broken.where)
+    if options:
+        return Remedy(text=_options([*options, SHAPES]), setting=SHAPES, caveat=UNBACKED.replace("number", "size"))
     if broken.event.gb_id == "GB0124":
         return Remedy(text=f"slice with a Python int or mask instead of {broken.at}, or {SCALARS}", setting=SCALARS)
     instead = _SAME_SIZE.get(broken.operator, "do it before the compiled call, or mask instead of selecting")
@@ -188,15 +203,34 @@ def _grad(broken: BrokenLine) -> Remedy:
     if re.search(r"autograd.?function|[jv]vp|vjp", broken.event.type, re.IGNORECASE):
         return _other(broken)
     return Remedy(
-        text=f"move {broken.at} out of the compiled function (compile the forward and the loss), or {AUTOGRAD}"
-             " on torch 2.13 and later", setting=AUTOGRAD)
+        text=f"call {broken.at} outside the compiled function, with zero_grad() and the optimizer's step: compile the "
+             f"forward and the loss; or {AUTOGRAD} on torch 2.13 and later", setting=AUTOGRAD)
+
+
+# How torch draws what a call of numpy.random or random draws; the first pattern that fits the name of the call decides.
+_DRAWS = (
+    (r"normal|randn|gauss", "torch.randn(()) * std + mean"),
+    (r"randint|randrange|integers|choice|sample", "torch.randint(low, high, ())"),
+    (r"permutation|shuffle", "torch.randperm(n)"),
+    (r"poisson|binomial|exponential|gamma|beta", "torch.distributions, or torch.poisson and torch.bernoulli"),
+    (r"", "torch.rand(())"),
+)
+_DRAW_CALL = re.compile(r"\b(?:random|rng|generator|gen)\.(\w+)\(", re.IGNORECASE)
+
+
+def _draw(broken: BrokenLine) -> Remedy:
+    """A random number inside the graph; torch draws others than NumPy or Python do."""
+    call = _DRAW_CALL.search(broken.line)
+    name = call[1] if call else broken.called.rpartition(".")[2]
+    instead = next(draw for pattern, draw in _DRAWS if re.search(pattern, name))
+    return Remedy(
+        text=f"draw with {instead} instead of {broken.at} (other random numbers than before); or draw before the "
+             "compiled call and pass the value in as a tensor")
 
 
 def _numpy(broken: BrokenLine) -> Remedy:
     if re.search(r"random|Generator\.", broken.called + broken.line):
-        return Remedy(
-            text=f"draw with torch.rand or torch.randint instead of {broken.at}, or draw before the compiled call and "
-                 "pass the values in")
+        return _draw(broken)
     name = f" for {broken.called}" if broken.called else ""
     return Remedy(text=f"use the torch function{name} instead of {broken.at}, or compute it before the compiled call")
 
@@ -213,8 +247,7 @@ def _clock(broken: BrokenLine) -> Remedy:
     if "sleep" in broken.called:
         return Remedy(text=f"sleep outside the compiled function instead of {broken.at}")
     if re.search(r"random|uuid|secrets", broken.called):
-        return Remedy(text="draw with torch.rand or torch.randint, or before the compiled call, instead of "
-                           f"{broken.at}")
+        return _draw(broken)
     return Remedy(text=f"read {broken.called or 'the clock'} before and after the compiled call instead of {broken.at}")
 
 
@@ -265,7 +298,7 @@ _BY_CODE: dict[str, Callable[[BrokenLine], Remedy]] = {
         text=f"keep {broken.recurrent} out of the compiled function, or {RNN}", setting=RNN,
         caveat="tracing it is slow to compile"),
     "TT118": _text(
-        "keep optimizer.step() ({where}) out of this compiled function; to compile it, do it alone:"
+        "call {at} outside this compiled function: compile the forward and the loss; to compile the step too, do it alone:"
         " step = torch.compile(opt.step), with lr=torch.tensor(...) so that a scheduled lr does not recompile"),
     "TT119": _text("move {at} out of the loop, try or with block, so that the graph can be cut there"),
     "TT120": _text("remove the explicit break ({at}) if it is not needed any more"),

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from torchtriage.diagnosis.statement import Statement
 from torchtriage.recording.events import GraphBreak
 from torchtriage.text import short_place
 
@@ -58,6 +59,7 @@ class BrokenLine:
     line: str
     where: str
     called: str
+    statement: Statement | None = None      # the statement of the line, where the recording has its source
 
     @property
     def quoted(self) -> str:
@@ -112,11 +114,13 @@ class BrokenLine:
         return int(match[1]), match[2].strip()
 
 
-def read_break(event: GraphBreak, code_line: str) -> BrokenLine:
+def read_break(event: GraphBreak, code_line: str, statement: Statement | None = None) -> BrokenLine:
     """The break with its line; the line may be that of a caller if the break itself is in torch."""
     line = code_line.strip() or (event.stack[-1].code.strip() if event.stack else "")
     place = next((e for e in reversed(event.stack) if e.code.strip() == line), event)
-    return BrokenLine(event=event, line=line, where=short_place(place.path, place.line), called=_called(event))
+    return BrokenLine(
+        event=event, line=line, where=short_place(place.path, place.line), called=_called(event), statement=statement,
+    )
 
 
 def _called(event: GraphBreak) -> str:

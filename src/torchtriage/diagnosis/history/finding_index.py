@@ -7,6 +7,7 @@ from torchtriage.diagnosis.compiles.eager import EagerFrames, FrameName
 from torchtriage.diagnosis.compiles.frames import Compile, FrameKey, frame_key
 from torchtriage.diagnosis.compiles.resume_frames import BreakKey, break_key, breaks_of_resume_frames
 from torchtriage.diagnosis.coverage.limits import LIMIT_SKIP
+from torchtriage.diagnosis.effects import causes_of_effects
 from torchtriage.diagnosis.graph_breaks.finding import break_findings
 from torchtriage.diagnosis.learning.finding import told as learning_findings
 from torchtriage.diagnosis.places import frame_name, locate
@@ -34,6 +35,7 @@ class FindingIndex:
     def __init__(self, process: Process, reported: Collection[str]) -> None:
         self._process = process
         self._reported = reported
+        self._causes = causes_of_effects(process)
         self._functions: dict[FrameKey, str] = {}
         self._breaks = self._index_breaks()
         self._recompiles = self._index_recompiles()
@@ -114,4 +116,5 @@ class FindingIndex:
         return self._if_reported(fingerprint_of(code, locate(self._process, event), reason, self._process))
 
     def _if_reported(self, fingerprint: str) -> str:
+        fingerprint = self._causes.get(fingerprint, fingerprint)
         return fingerprint if fingerprint in self._reported else ""

@@ -1,9 +1,9 @@
 """Groups of recompiles: those of one frame with one cause, with the values that the cause took over time."""
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from torchtriage.diagnosis.compiles.frames import Compile, CompileHistory, Frame, FrameKey
 from torchtriage.diagnosis.compiles.resume_frames import breaks_of_resume_frames
@@ -32,6 +32,7 @@ class RecompileGroup:
     reasons: tuple[Reason, ...]
     values: tuple[Value, ...] = ()      # in the order in which they occurred
     hidden: tuple[Reason, ...] = ()     # second causes: why an existing variant for the new value did not serve
+    also: Mapping[str, tuple[str, ...]] = field(default_factory=dict)   # other guarded sources that changed: their values
     limit: LimitHit | None = None
     call: CompileCall | None = None
     in_one_step: bool | None = None     # whether every variant was compiled within a single step; None if unknown
@@ -67,10 +68,8 @@ def recompile_groups(process: Process) -> list[RecompileGroup]:
         if key in folded:
             continue
         call = call_behind(process, frame)
-        of_frame = []
         for group in _frame_groups(frame, history):
-            of_frame.append(replace(group, call=call, in_one_step=_in_one_step(group, process)))
-        groups += _with_limit(of_frame)
+            groups.append(replace(group, call=call, in_one_step=_in_one_step(group, process)))
     return groups
 
 
@@ -86,20 +85,86 @@ def _in_one_step(group: RecompileGroup, process: Process) -> bool | None:
     return len({event.step for event in (*group.frame.starts[:1], *group.recompiles)}) == 1
 
 
-def _frame_groups(frame: Frame, history: CompileHistory) -> Iterator[RecompileGroup]:
+def _frame_groups(frame: Frame, history: CompileHistory) -> list[RecompileGroup]:
     members: dict[tuple[GroupKey, str], list[Member]] = defaultdict(list)
+    attribution = _Attribution()
     for compile_ in frame.compiles:
         if compile_.recompile is not None:
-            reason = _primary(compile_)
+            reason = attribution.cause(compile_)
             members[_key(reason), _code_object(compile_)].append((compile_, reason))
+    changing = _changing_values(frame)
+    sources = {reason.source for group in members.values() for _, reason in group}
+    also = {source: values for source, values in changing.items() if source not in sources}
+    groups = []
     for (key, _), group in members.items():
         parts = _without_zero_one(group) if key[0] == Kind.SIZE else [group]
         for part in parts:
             compiles, reasons = zip(*part, strict=True)
-            yield RecompileGroup(
+            groups.append(RecompileGroup(
                 frame=frame, key=key, compiles=compiles, reasons=reasons,
-                values=_values(part, key, frame.limits, history), hidden=_hidden(part, key),
-            )
+                values=_values(part, key, frame.limits, history), hidden=_hidden(part, key), also=also,
+            ))
+    return _with_limit(groups, frame, attribution, history)
+
+
+def _changing_values(frame: Frame) -> dict[str, tuple[str, ...]]:
+    """Guarded values that differ between the compiles of a frame, whether or not torch named them as a reason."""
+    by_source: dict[tuple[int, str], list[str]] = defaultdict(list)
+    for compile_ in frame.compiles:
+        for source, value in compile_.values.items():
+            name = readable(source)
+            if not re.search(r"\.(?:size|stride)\(\)\[|\.training$|___", name):
+                by_source[compile_.generation, name].append(value)
+    changing: dict[str, tuple[str, ...]] = {}
+    for (_, name), values in by_source.items():
+        distinct = tuple(dict.fromkeys(values))
+        if len(distinct) > 1:
+            changing.setdefault(name, distinct)
+    return changing
+
+
+class _Attribution:
+    """Assigns each recompile of a frame to one cause, by the reasons of all cache entries.
+
+    A recompile lists the first failed guard of every entry, newest entry first. A cause with n states explains at most
+    n - 1 recompiles: once an entry for the present state exists, that entry failed for another reason, and that reason
+    is the cause.
+    """
+
+    def __init__(self) -> None:
+        self._explained: Counter[tuple[int, GroupKey]] = Counter()
+
+    def cause(self, compile_: Compile) -> Reason:
+        """The cause of a recompile, which is counted as explained by it."""
+        if not compile_.reasons:
+            return Reason(kind=Kind.EMPTY, raw="")
+        reasons = [_completed(compile_, parse_reason(raw)) for raw in compile_.reasons]
+        cause = self.select(reasons, compile_.generation)
+        self._explained[compile_.generation, _key(cause)] += 1
+        return cause
+
+    def select(self, reasons: Sequence[Reason], generation: int) -> Reason:
+        """The first of the reasons whose cause can still explain a recompile; else the first."""
+        by_key: dict[GroupKey, list[Reason]] = defaultdict(list)
+        for reason in reasons:
+            by_key[_key(reason)].append(reason)
+        for key, of_key in by_key.items():
+            if not self._is_exhausted((generation, key), of_key[0]):
+                return of_key[0]
+        return reasons[0]
+
+    def _is_exhausted(self, key: tuple[int, GroupKey], reason: Reason) -> bool:
+        states = _num_states(reason)
+        return states is not None and self._explained[key] >= states - 1
+
+
+def _num_states(reason: Reason) -> int | None:
+    """How many values the guarded thing can take; None if their number is not known."""
+    if reason.kind is Kind.GLOBAL_STATE:
+        return 3 if is_grad_mode(reason) and "inference" in reason.source else 2
+    if reason.kind in (Kind.REQUIRES_GRAD, Kind.NONE, Kind.ATTRIBUTE):
+        return 2
+    return 2 if reason.kind is Kind.EQUALS and reason.value_type == "bool" else None
 
 
 def _code_object(compile_: Compile) -> str:
@@ -135,11 +200,8 @@ def _without_zero_one(group: list[Member]) -> list[list[Member]]:
     return [part for part in (plain, special) if part]
 
 
-def _primary(compile_: Compile) -> Reason:
-    """Why the newest cache entry did not serve: it is the closest to the present call."""
-    if not compile_.reasons:
-        return Reason(kind=Kind.EMPTY, raw="")
-    reason = parse_reason(compile_.reasons[0])
+def _completed(compile_: Compile, reason: Reason) -> Reason:
+    """The reason with the present value, where the guards of the compile that followed show it."""
     values: dict[str, str] = {}
     for source, value in compile_.values.items():
         values.setdefault(readable(source), value)
@@ -159,7 +221,7 @@ def _primary(compile_: Compile) -> Reason:
 
 def _actual_size(compile_: Compile, reason: Reason) -> str | None:
     """The size that an older cache entry was offered in the same call, where the newest entry names only its bound."""
-    for raw in compile_.reasons[1:]:
+    for raw in compile_.reasons:
         older = parse_reason(raw)
         if older.kind is Kind.SIZE and (older.source, older.dim) == (reason.source, reason.dim):
             return older.new
@@ -173,7 +235,7 @@ def _values(
     by_entry: dict[Entry, str] = {}
     for compile_, primary in group:
         generation = compile_.generation
-        for reason in (*(parse_reason(raw) for raw in reversed(compile_.reasons[1:])), primary):
+        for reason in (*(parse_reason(raw) for raw in reversed(compile_.reasons)), primary):
             if _key(reason) == key:
                 _note(by_entry, (reason.dim, generation, reason.entry or ""), reason.old)
         _note(by_entry, (primary.dim, generation, compile_.compile_id or ""), primary.new)
@@ -218,12 +280,16 @@ def _order(entry: Entry) -> tuple[int, int, list[int]]:
     return -1 if dim is None else dim, generation, [int(number) for number in re.findall(r"\d+", compile_id)]
 
 
-def _with_limit(groups: list[RecompileGroup]) -> list[RecompileGroup]:
-    """The refusal belongs to the group that its reason names; without a reason, to the largest one."""
-    if not groups or not groups[0].frame.limits:
+def _with_limit(
+    groups: list[RecompileGroup], frame: Frame, attribution: _Attribution, history: CompileHistory,
+) -> list[RecompileGroup]:
+    """The refusal belongs to the group of its cause; without a reason, to the largest one."""
+    if not groups or not frame.limits:
         return groups
-    limit = groups[0].frame.limits[0]
-    key = _key(parse_reason(limit.reasons[0])) if limit.reasons else None
-    ended = [group for group in groups if group.key == key] or groups
+    limit = frame.limits[0]
+    ended = groups
+    if limit.reasons:
+        cause = attribution.select([parse_reason(raw) for raw in limit.reasons], history.generation_of(limit))
+        ended = [group for group in groups if group.key == _key(cause)] or groups
     last = max(ended, key=lambda group: len(group.compiles))
     return [replace(group, limit=limit) if group is last else group for group in groups]

@@ -84,7 +84,7 @@ FAILED = CompileEnd(**F, compile_id="0/0", fail_type="BackendCompilerFailed", fa
 
 def test_a_failed_compile_whose_error_was_suppressed_is_told_once() -> None:
     finding = the_one(compile_failed, FAILED, FAILED)
-    assert (finding.code, finding.cause) == ("TT304", "boom")
+    assert (finding.code, finding.cause) == ("TT304", "boom: in detail")
     assert finding.title == "compiling f failed with BackendCompilerFailed and it runs eager"
     assert finding.evidence.reasons == ("boom\nin detail",)
 

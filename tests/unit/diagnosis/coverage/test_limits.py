@@ -4,7 +4,8 @@
 import pytest
 
 from tests.unit.diagnosis.coverage.samples import APP, CALL, F, G, findings_of, the_one
-from torchtriage.diagnosis.coverage.limits import compile_did_nothing, frame_skipped, recompile_limit_hit
+from torchtriage.diagnosis.coverage.compile_calls import compile_did_nothing
+from torchtriage.diagnosis.coverage.limits import frame_skipped, recompile_limit_hit
 from torchtriage.findings.model import CostKind, Severity
 from torchtriage.recording.events import (
     CompileCall,
@@ -110,7 +111,7 @@ def test_a_compile_that_compiled_nothing_is_told() -> None:
     finding = the_one(compile_did_nothing, CALL)
     assert (finding.code, finding.title) == ("TT303", "torch.compile(f) compiled nothing")
     assert str(finding.location) == f"{APP}:31"
-    assert "call the function that torch.compile returned at line 31" in finding.fix.text
+    assert "call the object that torch.compile returned at train.py:31" in finding.fix.text
     assert "not called" in finding.cause
 
 

@@ -248,3 +248,31 @@ def test_guard_values_belong_to_the_recompile_of_their_generation() -> None:
         started("0/0"), recompile("0/1", "0/0: k == 7"), started("0/1"), GuardValue(compile_id="0/1", source="L['k']", value="8"),
     )
     assert values(group) == ["1", "2", "7", "8"]
+
+
+def flip(entry: str) -> str:
+    return f"{entry}: GLOBAL_STATE changed: grad_mode"
+
+
+def test_a_flag_explains_one_recompile_and_the_counter_behind_it_the_rest() -> None:
+    groups = told(
+        recompile("0/1", flip("0/0")),
+        recompile("0/2", flip("0/1"), "0/0: self.steps == 0"),
+        recompile("0/3", flip("0/2"), "0/1: self.steps == 1", flip("0/0")),
+        recompile("0/4", flip("0/3"), "0/2: self.steps == 2", flip("0/1"), "0/0: self.steps == 0"),
+    )
+    assert [(group.source, len(group.recompiles)) for group in groups] == [("grad_mode", 1), ("self.steps", 3)]
+
+
+def test_the_limit_belongs_to_the_cause_that_can_still_recompile() -> None:
+    refused = LimitHit(**PLACE, compile_id="0/3", limit=2, reasons=(flip("0/2"), "0/1: self.steps == 1"))
+    groups = told(recompile("0/1", flip("0/0")), recompile("0/2", flip("0/1"), "0/0: self.steps == 0"), refused)
+    assert [(group.source, group.limit is not None) for group in groups] == [("grad_mode", False), ("self.steps", True)]
+
+
+def test_guarded_values_that_change_unseen_are_listed_beside_the_cause() -> None:
+    [group] = told(
+        recompile("0/1", size("0/0", 0, 2, 3)), GuardValue(compile_id="0/1", source="L['offset']", value="1.5"),
+        recompile("0/2", size("0/1", 0, 3, 4)), GuardValue(compile_id="0/2", source="L['offset']", value="2.5"),
+    )
+    assert dict(group.also) == {"offset": ("1.5", "2.5")}

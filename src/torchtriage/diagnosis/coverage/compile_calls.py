@@ -1,0 +1,213 @@
+"""TT303, TT309: torch.compile calls that compile nothing, or that are made again and again."""
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torchtriage.diagnosis.places import Place, is_wrapped, locate
+from torchtriage.diagnosis.rules import finding, placed_fields, rule
+from torchtriage.diagnosis.statement import Statement, called_name, code, module_at, statement_at
+from torchtriage.findings.model import Check, CheckKind, Evidence, Finding, Fix, OwnerKind, Severity
+from torchtriage.recording.events import CompileCall, CompileStart, FrameSkipped, GraphBreak, LimitHit
+from torchtriage.recording.recording import Process
+from torchtriage.text import counted, short_place
+
+MIN_REPEATS = 3     # calls of torch.compile after its target was first compiled; a warm-up may make one or two
+
+# Methods of every module that do not compute: calling them on a compiled module bypasses nothing.
+_BOOKKEEPING = frozenset({
+    "train", "eval", "to", "cpu", "cuda", "half", "float", "double", "bfloat16", "parameters",
+    "named_parameters", "buffers", "named_buffers", "modules", "state_dict", "named_modules", "children",
+    "named_children", "load_state_dict", "zero_grad", "requires_grad_", "compile", "apply", "register_buffer",
+    "register_forward_hook", "register_parameter", "add_module", "get_parameter", "get_buffer",
+    "get_submodule", "share_memory", "type",
+})
+
+
+@rule
+def compile_did_nothing(process: Process) -> Iterator[Finding]:
+    """torch.compile was called and none of its target's code was ever compiled."""
+    if not process.recorder.end:
+        return  # the run continues, or was cut off before it could call the target
+    starts = list(process.of(CompileStart))
+    touched = {(e.path, e.line) for kind in (CompileStart, FrameSkipped, LimitHit) for e in process.of(kind)}
+    inlined = {(entry.path, entry.function) for e in (*starts, *process.of(GraphBreak)) for entry in e.stack}
+    # A module with hooks, or with torch's own forward, is compiled through a wrapper of torch's.
+    through_wrapper = any(is_wrapped(e) for e in starts)
+    for call in process.of(CompileCall):
+        place = locate(process, call)
+        name = call.target.rsplit(".", 1)[-1]
+        is_used = (call.target_path, call.target_line) in touched or (call.target_path, name) in inlined
+        is_used = is_used or (through_wrapper and name == "forward")
+        if is_used or not call.target_path or place.owner.kind is not OwnerKind.YOU:
+            continue
+        yield _nothing_compiled(process, call, place)
+
+
+def _nothing_compiled(process: Process, call: CompileCall, place: Place) -> Finding:
+    use = _use_of(process, call)
+    return finding(
+        "TT303", title=_title(call, use), cause=_cause(call, use), fix=Fix(text=_fix(call, use)),
+        severity=Severity.P4 if use.is_decorator else Severity.P1, evidence=Evidence(num_events=1),
+        verification=(Check(CheckKind.IS_COMPILED, call.target),),
+        **placed_fields(place, "TT303", call.target, process, call),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Use:
+    """What the recorded source shows of a torch.compile call: the names of its result and of its argument."""
+
+    where: str
+    is_decorator: bool = False
+    is_dropped: bool = False        # the result is assigned to nothing
+    is_in_place: bool = False       # module.compile()
+    result: str = ""                # `compiled` of compiled = torch.compile(model)
+    original: str = ""              # `model` of the same
+    method: str = ""                # a method of the result that the source calls, with its place
+    method_at: str = ""
+    original_at: str = ""           # where the source calls the original
+
+
+def _use_of(process: Process, call: CompileCall) -> _Use:
+    where = short_place(call.path, call.line)
+    statement = statement_at(process, call.path, call.line or 0)
+    if statement is None:
+        return _Use(where=where)
+    node = statement.node
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return _Use(where=where, is_decorator=True)
+    made = _compile_call(node)
+    if made is None:
+        return _Use(where=where)
+    is_in_place = isinstance(made.func, ast.Attribute) and code(made.func.value) not in ("torch", "torch._dynamo")
+    argument: ast.expr | None = made.args[0] if made.args else None
+    if is_in_place and isinstance(made.func, ast.Attribute):
+        argument = made.func.value
+    original = code(argument) if isinstance(argument, (ast.Name, ast.Attribute)) else ""
+    result = ""
+    if isinstance(node, ast.Assign) and len(node.targets) == 1 and node.value is made:
+        result = code(node.targets[0])
+    method, method_at = _method_called(process, call, result)
+    return _Use(
+        where=where, is_dropped=isinstance(node, ast.Expr) and not is_in_place, is_in_place=is_in_place, result=result,
+        original=original, method=method, method_at=method_at,
+        original_at=_called_at(process, call, original) if original != result else "",
+    )
+
+
+def _compile_call(node: ast.stmt) -> ast.Call | None:
+    calls = [part for part in ast.walk(node) if isinstance(part, ast.Call) and called_name(part) == "compile"]
+    return calls[0] if calls else None
+
+
+def _calls_after(process: Process, call: CompileCall) -> Iterator[tuple[ast.Call, int]]:
+    """The calls in the recorded source around a torch.compile call, with their lines."""
+    tree, first_line = module_at(process, call.path, call.line or 0)
+    for part in ast.walk(tree) if tree is not None else ():
+        if isinstance(part, ast.Call):
+            yield part, part.lineno + first_line - 1
+
+
+def _method_called(process: Process, call: CompileCall, result: str) -> tuple[str, str]:
+    """A method that the source calls on the compiled object, and where; empty if it shows none."""
+    for part, line in _calls_after(process, call):
+        if not result or not isinstance(part.func, ast.Attribute) or code(part.func.value) != result:
+            continue
+        if part.func.attr not in _BOOKKEEPING and not part.func.attr.startswith("_"):
+            return part.func.attr, short_place(call.path, line)
+    return "", ""
+
+
+def _called_at(process: Process, call: CompileCall, name: str) -> str:
+    for part, line in _calls_after(process, call):
+        if name and code(part.func) == name:
+            return short_place(call.path, line)
+    return ""
+
+
+def _title(call: CompileCall, use: _Use) -> str:
+    if use.is_decorator:
+        return f"{call.target} is decorated with torch.compile and was not called in this run"
+    return f"torch.compile({call.target}) compiled nothing"
+
+
+def _cause(call: CompileCall, use: _Use) -> str:
+    if call.disabled:
+        return f"no frame of {call.target} was compiled: disable=True"
+    if use.is_decorator:
+        return f"no frame of {call.target} was compiled, and a decorated function cannot be called uncompiled"
+    if use.method:
+        return (f"no frame of {call.target} was compiled: {use.result}.{use.method}() at {use.method_at} is a method "
+                "that torch.compile does not wrap, so it runs on the original module")
+    if use.is_dropped:
+        return f"no frame of {call.target} was compiled: the result of torch.compile at {use.where} is not kept"
+    if use.original_at:
+        return f"no frame of {call.target} was compiled: {use.original_at} calls {use.original}, the original"
+    if use.is_in_place and "/torch/nn/" in call.target_path:
+        return f"no frame of {call.target} was compiled: compile() in place does not compile torch.nn's own modules"
+    return f"no frame of {call.target} was compiled: the compiled object was not called, or the original was instead"
+
+
+def _fix(call: CompileCall, use: _Use) -> str:
+    if call.disabled:
+        return f"drop disable=True at {use.where}"
+    if use.is_decorator:
+        return f"nothing to do if {call.target} is not meant to run here; else check TORCHDYNAMO_DISABLE and set_stance"
+    if use.method:
+        owner = use.original or use.result
+        return (f"compile the method: `{owner}.{use.method} = torch.compile({owner}.{use.method})` instead of compiling "
+                f"the module at {use.where}")
+    if use.is_dropped and use.original:
+        return f"`{use.original} = torch.compile({use.original})` at {use.where}, or `{use.original}.compile()` in place"
+    if use.original_at and use.result:
+        return f"call {use.result} instead of {use.original} at {use.original_at}"
+    if use.is_in_place and "/torch/nn/" in call.target_path:
+        module = use.original or "module"
+        return f"`{module} = torch.compile({module})` instead of `{module}.compile()` at {use.where}"
+    return (
+        f"call the object that torch.compile returned at {use.where}, not the original; only a call of the object itself "
+        "is compiled: for another method write model.method = torch.compile(model.method); check TORCHDYNAMO_DISABLE and "
+        "torch.compiler.set_stance"
+    )
+
+
+@rule
+def compiled_repeatedly(process: Process) -> Iterator[Finding]:
+    """One line calls torch.compile again and again on code that is compiled already."""
+    first_starts: dict[tuple[str, int | None], float] = {}
+    for start in process.of(CompileStart):
+        first_starts.setdefault((start.path, start.line), start.time)
+    repeats: dict[tuple[str, int | None, str], list[CompileCall]] = defaultdict(list)
+    for call in process.of(CompileCall):
+        compiled = first_starts.get((call.target_path, call.target_line))
+        if compiled is not None and call.time > compiled:
+            repeats[call.path, call.line, call.target].append(call)
+    for calls in repeats.values():
+        place = locate(process, calls[0])
+        if len(calls) < MIN_REPEATS or place.owner.kind is not OwnerKind.YOU:
+            continue
+        steps = sorted({call.step for call in calls if call.step is not None})
+        yield finding(
+            "TT309", title=f"torch.compile({calls[0].target}) is called again and again: {len(calls)} times after the first",
+            cause=(f"{short_place(calls[0].path, calls[0].line)} calls torch.compile each time it runs; every call makes a "
+                   "new wrapper and looks the cache up from the start, which takes longer than a small graph"),
+            fix=Fix(text=_once(calls[0], statement_at(process, calls[0].path, calls[0].line or 0))),
+            evidence=Evidence(num_events=len(calls), notes=(counted(len(calls), "call"),)),
+            verification=(Check(CheckKind.NO_FINDING, calls[0].target, code="TT309"),),
+            **{**placed_fields(place, "TT309", calls[0].target, process, calls[0]), "steps": tuple(steps[:50])},
+        )
+
+
+def _once(call: CompileCall, statement: Statement | None) -> str:
+    where = short_place(call.path, call.line)
+    function = statement.function if statement is not None else None
+    is_local = function is not None and any(
+        isinstance(part, (ast.FunctionDef, ast.Lambda)) and getattr(part, "name", "") == call.target.rpartition(".")[2]
+        for part in ast.walk(function) if part is not function
+    )
+    move = f"; define {call.target.rpartition('.')[2]} outside {function.name} too" if is_local and function else ""
+    if function is not None and function.args.args and function.args.args[0].arg == "self":
+        return f"call torch.compile once, in __init__, keep the result on self and call that instead of {where}{move}"
+    return f"call torch.compile once, outside the loop or function at {where}, and call its result there{move}"

@@ -1,0 +1,251 @@
+"""The code that takes the place of a branch on a tensor: one option per form of the statement."""
+
+import ast
+import copy
+from dataclasses import dataclass
+
+from torchtriage.diagnosis.statement import Statement, called_name, code, fits
+
+BOTH = "both sides are computed"
+LATER = "it raises RuntimeError, on a GPU after the call"
+_COMPARED = {"equal": "({0} == {1}).all()", "allclose": "torch.isclose({0}, {1}).all()"}
+
+
+def branch_options(statement: Statement | None, where: str) -> list[str]:
+    """What to write instead of the statement, the best first; empty if its form is not known."""
+    if statement is None:
+        return []
+    node = statement.node
+    if isinstance(node, ast.Assert):
+        return [_assertion(node.test, node.msg, f"`assert {_short(node.test)}` at {where}")]
+    if isinstance(node, ast.While):
+        return [
+            f"compile the body of the loop instead of {_function(statement)}, and keep `while {_short(node.test)}` "
+            f"({where}) in Python", "torch.while_loop(condition, body, carried_tensors), with the same shapes each time",
+        ]
+    if isinstance(node, ast.If):
+        return _if_options(node, statement, where)
+    choices = [part for part in ast.walk(node) if isinstance(part, ast.IfExp)]
+    if len(choices) == 1 and _are_tensors(choices[0].body, choices[0].orelse):
+        where_code = _where(tensor_test(choices[0].test), choices[0].body, choices[0].orelse)
+        if fits(where_code):
+            return [f"`{where_code}` instead of the conditional expression at {where} ({BOTH})"]
+    return []
+
+
+def _if_options(node: ast.If, statement: Statement, where: str) -> list[str]:
+    last = node.body[-1]
+    if isinstance(last, ast.Raise) and not node.orelse:
+        return [_raised(node, last, where)]
+    leaves = isinstance(last, (ast.Break, ast.Continue)) or (isinstance(last, ast.Return) and statement.loop is not None)
+    if leaves and statement.loop is not None:
+        return _leaves_loop(node, last, statement, where)
+    select = _selection(node, statement)
+    if select and fits(select):
+        return [f"`{select}` instead of the branch at {where} ({BOTH})",
+                "torch.cond(pred, true_fn, false_fn, operands) if computing both is too expensive"]
+    if _has_effects(node):
+        return [
+            f"return the tensor `{_short(node.test)}` from {_function(statement)} and do the body of the `if` at "
+            f"{where} after the compiled call: it has side effects, which a graph cannot choose between",
+        ]
+    return []
+
+
+def _leaves_loop(node: ast.If, last: ast.stmt, statement: Statement, where: str) -> list[str]:
+    word = {ast.Break: "break", ast.Continue: "continue", ast.Return: "return"}[type(last)]
+    options = [
+        f"compile the body of the loop (the model, or one step) instead of {_function(statement)}, and keep the loop "
+        f"with its `if {_short(node.test)}: {word}` ({where}) in Python",
+    ]
+    if word == "continue":
+        options.append(f"drop the `continue` and select the results with torch.where({_short(node.test)}, old, new)")
+    else:
+        options.append("run the loop to its end and keep finished results with torch.where(done, old, new)")
+    return options
+
+
+def _raised(node: ast.If, last: ast.Raise, where: str) -> str:
+    message = None
+    if isinstance(last.exc, ast.Call) and last.exc.args:
+        message = last.exc.args[0]
+    guard, test = _split_plain(node.test)
+    text = _call_of_assertion(negated(test), message)
+    if guard is not None:
+        text = f"if {code(guard)}: {text}"
+    return f"`{text}` instead of the `if ...: raise` at {where} ({LATER})"
+
+
+def _assertion(test: ast.expr, message: ast.expr | None, instead_of: str) -> str:
+    guard, tensor = _split_plain(test)
+    text = _call_of_assertion(tensor_test(tensor), message)
+    if guard is not None:
+        text = f"assert {code(guard)}; {text}"
+    return f"`{text}` instead of {instead_of} ({LATER})"
+
+
+def _call_of_assertion(test: str, message: ast.expr | None) -> str:
+    if isinstance(message, ast.Constant) and isinstance(message.value, str) and fits(test, message.value):
+        return f"torch._assert_async({test}, {message.value!r})"
+    if isinstance(message, ast.JoinedStr):      # it would read the tensor: the message must be a constant
+        fixed = "".join(str(part.value) for part in message.values if isinstance(part, ast.Constant)).strip(" :,=(")
+        return f"torch._assert_async({test}, {fixed!r})" if fixed and fits(test, fixed) else f"torch._assert_async({test})"
+    return f"torch._assert_async({test})"
+
+
+def _selection(node: ast.If, statement: Statement) -> str:
+    """The statement as torch.where; empty if its sides are not two values of the same names."""
+    test = tensor_test(node.test)
+    if isinstance(node.body[0], ast.Return) and len(node.body) == 1:
+        other = node.orelse[0] if len(node.orelse) == 1 else statement.following if not node.orelse else None
+        if isinstance(other, ast.Return) and _are_tensors(node.body[0].value, other.value):
+            return f"return {_where(test, node.body[0].value, other.value)}"
+        return ""
+    chosen, otherwise = _assigned(node.body), _assigned(node.orelse)
+    if not chosen or (node.orelse and set(otherwise) != set(chosen)):
+        return ""
+    parts = []
+    for name, value in chosen.items():
+        other_value: ast.expr | str = otherwise.get(name, name)
+        if not _are_tensors(value, other_value):
+            return ""
+        parts.append(f"{name} = {_where(test, value, other_value)}")
+    return "; ".join(parts)
+
+
+def _assigned(block: list[ast.stmt]) -> dict[str, ast.expr]:
+    """Name and value of each assignment; empty if the block does anything else, or uses a name that it assigned."""
+    values: dict[str, ast.expr] = {}
+    for node in block:
+        value: ast.expr
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            target, value = node.targets[0], node.value
+        elif isinstance(node, ast.AugAssign):
+            target = node.target
+            value = ast.BinOp(left=_loaded(node.target), op=node.op, right=node.value)
+        else:
+            return {}
+        if not isinstance(target, ast.Name) or set(values) & _names(value):
+            return {}
+        values[target.id] = value
+    return values
+
+
+def _loaded(target: ast.expr) -> ast.expr:
+    loaded = copy.deepcopy(target)
+    for part in ast.walk(loaded):
+        if hasattr(part, "ctx"):
+            part.ctx = ast.Load()
+    return loaded
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+
+
+def _are_tensors(*values: ast.expr | str | None) -> bool:
+    """Whether both sides can be arguments of torch.where: not None, a text, a container or a truth value."""
+    for value in values:
+        if value is None or isinstance(value, (ast.Tuple, ast.List, ast.Dict, ast.Set, ast.JoinedStr, ast.Lambda)):
+            return False
+        if isinstance(value, ast.Constant) and (isinstance(value.value, bool) or not isinstance(value.value, (int, float))):
+            return False
+    return True
+
+
+def _has_effects(node: ast.If) -> bool:
+    """Whether a side of the branch does anything but assign to names."""
+    for statement in (*node.body, *node.orelse):
+        if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.Return, ast.Pass)):
+            return True
+        targets = getattr(statement, "targets", None) or [getattr(statement, "target", None)]
+        if any(isinstance(target, (ast.Attribute, ast.Subscript)) for target in targets):
+            return True
+    return False
+
+
+def _where(test: str, value: ast.expr | str | None, other: ast.expr | str | None) -> str:
+    return f"torch.where({test}, {code(value or '')}, {code(other or '')})"
+
+
+def _function(statement: Statement) -> str:
+    return statement.function.name if statement.function else "the function"
+
+
+def _short(node: ast.expr) -> str:
+    text = code(node)
+    return text if len(text) <= 50 else f"{text[:47]}..."
+
+
+# --- conditions as tensors
+
+
+def negated(test: ast.expr) -> str:
+    """The opposite of a condition, as an expression of tensors."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return tensor_test(test.operand)
+    return code(ast.UnaryOp(op=ast.Invert(), operand=_AsTensors().visit(copy.deepcopy(test))))
+
+
+def tensor_test(test: ast.expr) -> str:
+    """A condition as an expression of tensors: `&` for `and`, nothing read with .item()."""
+    return code(_AsTensors().visit(copy.deepcopy(test)))
+
+
+@dataclass
+class _AsTensors(ast.NodeTransformer):
+    """Rewrites the parts of a condition that ask a tensor for a Python value."""
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
+        operator: ast.operator = ast.BitAnd() if isinstance(node.op, ast.And) else ast.BitOr()
+        parts: list[ast.expr] = [self.visit(value) for value in node.values]
+        joined = parts[0]
+        for part in parts[1:]:
+            joined = ast.BinOp(left=joined, op=operator, right=part)
+        return joined
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        operand = self.visit(node.operand)
+        return ast.UnaryOp(op=ast.Invert() if isinstance(node.op, ast.Not) else node.op, operand=operand)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        values = [self.visit(value) for value in (node.left, *node.comparators)]
+        joined: ast.expr | None = None
+        for left, operator, right in zip(values, node.ops, values[1:], strict=False):
+            part = ast.Compare(left=left, ops=[operator], comparators=[right])
+            joined = part if joined is None else ast.BinOp(left=joined, op=ast.BitAnd(), right=part)
+        assert joined is not None
+        return joined
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        name = called_name(node)
+        if name == "item" and isinstance(node.func, ast.Attribute) and not node.args:
+            return self.visit(node.func.value)      # type: ignore[no-any-return]
+        if isinstance(node.func, ast.Name) and name in ("bool", "float", "int") and len(node.args) == 1:
+            return self.visit(node.args[0])         # type: ignore[no-any-return]
+        if isinstance(node.func, ast.Name) and name in ("any", "all") and len(node.args) == 1:
+            return ast.Call(func=ast.Attribute(value=node.args[0], attr=name), args=[], keywords=[])
+        if name in _COMPARED and len(node.args) >= 2:
+            text = _COMPARED[name].format(code(node.args[0]), code(node.args[1]))
+            return ast.parse(text, mode="eval").body
+        return node
+
+
+def _split_plain(test: ast.expr) -> tuple[ast.expr | None, ast.expr]:
+    """(the parts of an `and` that are plain Python, the rest): a Python bool must not become part of a tensor."""
+    if not isinstance(test, ast.BoolOp) or not isinstance(test.op, ast.And):
+        return None, test
+    plain = [value for value in test.values if not _reads_tensor(value)]
+    tensors = [value for value in test.values if _reads_tensor(value)]
+    if not plain or not tensors:
+        return None, test
+    return _joined(plain), _joined(tensors)
+
+
+def _joined(values: list[ast.expr]) -> ast.expr:
+    return values[0] if len(values) == 1 else ast.BoolOp(op=ast.And(), values=values)
+
+
+def _reads_tensor(value: ast.expr) -> bool:
+    """Whether a condition calls a method: attributes, names and constants alone are taken for plain Python."""
+    return any(isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) for part in ast.walk(value))

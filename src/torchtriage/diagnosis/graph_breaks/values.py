@@ -1,0 +1,175 @@
+"""The code that takes the place of reading a tensor's value, or of selecting by a mask: by the use of the result."""
+
+import ast
+import itertools
+import re
+
+from torchtriage.diagnosis.statement import Statement, called_name, code, fits, own_nodes
+
+SCALARS = "torch._dynamo.config.capture_scalar_outputs = True"
+_READS = ("item", "float", "int", "bool", "tolist")
+_NEEDS_INT = frozenset({
+    "range", "zeros", "ones", "empty", "full", "rand", "randn", "arange", "view", "reshape", "expand", "repeat",
+    "narrow", "split", "chunk", "topk", "unfold", "eye", "linspace", "new_zeros", "new_ones", "pad", "roll",
+})
+_STORES = frozenset({"append", "add", "update", "log", "record", "extend", "setdefault", "add_scalar", "put"})
+_REDUCTIONS = {
+    "sum": "torch.where({mask}, {value}, 0).sum()",
+    "mean": "torch.where({mask}, {value}, 0).sum() / {mask}.sum()",
+    "numel": "{mask}.sum()",
+    "max": "{value}.masked_fill(~{mask}, float('-inf')).max()",
+    "amax": "{value}.masked_fill(~{mask}, float('-inf')).amax()",
+    "min": "{value}.masked_fill(~{mask}, float('inf')).min()",
+    "amin": "{value}.masked_fill(~{mask}, float('inf')).amin()",
+}
+
+
+def read_options(statement: Statement | None, where: str) -> list[str]:
+    """What to write instead of a .item(), float() or .tolist(), the best first; empty if its use is not known."""
+    call = _read_call(statement)
+    if statement is None or call is None:
+        return []
+    value, text = _value(call), code(call)
+    if not fits(text):
+        return []
+    name, use = called_name(call), _use(statement.node, call) or _later_use(statement, call)
+    if name == "tolist":
+        return _unlisted(statement, call, value, where)
+    if use == "index":
+        return [f"index with the tensor itself: `{value}` instead of `{text}` at {where}"]
+    if use == "size":
+        return [
+            f"compute `{text}` ({where}) before the compiled call and pass it as an argument: it is used as a size",
+            "keep the full size and mask with torch.where", SCALARS,
+        ]
+    if use == "test":
+        return []
+    kept = f"`{_detached(value, name)}` instead of `{text}` at {where}"
+    if use == "store":
+        function = statement.function.name if statement.function else "the function"
+        return [f"{kept}, and call .item() on it outside {function}, after the compiled call", SCALARS]
+    return [f"{kept}: it stays a tensor, and cuts the gradient as {_named(name)} did", SCALARS]
+
+
+def _named(name: str) -> str:
+    return f".{name}()" if name == "item" else f"{name}()"
+
+
+def _detached(value: str, name: str) -> str:
+    value = value if re.fullmatch(r"[\w.\[\]()'\", =-]+", value) and not value.startswith("-") else f"({value})"
+    return f"{value}.detach().long()" if name == "int" else f"{value}.detach()"
+
+
+def _read_call(statement: Statement | None) -> ast.Call | None:
+    """The only call of the statement that reads a value; None if there are several, or none."""
+    if statement is None:
+        return None
+    calls = statement.calls(*_READS)
+    inner = [call for call in calls if called_name(call) in ("item", "tolist")]
+    chosen = inner or [call for call in calls if isinstance(call.func, ast.Name) and len(call.args) == 1]
+    return chosen[0] if chosen and len({code(call) for call in chosen}) == 1 else None
+
+
+def _value(call: ast.Call) -> str:
+    if isinstance(call.func, ast.Attribute):
+        return code(call.func.value)
+    return code(call.args[0])
+
+
+def _later_use(statement: Statement, call: ast.Call) -> str:
+    """How the function uses the name that the statement gives to the number; "arithmetic" if nothing else is seen."""
+    node = statement.node
+    if not isinstance(node, ast.Assign) or node.value is not call or statement.function is None:
+        return "arithmetic"
+    names = {target.id for target in node.targets if isinstance(target, ast.Name)}
+    uses = set()
+    for later in ast.walk(statement.function):
+        if isinstance(later, ast.stmt):
+            for part in own_nodes(later):
+                if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) and part.id in names:
+                    uses.add(_use(later, part))
+    return next((use for use in ("size", "index", "test") if use in uses), "arithmetic")
+
+
+def _use(node: ast.stmt, call: ast.expr) -> str:
+    """How a number is used: as an index, a size, a test or a value to store; empty if in any other way."""
+    path = _path_to(node, call)
+    for outer, inner in reversed(list(itertools.pairwise(path))):
+        if isinstance(outer, ast.Slice):
+            return "size"
+        if isinstance(outer, ast.Subscript) and inner is outer.slice:
+            return "index"
+        if isinstance(outer, ast.Call) and inner is not outer.func:
+            if called_name(outer) in _NEEDS_INT:
+                return "size"
+            if called_name(outer) in _STORES:
+                return "store"
+        if isinstance(outer, (ast.Compare, ast.BoolOp)):
+            return "test"
+        if isinstance(outer, (ast.Dict, ast.FormattedValue)):
+            return "store"
+        if isinstance(outer, (ast.If, ast.While, ast.IfExp)) and inner is outer.test:
+            return "test"
+    stores = (ast.Attribute, ast.Subscript)
+    if isinstance(node, ast.Assign) and node.value is call and any(isinstance(t, stores) for t in node.targets):
+        return "store"
+    if isinstance(node, ast.Return) and isinstance(node.value, ast.Tuple) and call in node.value.elts:
+        return "store"
+    return ""
+
+
+def _path_to(node: ast.AST, wanted: ast.AST) -> list[ast.AST]:
+    """The nodes from a statement down to one of its expressions, both included."""
+    if node is wanted:
+        return [node]
+    for child in ast.iter_child_nodes(node):
+        path = _path_to(child, wanted)
+        if path:
+            return [node, *path]
+    return []
+
+
+def _unlisted(statement: Statement, call: ast.Call, value: str, where: str) -> list[str]:
+    node = statement.node
+    if isinstance(node, ast.For) and node.iter is call:
+        return [f"`for {code(node.target)} in {value}.unbind():` instead of looping over `{code(call)}` at {where}: "
+                "the elements stay tensors"]
+    return [f"keep `{value}` a tensor instead of `{code(call)}` at {where}: index it, or select with torch.where",
+            f"compute `{code(call)}` before the compiled call and pass it as an argument",
+            f"{SCALARS}, for an integer tensor only"]
+
+
+def mask_options(statement: Statement | None, where: str) -> list[str]:
+    """What to write instead of selecting with a mask: an expression that keeps the full size; empty if unknown."""
+    if statement is None:
+        return []
+    node = statement.node
+    if isinstance(node, (ast.Assign, ast.AugAssign)):
+        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+        if isinstance(target, ast.Subscript) and _is_mask(target.slice):
+            return [_filled(node, target, where)]
+    for part in ast.walk(node):
+        if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and not part.args and not part.keywords:
+            selected = part.func.value
+            form = _REDUCTIONS.get(part.func.attr)
+            if form and isinstance(selected, ast.Subscript) and _is_mask(selected.slice):
+                mask = code(selected.slice)
+                mask = mask if re.fullmatch(r"[\w.]+", mask) else f"({mask})"
+                text = form.format(mask=mask, value=code(selected.value))
+                if fits(text, code(part)):
+                    return [f"`{text}` instead of `{code(part)}` at {where}"]
+    return []
+
+
+def _is_mask(index: ast.expr) -> bool:
+    """Whether an index can be a boolean mask: a name, attribute, comparison or call, not a number, slice or tuple."""
+    return isinstance(index, (ast.Name, ast.Attribute, ast.Compare, ast.BinOp, ast.Call, ast.UnaryOp))
+
+
+def _filled(node: ast.Assign | ast.AugAssign, target: ast.Subscript, where: str) -> str:
+    name, mask = code(target.value), code(target.slice)
+    value = code(node.value)
+    if isinstance(node, ast.AugAssign):
+        operator = ast.BinOp(left=ast.Name(id="x"), op=node.op, right=ast.Name(id="x"))
+        value = f"{name} {code(operator).split()[1]} {value}"
+    return f"`{name} = torch.where({mask}, {value}, {name})` instead of the assignment at {where}"

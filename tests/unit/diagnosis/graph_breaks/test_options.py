@@ -1,0 +1,108 @@
+"""The code that a fix offers, by the statement that breaks; executable options give the same numbers as the original."""
+
+import textwrap
+
+import pytest
+import torch
+
+from torchtriage.diagnosis.graph_breaks.branches import branch_options
+from torchtriage.diagnosis.graph_breaks.values import mask_options, read_options
+from torchtriage.diagnosis.statement import Statement, statement_at
+from torchtriage.recording.recording import Process, Source
+
+
+def statement(source: str, marked: str) -> Statement:
+    """The statement at the first line of the source that holds the marked text."""
+    lines = textwrap.dedent(source).strip("\n").split("\n")
+    line = next(number for number, text in enumerate(lines, start=1) if marked in text)
+    kept = Source(first_line=1, lines=tuple(lines))
+    at = statement_at(Process(events=(), sources={("f.py", line): kept}), "f.py", line)
+    assert at is not None
+    return at
+
+
+def in_function(body: str) -> str:
+    return "def f(self, x, done, loss):\n" + textwrap.indent(textwrap.dedent(body).strip("\n"), "    ")
+
+
+@pytest.mark.parametrize(("body", "marked", "option"), [
+    ("if torch.isnan(x).any():\n    raise ValueError('not finite')", "if",
+     "`torch._assert_async(~torch.isnan(x).any(), 'not finite')`"),
+    ("if not torch.isfinite(loss):\n    raise RuntimeError(f'loss is {loss}')", "if",
+     "`torch._assert_async(torch.isfinite(loss), 'loss is')`"),
+    ("if self.strict and x.max() > 1:\n    raise ValueError", "if",
+     "`if self.strict: torch._assert_async(~(x.max() > 1))`"),
+    ("assert (x >= 0).all(), 'negative'", "assert", "`torch._assert_async((x >= 0).all(), 'negative')`"),
+    ("assert not x.isnan().any()", "assert", "`torch._assert_async(~x.isnan().any())`"),
+    ("assert torch.allclose(x, loss)", "assert", "`torch._assert_async(torch.isclose(x, loss).all())`"),
+    ("if loss.item() > 3 and x.sum() > 0:\n    x = x * 2", "if",
+     "`x = torch.where((loss > 3) & (x.sum() > 0), x * 2, x)`"),
+    ("if x.sum() > 0:\n    y = x\nelse:\n    y = -x", "if", "`y = torch.where(x.sum() > 0, x, -x)`"),
+    ("if x.norm() > 5:\n    x /= x.norm()", "if", "`x = torch.where(x.norm() > 5, x / x.norm(), x)`"),
+    ("if x.sum() > 0:\n    return x\nreturn -x", "if", "`return torch.where(x.sum() > 0, x, -x)`"),
+    ("y = x if x.mean() > 0 else 0.0", "y =", "`torch.where(x.mean() > 0, x, 0.0)`"),
+    ("while loss > 1:\n    loss = loss / 2", "while", "compile the body of the loop instead of f"),
+    ("for _ in range(9):\n    x = x + 1\n    if done.all():\n        break", "if", "compile the body of the loop"),
+    ("if x.max() > 1:\n    self.clipped.append(x)", "if", "after the compiled call"),
+])
+def test_branch_option_is_the_code_to_write(body: str, marked: str, option: str) -> None:
+    assert option in branch_options(statement(in_function(body), marked), "f.py:2")[0]
+
+
+@pytest.mark.parametrize("body", [
+    "if x.sum() > 0:\n    return None\nreturn x", "if x.sum() > 0:\n    return x, 1\nreturn x, 2",
+    "if x.sum() > 0:\n    y = 'high'\nelse:\n    y = 'low'",
+])
+def test_values_that_are_not_tensors_are_not_selected_with_where(body: str) -> None:
+    assert not any("torch.where" in option for option in branch_options(statement(in_function(body), "if"), "f.py:2"))
+
+
+@pytest.mark.parametrize(("body", "marked", "option"), [
+    ("return x * loss.mean().item()", "item", "`loss.mean().detach()` instead of `loss.mean().item()`"),
+    ("scale = float(loss)\nreturn x * scale", "float", "`loss.detach()` instead of `float(loss)`"),
+    ("self.losses.append(loss.item())\nreturn x", "item", "call .item() on it outside f"),
+    ("return x, {'loss': loss.item()}", "item", "call .item() on it outside f"),
+    ("return x[done.argmax().item()]", "item", "index with the tensor itself: `done.argmax()`"),
+    ("return x[:int(done.sum())]", "int", "before the compiled call and pass it as an argument"),
+    ("n = int(done.sum())\nreturn x[:n]", "int", "before the compiled call and pass it as an argument"),
+    ("for value in x.tolist():\n    loss = loss + value", "for", "`for value in x.unbind():`"),
+])
+def test_read_option_fits_the_use_of_the_number(body: str, marked: str, option: str) -> None:
+    assert option in read_options(statement(in_function(body), marked), "f.py:2")[0]
+
+
+@pytest.mark.parametrize(("body", "option"), [
+    ("return x[done].mean()", "`torch.where(done, x, 0).sum() / done.sum()`"),
+    ("return x[x > 0].sum()", "`torch.where((x > 0), x, 0).sum()`"),
+    ("x[done] = loss", "`x = torch.where(done, loss, x)`"),
+    ("x[done] *= 2", "`x = torch.where(done, x * 2, x)`"),
+])
+def test_mask_option_keeps_the_full_size(body: str, option: str) -> None:
+    assert option in mask_options(statement(in_function(body), "x["), "f.py:2")[0]
+
+
+@pytest.mark.parametrize(("body", "result"), [
+    ("if x.sum() > 0:\n    y = x\nelse:\n    y = -x", "y"), ("if x.norm() > 5:\n    x /= x.norm()", "x"),
+    ("if x.mean() > 0 and x.max() > 1:\n    x = x * 2", "x"), ("if not x.sum() > 0:\n    x = x + 1", "x"),
+])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_branch_option_computes_the_same(body: str, result: str, sign: float) -> None:
+    option = branch_options(statement(in_function(body), "if"), "f.py:2")[0].split("`")[1]
+    values = []
+    for code in (body, option):
+        names = {"torch": torch, "x": sign * torch.tensor([3.0, 4.0, 5.0])}
+        exec(code, names)
+        values.append(names[result])
+    assert torch.equal(*values)
+
+
+def test_a_place_without_source_has_no_options() -> None:
+    assert statement_at(Process(events=()), "f.py", 3) is None
+    assert branch_options(None, "f.py:3") == read_options(None, "f.py:3") == mask_options(None, "f.py:3") == []
+
+
+def test_a_window_that_cuts_a_block_is_read_from_the_line_alone() -> None:
+    kept = Source(first_line=10, lines=("        else:", "    if done.all():", "        break"))
+    at = statement_at(Process(events=(), sources={("f.py", 11): kept}), "f.py", 11)
+    assert at is not None
+    assert at.function is None

@@ -1,0 +1,64 @@
+"""Findings that follow from another one are listed under it."""
+
+from typing import Any
+
+from tests.unit.samples import a_process, a_recording
+from torchtriage.diagnosis.diagnose import diagnose
+from torchtriage.findings.model import Finding, Severity
+from torchtriage.recording.events import CompileCall, CompileStart, Event, GraphBreak, Recompile, StackEntry
+
+APP = "/app/model.py"
+CALL = CompileCall(path=APP, line=40, target="forward", target_path=APP, target_line=20)
+START = CompileStart(compile_id="0/0", path=APP, line=20, function="forward")
+
+
+def entry(line: int, function: str = "forward") -> StackEntry:
+    return StackEntry(path=APP, line=line, function=function)
+
+
+def broken(line: int, gb_id: str, kind: str, *, function: str = "forward", **fields: Any) -> GraphBreak:
+    stack = (entry(21), entry(line, function)) if function != "forward" else (entry(line),)
+    return GraphBreak(**{
+        "path": APP, "line": line, "function": function, "compile_id": "0/0", "gb_id": gb_id, "type": kind,
+        "explanation": f"{kind} is not supported", "stack": stack, **fields,
+    })
+
+
+CRC = broken(14, "GB0007", "Attempted to call function marked as skipped", function="row")
+FOLLOW_ON = broken(21, "GB0092", "Reconstruction failure", whole_frame=True)
+
+
+def findings(*events: Event) -> list[Finding]:
+    reported = diagnose(a_recording(a_process(*events, your_roots=["/app"])))
+    return [finding for finding in reported if not finding.code.startswith("TT9")]
+
+
+def test_a_failed_reconstruction_follows_from_the_break_before_it() -> None:
+    [finding] = findings(CALL, START, CRC, FOLLOW_ON)
+    assert (finding.code, finding.location.line, finding.severity) == ("TT106", 14, Severity.P1)
+    assert any("TT111" in line for line in finding.evidence.folded)
+
+
+def test_a_failed_reconstruction_alone_is_a_finding() -> None:
+    assert [finding.code for finding in findings(CALL, START, FOLLOW_ON)] == ["TT111"]
+
+
+def test_recompiles_of_a_function_that_a_break_split_off_follow_from_the_break() -> None:
+    separate = CompileStart(compile_id="1/0", path=APP, line=13, function="row", stack=(entry(21), entry(13, "row")))
+    again = Recompile(compile_id="1/1", path=APP, line=13, function="row", reasons=("1/0: name == 'age'",))
+    [finding] = findings(CALL, START, CRC, FOLLOW_ON, separate, again)
+    assert finding.code == "TT106"
+    assert any("TT224" in line for line in finding.evidence.folded)
+
+
+def test_recompiles_of_the_compiled_function_itself_stay_a_finding() -> None:
+    again = Recompile(compile_id="0/1", path=APP, line=20, function="forward", reasons=("0/0: name == 'age'",))
+    assert sorted(finding.code for finding in findings(CALL, START, CRC, again)) == ["TT106", "TT224"]
+
+
+def test_backward_and_optimizer_in_one_function_are_one_finding() -> None:
+    backward = broken(24, "GB0123", "Unsupported Tensor.backward() call")
+    step = broken(25, "GB0098", "Optimizer step", explanation="optimizer step")
+    [finding] = findings(CALL, START, backward, step)
+    assert (finding.code, finding.location.line) == ("TT109", 24)
+    assert any("TT118" in line for line in finding.evidence.folded)
