@@ -1,7 +1,7 @@
 """What a frame owes to the program: the torch.compile call that targets it, or the break that split it from its caller."""
 
 from torchtriage.diagnosis.compiles.eager import EagerFrames
-from torchtriage.diagnosis.compiles.frames import Compile, CompileHistory, Frame, frame_key
+from torchtriage.diagnosis.compiles.frames import Compile, CompileHistory, frame_key
 from torchtriage.diagnosis.places import is_wrapped
 from torchtriage.recording.events import CompileCall, GraphBreak, Placed
 from torchtriage.recording.recording import Process
@@ -22,16 +22,25 @@ def target_name(process: Process, event: Placed) -> str:
     return names.pop() if len(names) == 1 and not _is_nested(event) else ""
 
 
-def call_behind(process: Process, frame: Frame) -> CompileCall | None:
-    """The torch.compile call whose target this frame is; if none fits, the only call there is."""
-    calls = list(process.of(CompileCall))
-    path, function, line = frame.key
+def call_behind(process: Process, compile_: Compile) -> CompileCall | None:
+    """The last torch.compile call before a compile whose target its frame is; None if it was not observed.
+
+    One function may be compiled by several calls, with several policies. A frame that no call names belongs to the
+    only call there is.
+    """
+    calls = [call for position, call in process.once(_positioned_calls) if position < compile_.position]
+    path, function, line = compile_.key
     name = original_function(function)
     exact = [c for c in calls if c.target_path == path and c.target_line == line and line is not None]
     named = [c for c in calls if c.target_path in (path, "") and c.target.rpartition(".")[2] == name]
-    candidates = exact or named or calls
-    places = {(c.path, c.line, c.dynamic) for c in candidates}
-    return candidates[0] if len(places) == 1 else None
+    if exact or named:
+        return (exact or named)[-1]
+    places = {(c.path, c.line, c.dynamic) for c in calls}
+    return calls[0] if len(places) == 1 else None
+
+
+def _positioned_calls(process: Process) -> list[tuple[int, CompileCall]]:
+    return [(position, event) for position, event in enumerate(process.events) if isinstance(event, CompileCall)]
 
 
 def _targets(process: Process, event: Placed) -> set[str]:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from torchtriage.diagnosis.graph_breaks.remedies import Remedy, remedy_for
-from torchtriage.diagnosis.graph_breaks.text import BrokenLine, plain_type, quote, read_break, subject_of
+from torchtriage.diagnosis.graph_breaks.text import BrokenLine, plain_type, quote, read_break, standard_call, subject_of
 from torchtriage.diagnosis.statement import Statement
 from torchtriage.recording.events import GraphBreak
 
@@ -167,7 +167,9 @@ def _by_place(broken: BrokenLine) -> str | None:
         return "TT116"
     if re.search(r"/lib/python3\.\d+/copy\.py$", path):
         return "TT107"
-    return "TT102" if _LOGGING_FILE.search(path) else None
+    if _LOGGING_FILE.search(path):
+        return "TT102"
+    return "TT106" if standard_call(broken.event, broken.line) else None
 
 
 # The first row whose test holds decides the code of an untraceable call.

@@ -160,7 +160,7 @@ def _fix(broken: Break) -> Fix:
     if broken.place.owner.kind is OwnerKind.LIBRARY:
         return Fix(text=_fix_from_outside(broken))
     text = broken.cause.remedy.full
-    if broken.code == UNCUTTABLE and broken.cause.code != UNCUTTABLE:
+    if broken.code == UNCUTTABLE and broken.cause.code != UNCUTTABLE and not broken.cause.remedy.is_exact:
         text = f"{text}; or, if it is in a loop, try or with block, move it out: then the graph is only cut there"
     return Fix(text=text)
 

@@ -23,6 +23,7 @@ class Remedy:
     text: str
     setting: str = ""
     caveat: str = ""
+    is_exact: bool = False      # made for the statement itself, and so complete
 
     @property
     def full(self) -> str:
@@ -99,7 +100,7 @@ def _options(options: list[str]) -> str:
 def _branch(broken: BrokenLine) -> Remedy:
     options = branch_options(broken.statement, broken.where)
     if options and "Ndarray" not in broken.event.context:
-        return Remedy(text=_options(options))
+        return Remedy(text=_options(options), is_exact=True)
     test = quote(broken.condition) if broken.condition else broken.quoted
     plain, where = test.strip("`"), broken.where
     if "Ndarray" in broken.event.context:
@@ -127,7 +128,7 @@ def _scalar(broken: BrokenLine) -> Remedy:
     options = read_options(broken.statement, broken.where) or branch_options(broken.statement, broken.where)
     if options:
         setting = SCALARS if SCALARS in options else ""
-        return Remedy(text=_options(options), setting=setting, caveat=UNBACKED if setting else "")
+        return Remedy(text=_options(options), setting=setting, caveat=UNBACKED if setting else "", is_exact=True)
     if broken.called == "range":
         return Remedy(text=f"give range() at {broken.where} a Python int: a fixed bound with a torch.where mask, "
                            "or a size")

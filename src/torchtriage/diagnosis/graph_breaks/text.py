@@ -47,6 +47,12 @@ _OBJECTS = (
     (r"uninitialized nn\.module", "an nn.Module that is not initialised"),
     (r"hash", "an object used as a key"),
 )
+_STANDARD_LIBRARY = re.compile(r"/lib/python3\.\d+/(?!.*site-packages/)")
+# Modules of the standard library that do no arithmetic.
+_STANDARD_CALL = re.compile(
+    r"\b((?:json|pickle|hashlib|zlib|base64|struct|csv|urllib|socket|subprocess|shutil|tempfile|pathlib|re|textwrap"
+    r"|configparser|importlib|platform|queue)\.\w+)\("
+)
 _HIGHER_ORDER = re.compile(r"torch\.\w+")
 _HIDDEN = re.compile(r"^(Higher Order Operator: |Encountered graph break |Failed to handle graph break )|^\s*$")
 
@@ -119,8 +125,15 @@ def read_break(event: GraphBreak, code_line: str, statement: Statement | None = 
     line = code_line.strip() or (event.stack[-1].code.strip() if event.stack else "")
     place = next((e for e in reversed(event.stack) if e.code.strip() == line), event)
     return BrokenLine(
-        event=event, line=line, where=short_place(place.path, place.line), called=_called(event), statement=statement,
+        event=event, line=line, where=short_place(place.path, place.line), statement=statement,
+        called=standard_call(event, line) or _called(event),
     )
+
+
+def standard_call(event: GraphBreak, line: str) -> str:
+    """`json.dumps`, if the break is inside that call: what the standard library met there is not the cause."""
+    call = _STANDARD_CALL.search(line) if _STANDARD_LIBRARY.search(event.path.replace("\\", "/")) else None
+    return call[1] if call else ""
 
 
 def _called(event: GraphBreak) -> str:

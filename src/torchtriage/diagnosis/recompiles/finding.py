@@ -8,7 +8,7 @@ from torchtriage.diagnosis.compiles.frames import compile_seconds
 from torchtriage.diagnosis.compiles.targets import break_behind, is_target, target_name
 from torchtriage.diagnosis.places import Place, frame_name, locate, owner_at, owner_of
 from torchtriage.diagnosis.recompiles.groups import RecompileGroup, recompile_groups
-from torchtriage.diagnosis.recompiles.guard_text import Kind, Reason, readable
+from torchtriage.diagnosis.recompiles.guard_text import Kind, Reason, readable, type_name
 from torchtriage.diagnosis.recompiles.patterns import MODULE_HINT, code_of, function_lines, is_broken_off
 from torchtriage.diagnosis.recompiles.remedies import Scene, remedy
 from torchtriage.diagnosis.rules import finding, fingerprint_of, rule
@@ -25,6 +25,7 @@ from torchtriage.findings.model import (
     Fix,
     OwnerKind,
     SampledValue,
+    Severity,
 )
 from torchtriage.findings.severity import severity_for
 from torchtriage.recording.events import Placed
@@ -34,6 +35,7 @@ from torchtriage.text import listed, row, short_place, times
 MAX_SHOWN = 8           # values and steps in a sentence; the finding holds more
 MAX_REASONS = 10
 MAX_KEPT = 50           # values and steps kept in a finding
+MAX_NEXT = 2            # further causes that a fix names
 
 _TITLES = {
     "TT201": "{subject} changed, then it settled",
@@ -103,10 +105,11 @@ def _finding(group: RecompileGroup, process: Process) -> Finding:
     elif broken:
         owner = locate(process, broken).owner       # the fix of the break also fixes this
     fix = remedy(code, scene)
+    severity = Severity.P4 if group.is_settled else catalogue_rule(code).severity
     return finding(
         code, title=_title(code, scene), cause=_cause(code, scene, process),
-        fix=fix if is_inside else _with_hidden_causes(fix, group),
-        severity=severity_for(catalogue_rule(code).severity, grows=group.keeps_on),
+        fix=fix if is_inside else _with_next_causes(fix, scene),
+        severity=severity_for(severity, grows=group.keeps_on),
         location=place.location, raised_at=place.raised_at, owner=owner, cost=_cost(group), evidence=_evidence(scene),
         verification=_verification(code, scene), steps=_steps(group)[:MAX_KEPT],
         ranks=() if process.rank is None else (process.rank,),
@@ -122,6 +125,8 @@ def _name(group: RecompileGroup, place: Place, process: Process) -> str:
 def _title(code: str, scene: Scene) -> str:
     group = scene.group
     form = _TITLES.get(code, "{subject} changes")
+    if code == "TT201" and group.call is None:
+        form = "{subject} changed"      # whether it settled is not known
     if group.kind is Kind.KEYS and not group.dims:
         form = "{subject} change"
     elif group.kind is Kind.ATTRIBUTE and code == "TT218":
@@ -133,11 +138,22 @@ def _title(code: str, scene: Scene) -> str:
     return f"{scene.name} recompiled {times(len(group.recompiles))}{limit}: {change}"
 
 
-def _with_hidden_causes(fix: Fix, group: RecompileGroup) -> Fix:
-    sources = dict.fromkeys(reason.source for reason in group.hidden if reason.source)
-    if not sources:
-        return fix
-    return replace(fix, text=f"{fix.text}; also keep {listed(sources)} the same, or it recompiles again", safe=False)
+def _with_next_causes(fix: Fix, scene: Scene) -> Fix:
+    """The fix, and what would recompile next once it is applied: values that also change, behind this cause."""
+    group = scene.group
+    hidden = dict.fromkeys(reason.source for reason in group.hidden if reason.source)
+    text = fix.text
+    if hidden:
+        text = f"{text}; also keep {listed(hidden)} the same, or it recompiles again"
+    others = {source: values for source, values in group.also.items() if source not in hidden}
+    for source, values in list(others.items())[:MAX_NEXT]:
+        kinds = {type_name(value) for value in values}
+        kind = kinds.pop() if len(kinds) == 1 else "value"
+        article = "an" if kind == "int" else "a"
+        then = "while dynamic=False is kept, " if scene.is_static else "then "
+        shown = row(values, 3)
+        text = f"{text}; {then}{source} would recompile: it is {article} {kind} that changes ({shown})"
+    return replace(fix, text=text, safe=fix.safe and text == fix.text)
 
 
 def _normal_reason(group: RecompileGroup, place: Place, process: Process) -> str:
@@ -185,7 +201,12 @@ def _cause(code: str, scene: Scene, process: Process) -> str:
     parts = [f"{_took(group, scene.subject)}{_at_steps(_steps(group))}", _guard(group.reasons[0], process)]
     if group.call and (code == "TT202" or scene.is_static):
         parts.append(f"compiled at {scene.compiled_at} with dynamic={group.call.dynamic}")
-    if code in _WHY and not (code == "TT202" and scene.is_static):
+    if code in ("TT201", "TT202") and group.call is None:
+        parts.append(
+            "compile call not seen: with dynamic=False each new size recompiles; without it "
+            + ("automatic dynamic shapes did not apply" if code == "TT202" else "one recompile makes the size dynamic")
+        )
+    elif code in _WHY and not (code == "TT202" and scene.is_static):
         parts.append(_WHY[code])
     if MODULE_HINT in group.reasons[0].hint:
         parts.append("torch treats an int attribute of a module as a constant")

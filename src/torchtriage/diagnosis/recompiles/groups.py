@@ -17,6 +17,7 @@ from torchtriage.recording.recording import Process
 MIN_TO_KEEP_ON = 3
 
 GroupKey = tuple[str, str]          # family of the reason, source
+Policy = tuple[str, int | None, bool | None] | None     # place and `dynamic` of the torch.compile call; None if not seen
 Value = tuple[int | None, str]      # dimension where it matters, value
 Member = tuple[Compile, Reason]     # a recompile and why it happened
 Entry = tuple[int | None, int, str]     # dimension, generation, compile id: what a cache entry was compiled for
@@ -54,6 +55,15 @@ class RecompileGroup:
         return tuple(sorted({reason.dim for reason in self.reasons if reason.dim is not None}))
 
     @property
+    def is_settled(self) -> bool:
+        """Whether nothing more is to come: a flag that has two states, or one change that automatic shapes absorbed."""
+        if self.keeps_on:
+            return False
+        if _num_states(self.reasons[0]) is not None:
+            return True
+        return len(self.compiles) == 1 and self.call is not None and self.call.dynamic is not False
+
+    @property
     def keeps_on(self) -> bool:
         """Whether it grows with the run: it recurs again and again, or only the limit ended it."""
         return len(self.compiles) >= MIN_TO_KEEP_ON or self.limit is not None
@@ -67,9 +77,8 @@ def recompile_groups(process: Process) -> list[RecompileGroup]:
     for key, frame in history.frames.items():
         if key in folded:
             continue
-        call = call_behind(process, frame)
-        for group in _frame_groups(frame, history):
-            groups.append(replace(group, call=call, in_one_step=_in_one_step(group, process)))
+        for group in _frame_groups(frame, history, process):
+            groups.append(replace(group, in_one_step=_in_one_step(group, process)))
     return groups
 
 
@@ -85,24 +94,29 @@ def _in_one_step(group: RecompileGroup, process: Process) -> bool | None:
     return len({event.step for event in (*group.frame.starts[:1], *group.recompiles)}) == 1
 
 
-def _frame_groups(frame: Frame, history: CompileHistory) -> list[RecompileGroup]:
-    members: dict[tuple[GroupKey, str], list[Member]] = defaultdict(list)
+def _frame_groups(frame: Frame, history: CompileHistory, process: Process) -> list[RecompileGroup]:
+    members: dict[tuple[GroupKey, str, Policy], list[Member]] = defaultdict(list)
+    calls: dict[Policy, CompileCall | None] = {}
     attribution = _Attribution()
     for compile_ in frame.compiles:
         if compile_.recompile is not None:
             reason = attribution.cause(compile_)
-            members[_key(reason), _code_object(compile_)].append((compile_, reason))
+            call = call_behind(process, compile_)
+            policy = (call.path, call.line, call.dynamic) if call is not None else None
+            calls[policy] = call
+            members[_key(reason), _code_object(compile_), policy].append((compile_, reason))
     changing = _changing_values(frame)
     sources = {reason.source for group in members.values() for _, reason in group}
     also = {source: values for source, values in changing.items() if source not in sources}
     groups = []
-    for (key, _), group in members.items():
+    for (key, _, policy), group in members.items():
         parts = _without_zero_one(group) if key[0] == Kind.SIZE else [group]
         for part in parts:
             compiles, reasons = zip(*part, strict=True)
             groups.append(RecompileGroup(
                 frame=frame, key=key, compiles=compiles, reasons=reasons,
                 values=_values(part, key, frame.limits, history), hidden=_hidden(part, key), also=also,
+                call=calls[policy],
             ))
     return _with_limit(groups, frame, attribution, history)
 

@@ -53,7 +53,7 @@ _TEXTS = {
         "or count outside the compiled function"
     ),
     "TT208": (
-        "each mode is compiled once and kept, so flipping back is free: "
+        "nothing to do: each mode is compiled once and kept, so flipping back is free; "
         "call {name} once in train() and once in eval() mode before any timing"
     ),
     "TT211": "cast {before_call}: {source} = {source}.to({old}), or the dtype you intend",
@@ -65,13 +65,8 @@ _TEXTS = {
         "{source} = {source}.contiguous() {before_call}; "
         "a transposed or strided view has a different memory layout"
     ),
-    "TT214": "give {source} a fixed number of dimensions {before_call}, for example {source}.flatten(0, -2)",
     "TT215": (
         "pass {source}.detach() if no gradient flows through it, or call {name} with the same requires_grad every time"
-    ),
-    "TT216": (
-        "look the key up outside {name} and pass the value, or pass the values as a list in a fixed order; "
-        "keys of another type, such as strings or flat indices, recompile as well"
     ),
     "TT222": (
         "keep the value in a tensor instead of reading it with .item(); if the number itself is needed, "
@@ -121,24 +116,34 @@ def mark_dynamic(scene: Scene) -> str:
     return f"{mark} {scene.before_call}, from the first call on, and likewise for each tensor that shares the size"
 
 
+UNSEEN = "if the torch.compile call has dynamic=False, drop it; if not, "
+
+
 def _settled(scene: Scene) -> Fix:
+    if scene.group.call is None:
+        return Fix(text=f"{UNSEEN}nothing needs to change; to save this compile: {mark_dynamic(scene)}")
     return Fix(text=f"nothing needs to change; to save this compile: {mark_dynamic(scene)}", safe=True)
 
 
 def _keeps_changing(scene: Scene) -> Fix:
     if scene.is_static:
         return Fix(text=f"drop dynamic=False{scene.at_compile}, or {mark_dynamic(scene)}")
+    unseen = UNSEEN if scene.group.call is None else ""
     return Fix(text=(
-        f"{mark_dynamic(scene)}; a size that must match a parameter cannot become dynamic: "
+        f"{unseen}{mark_dynamic(scene)}; a size that must match a parameter cannot become dynamic: "
         f"compile the caller of {scene.name} instead, so that each use is compiled once"
     ))
 
 
 def _ragged(scene: Scene) -> Fix:
     return Fix(text=(
-        "DataLoader(..., drop_last=True), or pad the last batch to the usual size; "
+        f"{_if_settled(scene)}DataLoader(..., drop_last=True), or pad the last batch to the usual size; "
         f"to keep it as it is: {mark_dynamic(scene)}"
     ))
+
+
+def _if_settled(scene: Scene) -> str:
+    return "nothing to do: the size is dynamic from now on; to save this compile: " if scene.group.is_settled else ""
 
 
 def _if_needed(scene: Scene) -> str:
@@ -199,10 +204,14 @@ def _per_layer(scene: Scene) -> Fix:
     return Fix(text=f"{whole}; or make {scene.group.source} a buffer or a tensor argument{unspec}")
 
 
+NOTHING = "nothing to do: each state is compiled once and kept; to save the second compile, "
+
+
 def _grad_mode(scene: Scene) -> Fix:
     return Fix(text=(
-        f"call {scene.name} under one grad mode: always with torch.no_grad(), always without, or always with "
-        "torch.inference_mode(); or call it once in each mode before any timing, as each is compiled once and kept"
+        f"{NOTHING if scene.group.is_settled else ''}call {scene.name} under one grad mode: "
+        "always with torch.no_grad(), always without, or always with "
+        "torch.inference_mode(); or call it once in each mode before any timing"
     ))
 
 
@@ -213,6 +222,7 @@ _FLAG_TEXTS = {
     "torch_function_mode": (
         "call {name} always inside or always outside `with torch.device(...)` or another torch function mode"
     ),
+    "num_threads": "call torch.set_num_threads once, before the first call of {name}: each thread count is compiled separately",
     "default_device": "call torch.set_default_device before the first call of {name}, and do not change it afterwards",
 }
 
@@ -220,7 +230,8 @@ _FLAG_TEXTS = {
 def _flag(scene: Scene) -> Fix:
     flag = scene.group.source
     text = _FLAG_TEXTS.get(flag, "set {flag} before the first call of {name}, and do not change it afterwards")
-    return Fix(text=text.format(flag=flag, name=scene.name))
+    nothing = NOTHING if scene.group.is_settled else ""
+    return Fix(text=nothing + text.format(flag=flag, name=scene.name))
 
 
 _ARGUMENTS = {"*": "number of positional arguments", "**": "set of keyword arguments"}
@@ -310,6 +321,31 @@ def _symbolic(scene: Scene) -> Fix:
     return Fix(text=f"{padded}, or remove the branch on it{f' at {reason.place}' if reason.place else ''}")
 
 
+def _keys(scene: Scene) -> Fix:
+    source, name = scene.group.source, scene.name
+    if scene.group.dims:
+        return Fix(text=(
+            f"look the key up outside {name} and pass the value, or pass the values as a list in a fixed order; "
+            "keys of another type, such as strings or flat indices, recompile as well"
+        ))
+    return Fix(text=(
+        f"pass the values without their keys: torch.stack(list({source}.values())) {scene.before_call}, whose size becomes "
+        f"dynamic, and put the keys back outside {name}; or give {source} the same keys in every call; a list instead of "
+        "the dict recompiles for each length"
+    ))
+
+
+def _rank(scene: Scene) -> Fix:
+    """One more dimension is usually the batch."""
+    source, ranks = scene.group.source, sorted({value for _, value in scene.group.values})
+    if len(ranks) == 2 and all(rank.isdigit() for rank in ranks) and int(ranks[1]) - int(ranks[0]) == 1:
+        return Fix(text=(
+            f"pass {ranks[1]} dimensions every time: {source}.unsqueeze(0) {scene.before_call} where {source} has only "
+            f"{ranks[0]}, and squeeze(0) on the result"
+        ))
+    return Fix(text=f"give {source} a fixed number of dimensions {scene.before_call}, for example {source}.flatten(0, -2)")
+
+
 def _other(scene: Scene) -> Fix:
     if scene.group.kind is Kind.MARKING:
         return Fix(text="mark the tensor the same way in every call, starting with the first")
@@ -318,6 +354,6 @@ def _other(scene: Scene) -> Fix:
 
 _BY_SCENE: dict[str, Callable[[Scene], Fix]] = {
     "TT201": _settled, "TT202": _keeps_changing, "TT203": _ragged, "TT204": _int, "TT205": _float, "TT207": _per_layer,
-    "TT209": _grad_mode, "TT210": _flag, "TT217": _length, "TT218": _presence, "TT219": _identity, "TT220": _global,
+    "TT209": _grad_mode, "TT210": _flag, "TT214": _rank, "TT216": _keys, "TT217": _length, "TT218": _presence, "TT219": _identity, "TT220": _global,
     "TT221": _zero_one, "TT223": _type, "TT225": _symbolic, "TT299": _other,
 }

@@ -4,8 +4,8 @@
 import pytest
 
 from tests.unit.diagnosis.coverage.samples import Rule, findings_of
-from torchtriage.diagnosis.coverage.failures import compile_failed, compile_raised, errors_suppressed
 from torchtriage.diagnosis.coverage.compile_calls import compile_did_nothing
+from torchtriage.diagnosis.coverage.failures import compile_failed, compile_raised, errors_suppressed
 from torchtriage.diagnosis.coverage.limits import frame_skipped, recompile_limit_hit
 from torchtriage.diagnosis.coverage.start_up import compile_cache_misses, slow_cold_start
 from torchtriage.recording.events import (

@@ -26,6 +26,9 @@ INT_HINT = "  # y  # p.py:1 in f (HINT: torch.compile considers integer attribut
 STATIC = CompileCall(path="/p/train.py", line=31, target="Net.forward", target_path="/p/net.py", target_line=5, dynamic=False)
 
 
+AUTOMATIC = replace(STATIC, dynamic=None, line=20)
+
+
 def again(*reasons: str, **fields: Any) -> list[Event]:
     """A frame that is compiled once, and once more for each reason."""
     events: list[Event] = [CompileStart(**PLACE, compile_id="0/0")]
@@ -195,7 +198,9 @@ def test_a_log_fragment_gives_a_finding_without_place() -> None:
     fragment = Recompile(function="flex_attention", reasons=("tensor 'key' size mismatch at index 2. expected 100, actual 101",))
     [finding] = found([fragment])
     assert (finding.code, finding.location.path, finding.location.function) == ("TT201", "unknown", "flex_attention")
-    assert finding.title == "flex_attention recompiled once: key.size(2) changed, then it settled"
+    assert finding.title == "flex_attention recompiled once: key.size(2) changed"
+    assert "compile call not seen" in finding.cause
+    assert finding.fix.text.startswith("if the torch.compile call has dynamic=False, drop it; if not, ")
     assert OwnerKind.UNKNOWN is finding.owner.kind
 
 
@@ -205,7 +210,7 @@ def test_the_fix_names_tensor_dimensions_and_call() -> None:
         StackEntry(path="/v/site-packages/torch/nn/modules/module.py", line=1, function="_call_impl"),
         StackEntry(path="/p/net.py", line=5, function="forward"),
     )
-    [finding] = found(again(size(4, 5), size(7, 8, dim=1), stack=stack))
+    [finding] = found([AUTOMATIC, *again(size(4, 5), size(7, 8, dim=1), stack=stack)])
     assert "torch._dynamo.maybe_mark_dynamic(x, [0, 1]) before the call at train.py:140" in finding.fix.text
     assert finding.fix.safe
     [finding] = found(again(size(4, 5), stack=stack[::2]))
@@ -363,3 +368,48 @@ def test_a_branch_that_is_torchs_own_is_not_to_be_taken_out() -> None:
     )
     finding, = found(again("x.size()[0] > 4096  # if n > 4096:  # p.py:28 in f"))
     assert finding.fix.text.endswith("or remove the branch on it at p.py:28")
+
+
+def test_a_function_compiled_twice_has_the_policy_of_the_call_before_it() -> None:
+    """With or without a reset between them, the second call's dynamic=False decides."""
+    first = [AUTOMATIC, CompileStart(**PLACE, compile_id="0/0")]
+    [finding] = found([*first, STATIC, *again(size(4, 5))])
+    assert (finding.code, finding.severity) == ("TT202", Severity.P2)
+    assert "dynamic=False" in finding.cause
+
+
+def test_two_policies_of_one_function_are_two_findings() -> None:
+    static = [replace(event, compile_id="0/2") if isinstance(event, Recompile) else event for event in again(size(5, 6))]
+    events = [AUTOMATIC, *again(size(4, 5)), STATIC, *static[1:]]
+    assert sorted(finding.code for finding in found(events)) == ["TT201", "TT202"]
+
+
+@pytest.mark.parametrize("reason", [
+    "GLOBAL_STATE changed: grad_mode", "GLOBAL_STATE changed: autocast_enabled", "self.training == True",
+])
+def test_a_flag_that_flips_once_is_nothing_to_do(reason: str) -> None:
+    [finding] = found([AUTOMATIC, *again(reason)])
+    assert finding.severity is Severity.P4
+    assert finding.fix.text.startswith("nothing to do: ")
+
+
+def test_one_smaller_batch_under_automatic_shapes_is_nothing_to_do() -> None:
+    [finding] = found([AUTOMATIC, *stepped(again(size(8, 6)), 7)], num_steps=50)
+    assert (finding.code, finding.severity) == ("TT203", Severity.P4)
+    assert finding.fix.text.startswith("nothing to do: ")
+    [finding] = found([STATIC, *stepped(again(size(8, 6)), 7)], num_steps=50)
+    assert (finding.code, finding.severity) == ("TT203", Severity.P3)
+
+
+def test_the_fix_names_the_value_that_would_recompile_next() -> None:
+    events = again(size(4, 5), size(5, 6), size(6, 7))
+    for number, offset in enumerate(("1.5", "2.5", "3.5"), start=1):
+        events.insert(2 * number + number - 1, GuardValue(compile_id=f"0/{number}", source="L['offset']", value=offset))
+    [finding] = found([AUTOMATIC, *events])
+    assert "; then offset would recompile: it is a float that changes (1.5, 2.5, 3.5)" in finding.fix.text
+
+
+@pytest.mark.parametrize(("old", "new", "expected"), [(1, 2, "x.unsqueeze(0)"), (2, 4, "x.flatten(0, -2)")])
+def test_the_fix_of_a_rank_fits_the_ranks(old: int, new: int, expected: str) -> None:
+    [finding] = found(again(f"tensor 'x' rank mismatch. expected {old}, actual {new}"))
+    assert expected in finding.fix.text
