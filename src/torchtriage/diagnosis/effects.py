@@ -7,6 +7,7 @@ from torchtriage.diagnosis.compiles.frames import CompileHistory
 from torchtriage.diagnosis.compiles.resume_frames import BreakKey, break_key
 from torchtriage.diagnosis.compiles.targets import break_behind, is_target
 from torchtriage.diagnosis.graph_breaks.finding import Break, break_findings
+from torchtriage.diagnosis.graph_breaks.frameworks import framework_of
 from torchtriage.diagnosis.recompiles.finding import recompile_findings
 from torchtriage.findings.model import YOU, Cost, CostKind, Finding
 from torchtriage.recording.events import GraphBreak
@@ -71,7 +72,10 @@ def _causes_of_effects(process: Process) -> dict[str, str]:
     fingerprints = {key: finding.fingerprint for key, (_, finding) in breaks.items()}
     causes: dict[str, str] = {}
     for key, (broken, finding) in breaks.items():
-        cause = _first_break(process, broken) or _behind_comprehension(process, broken) or _training_step(broken, breaks)
+        cause = (
+            _first_break(process, broken) or _behind_comprehension(process, broken) or _training_step(broken, breaks)
+            or _same_framework(broken, breaks)
+        )
         if cause in fingerprints and cause != key:
             causes[finding.fingerprint] = fingerprints[cause]
     for group, finding in recompile_findings(process):
@@ -135,3 +139,11 @@ def _training_step(broken: Break, breaks: dict[BreakKey, tuple[Break, Finding]])
         if other.cause.code in _TRAINING_STEP and (other.editable.path, other.editable.function) == place:
             together.append((_TRAINING_STEP.index(other.cause.code), key))
     return min(together, key=lambda pair: pair[0])[1] if len(together) > 1 else None
+
+
+def _same_framework(broken: Break, breaks: dict[BreakKey, tuple[Break, Finding]]) -> BreakKey | None:
+    """The first break inside the same wrapper of torch."""
+    framework = framework_of(broken.events[0])
+    if framework is None:
+        return None
+    return next(key for key, (other, _) in breaks.items() if framework_of(other.events[0]) is framework)

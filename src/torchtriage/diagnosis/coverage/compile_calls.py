@@ -1,4 +1,4 @@
-"""TT303, TT309: torch.compile calls that compile nothing, or that are made again and again."""
+"""TT303, TT309, TT310: torch.compile calls that compile nothing, are repeated, or are bypassed."""
 
 import ast
 from collections import defaultdict
@@ -171,6 +171,46 @@ def _fix(call: CompileCall, use: _Use) -> str:
         "is compiled: for another method write model.method = torch.compile(model.method); check TORCHDYNAMO_DISABLE and "
         "torch.compiler.set_stance"
     )
+
+
+@rule
+def compiled_bypassed(process: Process) -> Iterator[Finding]:
+    """A loop of the source calls the compiled object and, beside it, the original module, which runs eager."""
+    compiled = {(start.path, start.line) for start in process.of(CompileStart)}
+    reported: set[tuple[str, int | None]] = set()
+    for call in process.of(CompileCall):
+        place = locate(process, call)
+        is_compiled = (call.target_path, call.target_line) in compiled
+        if not is_compiled or (call.path, call.line) in reported or place.owner.kind is not OwnerKind.YOU:
+            continue
+        use = _use_of(process, call)
+        if use.is_in_place or not use.result or not use.original or use.result == use.original:
+            continue
+        line = _called_in_loop(process, call, use.original)
+        if line is None or _called_in_loop(process, call, use.result) is None:
+            continue
+        reported.add((call.path, call.line))
+        at = short_place(call.path, line)
+        yield finding(
+            "TT310", title=f"{use.result} is compiled, and {use.original}(...) at {at} calls the original module",
+            cause=f"torch.compile at {use.where} returns {use.result}; {use.original} itself stays uncompiled, so {at} runs eager",
+            fix=Fix(text=f"call {use.result} instead of {use.original} at {at}, or `{use.original}.compile()` in place "
+                         f"instead of torch.compile at {use.where}"),
+            evidence=Evidence(num_events=1, notes=("read from the source; calls of an uncompiled module are not observed",)),
+            verification=(Check(CheckKind.NO_FINDING, call.target, code="TT310"),),
+            **placed_fields(place, "TT310", call.target, process, call),
+        )
+
+
+def _called_in_loop(process: Process, call: CompileCall, name: str) -> int | None:
+    """The first line inside a loop that calls the name; None if the recorded source shows none."""
+    tree, first_line = module_at(process, call.path, call.line or 0)
+    for loop in ast.walk(tree) if tree is not None else ():
+        if isinstance(loop, (ast.For, ast.While)):
+            for part in ast.walk(loop):
+                if isinstance(part, ast.Call) and code(part.func) == name:
+                    return part.lineno + first_line - 1
+    return None
 
 
 @rule

@@ -354,6 +354,7 @@ def _other(scene: Scene) -> Fix:
 
 _BY_SCENE: dict[str, Callable[[Scene], Fix]] = {
     "TT201": _settled, "TT202": _keeps_changing, "TT203": _ragged, "TT204": _int, "TT205": _float, "TT207": _per_layer,
-    "TT209": _grad_mode, "TT210": _flag, "TT214": _rank, "TT216": _keys, "TT217": _length, "TT218": _presence, "TT219": _identity, "TT220": _global,
+    "TT209": _grad_mode, "TT210": _flag, "TT214": _rank, "TT216": _keys, "TT217": _length, "TT218": _presence,
+    "TT219": _identity, "TT220": _global,
     "TT221": _zero_one, "TT223": _type, "TT225": _symbolic, "TT299": _other,
 }
