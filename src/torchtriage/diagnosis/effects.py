@@ -3,14 +3,16 @@
 from collections import defaultdict
 from dataclasses import replace
 
-from torchtriage.diagnosis.compiles.frames import CompileHistory
-from torchtriage.diagnosis.compiles.resume_frames import BreakKey, break_key
+from torchtriage.diagnosis.compiles.frames import CompileHistory, frame_key
+from torchtriage.diagnosis.compiles.resume_frames import BreakKey, break_key, breaks_of_resume_frames
 from torchtriage.diagnosis.compiles.targets import break_behind, is_target
 from torchtriage.diagnosis.graph_breaks.finding import Break, break_findings
 from torchtriage.diagnosis.graph_breaks.frameworks import framework_of
+from torchtriage.diagnosis.places import locate
 from torchtriage.diagnosis.recompiles.finding import recompile_findings
+from torchtriage.diagnosis.rules import fingerprint_of
 from torchtriage.findings.model import YOU, Cost, CostKind, Finding
-from torchtriage.recording.events import GraphBreak
+from torchtriage.recording.events import GraphBreak, LimitHit
 from torchtriage.recording.recording import Process
 from torchtriage.text import duration, short_place
 
@@ -85,6 +87,12 @@ def _causes_of_effects(process: Process) -> dict[str, str]:
         behind = break_behind(process, first)
         if behind is not None and break_key(behind) in fingerprints:
             causes[finding.fingerprint] = fingerprints[break_key(behind)]
+    made_by = breaks_of_resume_frames(process)
+    for hit in process.of(LimitHit):
+        keys = [key for key in made_by.get(frame_key(hit), ()) if key in fingerprints]
+        if len(keys) == 1:      # the limit of a resume frame follows from the break that made the frame
+            limit = fingerprint_of("TT301", locate(process, hit), hit.limit_name, process)
+            causes[limit] = fingerprints[keys[0]]
     return {effect: _root(causes, effect) for effect in causes}
 
 

@@ -5,7 +5,7 @@ from typing import Any
 from tests.unit.samples import a_process, a_recording
 from torchtriage.diagnosis.diagnose import diagnose
 from torchtriage.findings.model import Finding, Severity
-from torchtriage.recording.events import CompileCall, CompileStart, Event, GraphBreak, Recompile, StackEntry
+from torchtriage.recording.events import CompileCall, CompileStart, Event, GraphBreak, LimitHit, Recompile, StackEntry
 
 APP = "/app/model.py"
 CALL = CompileCall(path=APP, line=40, target="forward", target_path=APP, target_line=20)
@@ -62,3 +62,13 @@ def test_backward_and_optimizer_in_one_function_are_one_finding() -> None:
     [finding] = findings(CALL, START, backward, step)
     assert (finding.code, finding.location.line) == ("TT109", 24)
     assert any("TT118" in line for line in finding.evidence.folded)
+
+
+def test_the_limit_of_a_resume_frame_follows_from_its_break() -> None:
+    resumed = {"path": APP, "line": 20, "function": "torch_dynamo_resume_in_forward_at_22"}
+    item = broken(22, "GB0124", "Unsupported Tensor.item() call with capture_scalar_outputs=False")
+    start = CompileStart(**resumed, compile_id="1/0")
+    hit = LimitHit(**resumed, compile_id="1/8", limit=8, reasons=("1/7: ___stack1 == 8",))
+    [finding] = findings(CALL, START, item, start, hit)
+    assert (finding.code, finding.location.line, finding.severity) == ("TT104", 22, Severity.P1)
+    assert any("TT301" in line for line in finding.evidence.folded)

@@ -49,7 +49,7 @@ _TITLES = {
     "TT209": "{subject} is switched on and off",
     "TT210": "global state changes ({subject})",
     "TT218": "{subject} is sometimes None",
-    "TT219": "{subject} is a new object",
+    "TT219": "{subject} is another object",
     "TT220": "the global {subject} changes",
     "TT221": "{subject} is sometimes 0 or 1",
     "TT222": "a value taken from a tensor changes",

@@ -64,6 +64,11 @@ class Reason:
         return self.kind is Kind.ZERO_ONE or (self.kind is Kind.SIZE and bool({"0", "1"} & {self.old, self.new}))
 
     @property
+    def is_plain(self) -> bool:
+        """Whether the guarded source is a name or attribute itself, and not an expression of it."""
+        return self.path == "" or not re.search(r"[*+/%]|\bmath\.|^\(", self.path)
+
+    @property
     def value_type(self) -> str:
         """int, float, bool, str or other: the type of the constant that `old` spells."""
         return type_name(self.old or "")
@@ -145,6 +150,10 @@ def _match(guard: str, raw: str) -> Reason:
     for pattern, read in _FORMS:
         match = pattern.fullmatch(guard)
         reason = read(match, Reason(kind=Kind.UNPARSED, raw=raw, guard=guard)) if match else None
+        if reason and reason.kind is Kind.EQUALS and not reason.is_plain:
+            # `((-0.3)*age) == -0.15` guards a number that is computed from age: the value of age is not known.
+            names = dict.fromkeys(name[0] for name in _NAME.finditer(reason.path) if name[0] != "math")
+            return replace(reason, source=readable(next(iter(names), reason.path)), old=None)
         if reason:
             return replace(reason, source=readable(reason.path))
     return Reason(kind=Kind.UNPARSED, raw=raw, guard=guard)

@@ -77,7 +77,13 @@ def _is_inside_a_library(group: RecompileGroup, process: Process) -> bool:
 
 def _value_code(group: RecompileGroup, process: Process) -> str:
     reason = group.reasons[0]
+    if "___normalize_count_iter(" in reason.guard:
+        return "TT206"      # an itertools.count is a counter
+    if not all(reason.is_plain for reason in group.reasons):
+        return "TT205"      # a number that Python computes from an argument
     types = {type_name(value) for _, value in group.values} or {"other"}
+    if len(group.values) == 1 and types <= {"int", "float"} and _has_other_values(group):
+        return "TT223"      # the guards of the new compile hold no number: it is something else now
     if "." in reason.source and types <= {"int"} and _is_counted(group, process):
         return "TT206"
     if _is_per_instance(group):
@@ -85,6 +91,11 @@ def _value_code(group: RecompileGroup, process: Process) -> str:
     if types <= {"int"}:
         return "TT206" if "." in reason.source and _grows_evenly(group) else "TT204"
     return "TT205" if types <= {"int", "float"} else "TT224"
+
+
+def _has_other_values(group: RecompileGroup) -> bool:
+    """Whether the guards of the recompile were recorded, and are silent about the source."""
+    return len(group.compiles) == 1 and bool(group.frame.compiles[-1].values or group.compiles[0].values)
 
 
 def _is_counted(group: RecompileGroup, process: Process) -> bool:

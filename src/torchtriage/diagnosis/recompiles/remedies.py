@@ -1,5 +1,6 @@
 """The remedy for each pattern of recompiles; each was applied on torch 2.9 and 2.13 and reduced their number."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -65,16 +66,9 @@ _TEXTS = {
         "{source} = {source}.contiguous() {before_call}; "
         "a transposed or strided view has a different memory layout"
     ),
-    "TT215": (
-        "pass {source}.detach() if no gradient flows through it, or call {name} with the same requires_grad every time"
-    ),
     "TT222": (
         "keep the value in a tensor instead of reading it with .item(); if the number itself is needed, "
         "torch._dynamo.config.capture_scalar_outputs = True keeps it in the graph"
-    ),
-    "TT224": (
-        "each value of {source} is compiled once and kept: keep the set of values small, "
-        "and call {name} once with each value before any timing"
     ),
     "TT298": (
         "torch names no guard; on 2.9 this happens if the same function is compiled again with a new backend object: "
@@ -116,6 +110,7 @@ def mark_dynamic(scene: Scene) -> str:
     return f"{mark} {scene.before_call}, from the first call on, and likewise for each tensor that shares the size"
 
 
+NOTHING = "nothing to do: each state is compiled once and kept; to save the second compile, "
 UNSEEN = "if the torch.compile call has dynamic=False, drop it; if not, "
 
 
@@ -127,7 +122,7 @@ def _settled(scene: Scene) -> Fix:
 
 def _keeps_changing(scene: Scene) -> Fix:
     if scene.is_static:
-        return Fix(text=f"drop dynamic=False{scene.at_compile}, or {mark_dynamic(scene)}")
+        return Fix(text=f"drop dynamic=False{scene.at_compile}, or {mark_dynamic(scene)}{_of_a_layer(scene)}")
     unseen = UNSEEN if scene.group.call is None else ""
     return Fix(text=(
         f"{unseen}{mark_dynamic(scene)}; a size that must match a parameter cannot become dynamic: "
@@ -140,6 +135,15 @@ def _ragged(scene: Scene) -> Fix:
         f"{_if_settled(scene)}DataLoader(..., drop_last=True), or pad the last batch to the usual size; "
         f"to keep it as it is: {mark_dynamic(scene)}"
     ))
+
+
+def _of_a_layer(scene: Scene) -> str:
+    """A method that is decorated in its class serves every instance: a size may be a layer's own, not the data's."""
+    call = scene.group.call
+    is_method = call is not None and "." in call.target and (call.path, call.line) == (call.target_path, call.target_line)
+    if not is_method or set(scene.group.dims) <= {0}:
+        return ""
+    return "; a size that each layer has for itself cannot become dynamic: then compile the model that holds the layers"
 
 
 def _if_settled(scene: Scene) -> str:
@@ -162,6 +166,17 @@ def _int(scene: Scene) -> Fix:
             f"register {source} as a buffer, or set torch._dynamo.config.allow_unspec_int_on_nn_module = True: "
             "without it an int attribute of a module is a constant"
         ))
+    line = scene.group.reasons[0].code
+    if re.search(rf"\brange\([^)]*\b{re.escape(source)}\b", line):
+        return Fix(text=(
+            f"compile the body of the loop instead of {scene.name}, and keep `{line.rstrip(':')}` in Python: range() unrolls "
+            f"the loop, so each value of {source} is another program; or always run the largest number of steps and mask"
+        ))
+    if re.search(rf"\[\s*{re.escape(source)}\s*\]", line):
+        return Fix(text=(
+            f"make {source} a tensor and index stacked values with it: torch.stack(...)[{source}] instead of the list in "
+            f"`{line}`; each value of {source} selects other code, and is compiled once and kept"
+        ))
     if "._" in source:      # the user does not replace a private field
         return Fix(text=(
             f"keep {source} the same in every call; it is dynamic from its second value on, "
@@ -177,7 +192,10 @@ def _int(scene: Scene) -> Fix:
 def _global(scene: Scene) -> Fix:
     reason = scene.group.reasons[0]
     if reason.value_type not in ("int", "float"):
-        return Fix(text=f"set {reason.source} before the first call of {scene.name}, and do not change it afterwards")
+        nothing = NOTHING if scene.group.is_settled else ""
+        return Fix(text=(
+            f"{nothing}set {reason.source} before the first call of {scene.name}, and do not change it afterwards"
+        ))
     never = "; a global int never becomes dynamic" if reason.value_type == "int" else ""
     return Fix(text=(
         f"pass {reason.source} to {scene.name} as an argument, which is dynamic from its second value on, "
@@ -191,8 +209,13 @@ def _float(scene: Scene) -> Fix:
         return Fix(text="create the optimizer with a tensor: lr=torch.tensor(1e-3); schedulers then change it in place")
     static = f"drop dynamic=False{scene.at_compile}, or " if scene.is_static else ""
     name = source.rpartition(".")[2]
-    tensor = f"{name}=torch.tensor({scene.group.reasons[0].old})"
-    return Fix(text=f"{static or _if_needed(scene)}wrap it in a tensor: {tensor}, changed with fill_()")
+    reason = scene.group.reasons[0]
+    value = reason.old if reason.is_plain else "..."
+    math_call = re.search(r"\bmath\.(\w+)\(", reason.code)
+    also = f", with torch.{math_call[1]} instead of math.{math_call[1]}" if math_call else ""
+    return Fix(text=(
+        f"{static or _if_needed(scene)}wrap it in a tensor: {name}=torch.tensor({value}), changed with fill_(){also}"
+    ))
 
 
 def _per_layer(scene: Scene) -> Fix:
@@ -202,9 +225,6 @@ def _per_layer(scene: Scene) -> Fix:
     is_int = scene.group.reasons[0].value_type == "int"
     unspec = ", or set torch._dynamo.config.allow_unspec_int_on_nn_module = True" if is_int else ""
     return Fix(text=f"{whole}; or make {scene.group.source} a buffer or a tensor argument{unspec}")
-
-
-NOTHING = "nothing to do: each state is compiled once and kept; to save the second compile, "
 
 
 def _grad_mode(scene: Scene) -> Fix:
@@ -249,7 +269,8 @@ def _length(scene: Scene) -> Fix:
         ))
     if " != " in scene.group.reasons[0].guard:      # how torch words the length of a dict
         return Fix(text=(
-            f"give {source} all its keys before the first call, or pass {scene.name} a list of fixed length instead"
+            f"pass the values as one tensor: torch.stack(list({source}.values())) {scene.before_call}, whose size becomes "
+            f"dynamic; or give {source} all its keys before the first call"
         ))
     return Fix(text=(
         f"pad {source} to a fixed length {scene.before_call}, or pass torch.stack({source}): its size becomes dynamic"
@@ -280,6 +301,11 @@ def _identity(scene: Scene) -> Fix:
         return Fix(text=f"keep {reason.source} alive and pass the same object again")
     if reason.old is not None:      # two arguments were, or were not, one object
         return Fix(text=f"clone() one of the arguments {scene.before_call}, so that they are never the same tensor")
+    if re.search(rf"\b{re.escape(reason.source)}\.(?:value|name)\b", reason.code):
+        return Fix(text=(
+            f"pass a tensor instead of the enum member: torch.tensor({reason.source}.value); each member is compiled "
+            "separately"
+        ))
     return Fix(text=(
         f"create {reason.source} once, outside the loop, and pass the same object every time; "
         "pass the values that differ as tensor arguments"
@@ -303,7 +329,12 @@ def _type(scene: Scene) -> Fix:
             f"pass {source}.detach(), or a Parameter every time: a Parameter and a plain tensor are different types"
         ))
     reason = scene.group.reasons[0]
-    if not {"Tensor", "int", "float", "bool"} & {reason.old, reason.new}:
+    if reason.kind is Kind.TYPE and not {"Tensor", "int", "float", "bool"} & {reason.old, reason.new}:
+        if scene.group.keeps_on and reason.old:
+            return Fix(text=(
+                f"define {reason.old} once, at module level: a class that is made again in each call is another type each "
+                "time"
+            ))
         return Fix(text=f"pass the same type every time as {source}")
     return Fix(text=f"pass a tensor every time: torch.as_tensor({source}, dtype=torch.float32) {scene.before_call}")
 
@@ -319,6 +350,28 @@ def _symbolic(scene: Scene) -> Fix:
     if reason.by_torch:
         return Fix(text=f"{padded}, or keep both variants: torch itself sets this guard (torch/{reason.by_torch})")
     return Fix(text=f"{padded}, or remove the branch on it{f' at {reason.place}' if reason.place else ''}")
+
+
+def _text_value(scene: Scene) -> Fix:
+    source, name = scene.group.source, scene.name
+    if scene.group.keeps_on:
+        return Fix(text=(
+            f"leave {source} out of {name} and use it outside, before or after the call: each value is another program; "
+            "only a small, fixed set of values is worth compiling, each once before any timing"
+        ))
+    return Fix(text=(
+        f"nothing to do for a small set of values: each value of {source} is compiled once and kept; call {name} once with "
+        "each before any timing"
+    ))
+
+
+def _requires_grad(scene: Scene) -> Fix:
+    source, name = scene.group.source, scene.name
+    nothing = NOTHING if scene.group.is_settled else ""
+    return Fix(text=(
+        f"{nothing}call {name} with the same requires_grad every time: {source}.requires_grad_() on the first one too if "
+        f"gradients flow through it, {source}.detach() every time if not"
+    ))
 
 
 def _keys(scene: Scene) -> Fix:
@@ -355,6 +408,6 @@ def _other(scene: Scene) -> Fix:
 _BY_SCENE: dict[str, Callable[[Scene], Fix]] = {
     "TT201": _settled, "TT202": _keeps_changing, "TT203": _ragged, "TT204": _int, "TT205": _float, "TT207": _per_layer,
     "TT209": _grad_mode, "TT210": _flag, "TT214": _rank, "TT216": _keys, "TT217": _length, "TT218": _presence,
-    "TT219": _identity, "TT220": _global,
+    "TT215": _requires_grad, "TT219": _identity, "TT220": _global, "TT224": _text_value,
     "TT221": _zero_one, "TT223": _type, "TT225": _symbolic, "TT299": _other,
 }

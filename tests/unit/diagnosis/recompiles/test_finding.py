@@ -413,3 +413,32 @@ def test_the_fix_names_the_value_that_would_recompile_next() -> None:
 def test_the_fix_of_a_rank_fits_the_ranks(old: int, new: int, expected: str) -> None:
     [finding] = found(again(f"tensor 'x' rank mismatch. expected {old}, actual {new}"))
     assert expected in finding.fix.text
+
+
+@pytest.mark.parametrize(("line", "expected"), [
+    ("for _ in range(k):", "compile the body of the loop instead of Net.forward"),
+    ("return self.heads[k](x)", "index stacked values with it"),
+    ("return x * k", "make it a tensor, torch.tensor(k)"),
+])
+def test_the_fix_of_an_int_fits_its_use(line: str, expected: str) -> None:
+    [finding] = found(again(*(f"k == {n}  # {line}  # net.py:6 in forward" for n in range(3))))
+    assert (finding.code, expected in finding.fix.text) == ("TT204", True), finding.fix.text
+
+
+def test_a_number_computed_from_a_float_is_reported_as_the_float() -> None:
+    [finding] = found(again(*(
+        f"((-0.3)*age) == (-{n}.5)  # y = math.exp(-s * age)  # net.py:6 in forward" for n in range(3)
+    )))
+    assert (finding.code, finding.title) == ("TT205", "Net.forward recompiled 3 times: the float age changes")
+    assert "torch.exp instead of math.exp" in finding.fix.text
+    assert "-0.5" not in finding.fix.text
+
+
+def test_an_itertools_count_is_a_counter() -> None:
+    reasons = [f"___normalize_count_iter(self.calls) == ({n}, 1)" for n in range(1, 5)]
+    assert [finding.code for finding in found(again(*reasons))] == ["TT206"]
+
+
+def test_a_text_that_is_new_in_each_call_is_left_out_of_the_function() -> None:
+    [finding] = found(again(*(f"name == 'step{n}'" for n in range(4))))
+    assert (finding.code, finding.fix.text.startswith("leave name out of Net.forward")) == ("TT224", True)
