@@ -5,8 +5,8 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from torchtriage.findings.model import Category
-from torchtriage.tickets.files.read import parse
-from torchtriage.tickets.model import Box, Relation, Review, Ticket, TicketFile
+from torchtriage.tickets.files.read import TicketFile, parse
+from torchtriage.tickets.model import Box, Relation, Review, Ticket
 
 SEEDS = Path(__file__).parent / "seeds"
 TICKETS = ("B7-PT-07", "B5-PT-06", "B8-PT-06")

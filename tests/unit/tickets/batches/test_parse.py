@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.unit.tickets.samples import PIECES, REPORT
 from torchtriage.tickets.batches.parse import BatchReport, parse_batch, severities_in
 from torchtriage.tickets.checks.matching import alike, code_names, ids_in, line_ranges, overlap, places_in
-from torchtriage.tickets.markdown.batch_markdown import fences
+from torchtriage.tickets.markdown.lines import fences
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,9 @@ from torchtriage.errors import TriageError
 from torchtriage.findings.model import Category
 from torchtriage.tickets.batches.parse import parse_batch
 from torchtriage.tickets.batches.report import render_batch, split
-from torchtriage.tickets.checks.check import check_paths
-from torchtriage.tickets.model import Status, Ticket, TicketFile
+from torchtriage.tickets.checks.check import check, read_report
+from torchtriage.tickets.files.read import TicketFile
+from torchtriage.tickets.model import Status, Ticket
 
 TODAY = datetime.date(2026, 1, 1)
 
@@ -30,7 +31,7 @@ def a_ticket(number: int = 1, **fields: Any) -> Ticket:
 
 
 def files_of(*batch: Ticket) -> list[TicketFile]:
-    return [TicketFile(path=Path(f"{number}.md"), text="", ticket=ticket) for number, ticket in enumerate(batch)]
+    return [TicketFile(path=Path(f"{number}.md"), ticket=ticket) for number, ticket in enumerate(batch)]
 
 
 def three() -> list[TicketFile]:
@@ -206,5 +207,5 @@ def test_check_has_nothing_to_say_about_a_report_of_ours(tmp_path_factory: pytes
     files = files_of(*batch)
     path = tmp_path_factory.getbasetemp() / "batch7.md"
     path.write_text(render_batch("7", files, None))
-    found = [problem for problem in check_paths(files, [path], path.parent, TODAY) if problem.kind != "file-missing"]
+    found = [problem for problem in check(files, [read_report(path)], path.parent, TODAY) if problem.kind != "file-missing"]
     assert found == []

@@ -2,6 +2,7 @@
 
 import datetime
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ from hypothesis import strategies as st
 from tests.unit.tickets.samples import REPORT, TICKETS, seed
 from torchtriage.findings.model import Category
 from torchtriage.tickets.checks import check
-from torchtriage.tickets.checks.check import NOTES, check_paths
-from torchtriage.tickets.checks.code import Source, resolved, squeezed
-from torchtriage.tickets.checks.mojibake import garbled_word
-from torchtriage.tickets.model import Box, Problem, Relation, Review, Status, Ticket, TicketFile
+from torchtriage.tickets.checks.check import NOTES, read_report
+from torchtriage.tickets.checks.code import SourceText, resolved, squeezed
+from torchtriage.tickets.checks.ticket import garbled_word
+from torchtriage.tickets.files.read import TicketFile
+from torchtriage.tickets.model import Box, Problem, Relation, Review, Status, Ticket
 
 TODAY = datetime.date(2026, 1, 1)
 
@@ -24,11 +26,11 @@ def a_ticket(number: int = 1, **fields: Any) -> TicketFile:
     ticket = Ticket(**{
         "id": f"B7-PT-{number:02}", "title": f"Title {number}", "batch": "7", "created": "2025-12-01", "updated": "2025-12-02", **fields,
     })
-    return TicketFile(path=Path(f"{number}.md"), text="", ticket=ticket)
+    return TicketFile(path=Path(f"{number}.md"), ticket=ticket)
 
 
 def found(*files: TicketFile, reports: tuple[Path, ...] = (), root: Path = Path("/nowhere")) -> list[Problem]:
-    return check_paths(files, reports, root, TODAY)
+    return check.check(files, [read_report(path) for path in reports], root, TODAY)
 
 
 def kinds(*files: TicketFile, **where: Any) -> list[str]:
@@ -111,14 +113,14 @@ def test_what_only_looks_like_a_fault_is_not_named(fields: dict[str, Any]) -> No
 
 def test_the_line_of_a_field_is_given() -> None:
     file = seed("B7-PT-07")
-    file = TicketFile(path=file.path, text=file.text, ticket=file.ticket.with_(status="opne"))
+    file = replace(file, ticket=file.ticket.with_(status="opne"))
     assert str(found(file)[-1]).startswith("B7-PT-07.md:11: B7-PT-07 has the status 'opne'")
 
 
 def test_what_the_reader_could_not_read_is_passed_on() -> None:
     trouble = Problem(path="1.md", line=3, kind="merge-conflict", message="x")
     file = a_ticket()
-    assert found(TicketFile(path=file.path, text="", ticket=file.ticket, problems=(trouble,))) == [trouble]
+    assert found(replace(file, problems=(trouble,))) == [trouble]
 
 
 def dated(number: int, date: str, folder: str = "docs/r/") -> TicketFile:
@@ -263,7 +265,7 @@ def test_any_lines_of_a_file_are_found_where_they_stand(start: int, more: int, i
     lines = CODE.split("\n")[start - 1: start + more]
     quote = "".join(squeezed(indent + line.replace(" = ", "=")) for line in lines)
     if quote:
-        assert any(start - 1 < place.start <= start + more for place in Source(CODE).places(quote))
+        assert any(start - 1 < place.start <= start + more for place in SourceText(CODE).places(quote))
 
 
 @pytest.mark.parametrize(("line", "was"), [

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from tests.unit.tickets.samples import TICKETS, blocks, inline, seed, seed_text
 from torchtriage.errors import TriageError
-from torchtriage.tickets.files.edit import add_review, seen_lines, set_box, set_field, set_fingerprint, set_seen
-from torchtriage.tickets.files.read import parse
-from torchtriage.tickets.model import Review, TicketFile
+from torchtriage.tickets.files.edit import add_review, seen_lines, set_box, set_field, set_seen
+from torchtriage.tickets.files.read import TicketFile, parse
+from torchtriage.tickets.model import Review
 
 ENDINGS = st.sampled_from(["\n", "\r\n"])
 FIELDS = st.sampled_from(["status", "severity", "assignee", "updated", "domain"])
@@ -68,15 +68,6 @@ def test_a_review_is_added_after_the_others(name: str, ending: str, review: Revi
     after = add_review(before, review)
     assert after.ticket == before.ticket.with_(reviews=(*before.ticket.reviews, review))
     assert is_only_added_to(before, after)
-
-
-@given(st.sampled_from(TICKETS), ENDINGS)
-def test_a_fingerprint_is_added_then_replaced(name: str, ending: str) -> None:
-    before = file_of(name, ending)
-    after = set_fingerprint(before, "0123456789abcdef")
-    assert after.ticket == before.ticket.with_(fingerprint="0123456789abcdef")
-    assert is_only_added_to(before, after)
-    assert set_fingerprint(after, "fedcba9876543210").text == after.text.replace("0123456789abcdef", "fedcba9876543210")
 
 
 @given(st.sampled_from(TICKETS), ENDINGS, st.sampled_from(["", "no line ending", "\n\n\n"]))

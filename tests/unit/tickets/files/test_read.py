@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tests.unit.tickets.samples import PIECES, REPORT, TICKETS, seed, seed_text
 from torchtriage.findings.model import Category
-from torchtriage.tickets.files.read import is_ticket, parse
-from torchtriage.tickets.model import Box, Relation, Review, TicketFile
+from torchtriage.tickets.files.read import TicketFile, parse
+from torchtriage.tickets.model import Box, Relation, Review
 
 
 def parsed(text: str) -> TicketFile:
@@ -95,8 +95,8 @@ def test_every_field_of_the_seed_with_an_impact_section_and_related_tickets() ->
 
 
 def test_a_batch_report_is_no_ticket() -> None:
-    assert not is_ticket(parsed(REPORT.read_text()))
-    assert all(is_ticket(seed(name)) for name in TICKETS)
+    assert not parsed(REPORT.read_text()).is_ticket
+    assert all(seed(name).is_ticket for name in TICKETS)
 
 
 @pytest.mark.parametrize("name", TICKETS)

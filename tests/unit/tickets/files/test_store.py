@@ -8,11 +8,12 @@ import pytest
 
 from tests.unit.tickets.samples import REPORT, TICKETS, seed_text
 from torchtriage.errors import CommandError, TriageError
-from torchtriage.tickets.batches.imports import taken_in
+from torchtriage.tickets.batches.imports import import_file
 from torchtriage.tickets.files.edit import set_field
+from torchtriage.tickets.files.read import TicketFile
 from torchtriage.tickets.files.store import open_store
-from torchtriage.tickets.model import Status, Ticket, TicketFile
-from torchtriage.tickets.naming import file_name, highest_batch, letters_of, next_id
+from torchtriage.tickets.model import Status, Ticket
+from torchtriage.tickets.naming import highest_batch, letters_of, next_id, ticket_file_name
 
 
 @pytest.fixture
@@ -139,27 +140,27 @@ def test_numbers_go_on_within_a_batch_and_agent() -> None:
     ("word " * 40, "B7-PT-07-word-word-word-word-word-word-word-word-word-word.md"), ("x" * 99, f"B7-PT-07-{'x' * 50}.md"),
 ])
 def test_file_names(title: str, name: str) -> None:
-    assert file_name("B7-PT-07", title) == name
+    assert ticket_file_name("B7-PT-07", title) == name
 
 
 def test_an_id_cannot_lead_out_of_the_folder() -> None:
-    assert file_name("../../B7", "x") == "B7-x.md"
+    assert ticket_file_name("../../B7", "x") == "B7-x.md"
 
 
 def test_a_ticket_file_is_taken_in_byte_for_byte(tmp_path: Path) -> None:
     source = tmp_path / "000.txt"
     source.write_bytes(codecs.BOM_UTF8 + seed_text("B5-PT-06").replace("\n", "\r\n").encode())
     store = open_store(tmp_path / "docs")
-    [file] = taken_in(store, source, "2025-01-01")
+    [file] = import_file(store, source, "2025-01-01")
     assert isinstance(file, TicketFile)
     assert file.path.read_bytes() == source.read_bytes()
-    [message] = taken_in(store, source, "2025-01-01")
+    [message] = import_file(store, source, "2025-01-01")
     assert message == f"{source}: B5-PT-06 is there already ({file.path}); left out"
 
 
 def test_a_batch_report_gives_a_ticket_for_each_finding(tmp_path: Path) -> None:
     store = open_store(tmp_path)
-    files = [file for file in taken_in(store, REPORT, "2025-01-01") if isinstance(file, TicketFile)]
+    files = [file for file in import_file(store, REPORT, "2025-01-01") if isinstance(file, TicketFile)]
     assert len(files) == 21
     ticket = next(file.ticket for file in files if file.ticket.id == "B7-EM-01")
     assert ticket.with_(wrong="", report_file="") == Ticket(
@@ -178,7 +179,7 @@ def test_a_batch_report_gives_a_ticket_for_each_finding(tmp_path: Path) -> None:
 def test_what_cannot_be_taken_in_is_named(tmp_path: Path, text: bytes, message: str) -> None:
     source = tmp_path / "x.txt"
     source.write_bytes(text)
-    [result] = taken_in(open_store(tmp_path / "docs"), source, "2025-01-01")
+    [result] = import_file(open_store(tmp_path / "docs"), source, "2025-01-01")
     assert isinstance(result, str)
     assert message in result
     assert not (tmp_path / "docs").exists()

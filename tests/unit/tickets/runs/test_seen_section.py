@@ -5,7 +5,7 @@ from typing import Any
 from tests.unit.samples import a_finding, a_process, a_recording
 from torchtriage.findings.model import Evidence, Location
 from torchtriage.recording.events import CompileStart, Event, GraphBreak, StackEntry
-from torchtriage.tickets.runs.seen_section import Run, seen_in
+from torchtriage.tickets.runs.seen_section import Run, sighting_of
 
 APP = "/app/train.py"
 
@@ -20,7 +20,7 @@ def compile_with_break(function: str, first_line: int, broken: StackEntry) -> li
 def frames(line: int, *events: Event) -> tuple[str, ...]:
     """The frames of a finding at this line, whose evidence names compile id 0/0."""
     finding = a_finding(location=Location(path=APP, line=line), evidence=Evidence(num_events=1, compile_ids=("0/0",)))
-    return seen_in(finding, a_recording(a_process(*events)), Run(name="a.triage"), ["/app"]).frames
+    return sighting_of(finding, a_recording(a_process(*events)), Run(name="a.triage"), ["/app"]).frames
 
 
 def test_a_compile_id_names_another_function_after_a_reset() -> None:

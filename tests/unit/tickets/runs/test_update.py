@@ -10,14 +10,13 @@ from tests.unit.tickets.samples import seed
 from torchtriage.findings.checks import check_in
 from torchtriage.recording.events import CompileEnd, CompileStart, Event, GraphBreak, LimitHit, Recompile, StackEntry, Tap
 from torchtriage.recording.recording import Recording
-from torchtriage.tickets.files.read import parse
+from torchtriage.tickets.files.read import TicketFile, parse
 from torchtriage.tickets.files.render import render
-from torchtriage.tickets.model import Box, Status, Ticket, TicketFile
+from torchtriage.tickets.model import Box, Status, Ticket
 from torchtriage.tickets.runs.call_graph import Project
-from torchtriage.tickets.runs.from_run import NewRun
-from torchtriage.tickets.runs.observed import Observed, names_in, same_file
-from torchtriage.tickets.runs.seen_section import Run, Seen, read_seen, run_of, with_seen
-from torchtriage.tickets.runs.update import applied
+from torchtriage.tickets.runs.observations import Observations, names_in, same_file
+from torchtriage.tickets.runs.seen_section import Run, Sighting, read_sighting, run_of, with_sighting
+from torchtriage.tickets.runs.update import NewRun, apply_proposal
 from torchtriage.tickets.runs.verify import Case, Proof, State, judge
 
 APP = "/app/policy.py"
@@ -44,9 +43,9 @@ def a_run(*events: Event, start: float = 1000.0, steps: int = 10, origin: str = 
 SICK = (*compiled()[:1], a_break(), *compiled()[1:])
 
 
-def a_case(recording: Recording, ticket: Ticket | None = None, seen: Seen | None = None, root: Path = Path("/nowhere")) -> Case:
+def a_case(recording: Recording, ticket: Ticket | None = None, sighting: Sighting | None = None, root: Path = Path("/nowhere")) -> Case:
     ticket = ticket or Ticket(id="B1-PT-01", title="t", files=("policy.py",), function="forward")
-    return Case(ticket=ticket, observed=Observed(recording), seen=seen or Seen(), project=Project(root))
+    return Case(ticket=ticket, observations=Observations(recording), sighting=sighting or Sighting(), project=Project(root))
 
 
 def a_recompile(number: int) -> Recompile:
@@ -106,18 +105,18 @@ def test_a_recording_with_holes_proves_no_absence(recording: Recording) -> None:
 
 
 def test_a_shorter_run_proves_no_absence() -> None:
-    before = Seen(run=Run(name="a.triage", num_steps=50))
-    assert judge(check_in(NO_BREAK), a_case(a_run(*compiled()), seen=before)) == Proof(
+    before = Sighting(run=Run(name="a.triage", num_steps=50))
+    assert judge(check_in(NO_BREAK), a_case(a_run(*compiled()), sighting=before)) == Proof(
         state=State.OPEN, reason="this run has 10 steps, the one that showed it had 50",
     )
-    assert judge(check_in(NO_BREAK), a_case(a_run(*compiled(), steps=50), seen=before)).state is State.PROVEN
+    assert judge(check_in(NO_BREAK), a_case(a_run(*compiled(), steps=50), sighting=before)).state is State.PROVEN
 
 
 def test_a_place_that_was_inlined_is_covered_by_the_function_it_was_inlined_in() -> None:
     ticket = Ticket(id="B1-TT-01", title="t", files=("helpers.py",), function="norm")
     text = "0 graph breaks at helpers.py:3 in the next recording"
     assert judge(check_in(text), a_case(a_run(*compiled()), ticket)).state is State.OPEN
-    assert judge(check_in(text), a_case(a_run(*compiled()), ticket, Seen(frames=("policy.py::forward",)))).state is State.PROVEN
+    assert judge(check_in(text), a_case(a_run(*compiled()), ticket, Sighting(frames=("policy.py::forward",)))).state is State.PROVEN
 
 
 class TestNotInCompiledPaths:
@@ -189,7 +188,7 @@ def a_ticket(**fields: Any) -> TicketFile:
     """The ticket of SICK's only finding, as an earlier run left it."""
     run = NewRun(a_run(*SICK, start=500.0), name="a.triage", root=Path("/app"), today="2025-01-01")
     [file] = run.tickets(run.findings, 1, (), {})
-    return with_seen(parse(render(file.ticket.with_(**fields)), Path("x.md")), read_seen(file))
+    return with_sighting(parse(render(file.ticket.with_(**fields)), Path("x.md")), read_sighting(file))
 
 
 def test_a_finding_becomes_a_ticket_that_reads_back() -> None:
@@ -199,11 +198,11 @@ def test_a_finding_becomes_a_ticket_that_reads_back() -> None:
     assert (file.ticket.report_file, file.ticket.report_section[:5]) == ("a.triage", "TT101")
     assert "not measured" in file.ticket.impact
     assert file.problems == ()
-    seen = read_seen(file)
+    seen = read_sighting(file)
     assert (seen.run, seen.frames, seen.num_events) == (
         Run(name="a.triage", start="1970-01-01 00:08:20 UTC", num_steps=10), ("policy.py::forward",), 1,
     )
-    assert with_seen(file, seen).text == file.text
+    assert with_sighting(file, seen).text == file.text
 
 
 def test_a_finding_that_is_still_there_updates_our_part_and_nothing_else() -> None:
@@ -212,7 +211,7 @@ def test_a_finding_that_is_still_there_updates_our_part_and_nothing_else() -> No
     assert (update.ticked, update.proposed) == ((), None)
     assert update.file.ticket == file.ticket
     assert update.file.text.partition("## Seen by")[0] == file.text.partition("## Seen by")[0]
-    assert (read_seen(update.file).num_events, read_seen(update.file).run) == (2, Run(
+    assert (read_sighting(update.file).num_events, read_sighting(update.file).run) == (2, Run(
         name="b.triage", start="1970-01-01 00:16:40 UTC", num_steps=10,
     ))
 
@@ -229,11 +228,11 @@ def test_a_finding_that_is_gone_is_ticked_and_proposed_for_closing() -> None:
     assert [text for text, _ in update.ticked] == [NO_BREAK]
     assert (update.proposed, update.reason) == (Status.CLOSED, "not in b.triage, where forward was compiled")
     assert (update.file.ticket.status, update.file.ticket.updated) == ("open", "2025-02-02")
-    assert read_seen(update.file).proofs == (
+    assert read_sighting(update.file).proofs == (
         f'b.triage ticked "{NO_BREAK}": forward was compiled once, without a graph break there',
     )
-    closed = applied(update, case, "2025-02-02")
-    assert (closed.ticket.status, read_seen(closed).gone) == ("closed", Run(name="b.triage", start="1970-01-01 00:16:40 UTC"))
+    closed = apply_proposal(update, case, "2025-02-02")
+    assert (closed.ticket.status, read_sighting(closed).gone) == ("closed", Run(name="b.triage", start="1970-01-01 00:16:40 UTC"))
 
 
 @pytest.mark.parametrize(("recording", "reason"), [
@@ -265,7 +264,7 @@ def test_what_came_back_is_proposed_for_reopening_unless_a_person_decided_otherw
 def test_a_reopened_ticket_loses_the_ticks_that_no_longer_hold() -> None:
     file = a_ticket(status="closed", verification=(Box(text=NO_BREAK, is_ticked=True), Box(text="Talk to Ada", is_ticked=True)))
     case, update = new_run(a_run(*SICK)).update(file, frozenset({file.ticket.fingerprint}))
-    reopened = applied(update, case, "2025-02-02").ticket
+    reopened = apply_proposal(update, case, "2025-02-02").ticket
     assert (reopened.status, [box.is_ticked for box in reopened.verification]) == ("open", [False, True])
 
 
