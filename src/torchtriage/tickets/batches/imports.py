@@ -29,7 +29,7 @@ def import_file(store: Store, path: Path, today: str) -> Iterator[TicketFile | s
         if any(problem.kind == CONFLICT for problem in file.problems):
             yield f"{path} has an unresolved merge conflict; resolve it first"
         else:
-            yield _added(store, file.ticket, path, path.read_bytes())
+            yield _add(store, file.ticket, path, path.read_bytes())
         return
     report = parse_batch(text)
     if not report.findings:
@@ -38,10 +38,10 @@ def import_file(store: Store, path: Path, today: str) -> Iterator[TicketFile | s
             "nor a batch report (no table of findings)"
         )
     for row in report.findings:
-        yield _added(store, _ticket(row, report, path, today), path)
+        yield _add(store, _ticket(row, report, path, today), path)
 
 
-def _added(store: Store, ticket: Ticket, path: Path, data: bytes | None = None) -> TicketFile | str:
+def _add(store: Store, ticket: Ticket, path: Path, data: bytes | None = None) -> TicketFile | str:
     if not ticket.id:
         return f"{path} has no Ticket ID; add the row to its metadata table"
     holder = next((file for file in store.every if file.ticket.id.casefold() == ticket.id.casefold()), None)

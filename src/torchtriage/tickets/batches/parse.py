@@ -148,7 +148,7 @@ def _all_sections(text: str) -> Iterator[ReportSection]:
 
 
 def _head(section: ReportSection) -> dict[str, object]:
-    labels = _labelled_prose(section.lines)
+    labels = _prose_by_label(section.lines)
     files = next((text for label, text in labels.items() if label.startswith("files")), "")
     focus = next((text for label, text in labels.items() if "focus" in label), "")
     paths = tuple(plain_value(text) for _, text in items(scan(files)[0]))
@@ -162,7 +162,7 @@ def _analyses(section: ReportSection) -> dict[str, object]:
 
 def _analysis(part: ReportSection) -> FileAnalysis:
     file = plain_value(_NUMBER.sub("", part.title))
-    prose = _labelled_prose(part.lines)
+    prose = _prose_by_label(part.lines)
     purpose, strengths, quality = (prose.pop(name, "") for name in ("purpose", "strengths", "code quality"))
     return FileAnalysis(
         file=file, line=part.line, findings=tuple(_finding_rows(part, file)), purpose=purpose, strengths=strengths,
@@ -170,7 +170,7 @@ def _analysis(part: ReportSection) -> FileAnalysis:
     )
 
 
-def _labelled_prose(lines: Sequence[TextLine]) -> dict[str, str]:
+def _prose_by_label(lines: Sequence[TextLine]) -> dict[str, str]:
     """Prose by the bold label before it (`**Purpose:** ...`), in lower case; without tables, rules and markers."""
     texts: dict[str, list[str]] = {"": []}
     label = ""

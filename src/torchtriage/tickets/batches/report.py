@@ -57,7 +57,7 @@ def render_batch(batch: str, files: Sequence[TicketFile], existing: str | None) 
         raise TriageError(f"no ticket belongs to batch {batch}; {available}")
     if existing is None or not existing.strip():
         return _new_report(batch, tickets)
-    return _rewritten_report(existing, tickets)
+    return _rewrite_report(existing, tickets)
 
 
 def _order(ticket: Ticket) -> list[tuple[int, str]]:
@@ -105,7 +105,7 @@ def _file_section(number: int, label: str, table: str) -> str:
     ])
 
 
-def _rewritten_report(existing: str, tickets: Sequence[Ticket]) -> str:
+def _rewrite_report(existing: str, tickets: Sequence[Ticket]) -> str:
     parts = list(split(existing))
     file_parts = [at for at, part in enumerate(parts) if part.key.startswith(f"{FINDINGS} ")]
     derived = {parts[at].key: NO_FINDINGS for at in file_parts} | derived_parts(tickets)

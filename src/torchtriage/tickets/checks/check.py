@@ -36,7 +36,7 @@ from torchtriage.tickets.checks.pairs import duplicate_problems, report_and_tick
 from torchtriage.tickets.checks.report import report_problems
 from torchtriage.tickets.checks.ticket import date_year_problems, mojibake_problems, ticket_problems
 from torchtriage.tickets.files.read import TicketFile
-from torchtriage.tickets.files.store import decoded, unreadable_reason
+from torchtriage.tickets.files.store import decode, unreadable_reason
 from torchtriage.tickets.model import Problem
 
 NOTES = frozenset({"file-missing"})     # reported, but not a reason to fail
@@ -65,7 +65,7 @@ def check(
 def read_report(path: Path) -> BatchFile | Problem:
     """The batch report in a file; a problem if the file cannot be read."""
     try:
-        return parse_batch_file(decoded(path.read_bytes()), path)
+        return parse_batch_file(decode(path.read_bytes()), path)
     except (OSError, UnicodeDecodeError) as error:
         message = f"cannot be read as a batch report: {unreadable_reason(error)}; name another file or convert it"
         return Problem(path=str(path), line=None, kind="report-unreadable", message=message)

@@ -30,7 +30,7 @@ class SourceText:
         parts: list[str] = []
         length = 0
         for number, line in enumerate(text.split("\n"), start=1):
-            part = squeezed(line)
+            part = squeeze(line)
             if part:
                 self.starts.append(length)
                 self.numbers.append(number)
@@ -84,7 +84,7 @@ def code_problems(files: Sequence[TicketFile], root: Path) -> Iterator[Problem]:
             continue
         sources: list[tuple[str, SourceText]] = []
         for name in file.ticket.files:
-            path = resolved(root, name)
+            path = find_file(root, name)
             if path not in cache:
                 cache[path] = _source(path)
             source = cache[path]
@@ -119,7 +119,7 @@ def _source(path: Path | None) -> SourceText | None:
         return None
 
 
-def resolved(root: Path, name: str) -> Path | None:
+def find_file(root: Path, name: str) -> Path | None:
     """The file below `root` that a ticket names, by its path or by the longest suffix of it that exists.
 
     A path that was written on another machine is found by its suffix.
@@ -188,7 +188,7 @@ def _moved(lines: str, quotes: Sequence[Sequence[_Place]]) -> str:
 
 
 def _places(lines: Sequence[str], sources: _Sources) -> list[_Place]:
-    quote = "".join(squeezed(line) for line in lines)
+    quote = "".join(squeeze(line) for line in lines)
     return [(name, place) for name, source in sources for place in source.places(quote)]
 
 
@@ -201,8 +201,8 @@ def _quotes(text: str, sources: _Sources) -> Iterator[Quote]:
         if fence.language and fence.language not in _CODE:
             continue
         for block in _runs(fence.lines, lambda line: not _ELISION.fullmatch(line)):
-            code = [line for line in block if squeezed(line)]
-            runs = [code] if _places(code, sources) else _runs(block, squeezed)
+            code = [line for line in block if squeeze(line)]
+            runs = [code] if _places(code, sources) else _runs(block, squeeze)
             for run in runs:
                 if run:
                     yield Quote(lines=tuple(run), is_code=bool(fence.language))
@@ -213,7 +213,7 @@ def _runs(lines: Sequence[str], belongs: Callable[[str], object]) -> list[list[s
     return [list(group) for is_in, group in groupby(lines, key=lambda line: bool(belongs(line))) if is_in]
 
 
-def squeezed(line: str) -> str:
+def squeeze(line: str) -> str:
     """A line of code without its comment and its white space."""
     quote = ""
     for at, char in enumerate(line):

@@ -137,7 +137,7 @@ def _priorities(report: BatchReport) -> Iterator[_Flaw]:
         if item.severities and subjects and not any(finding.severity in item.severities for finding in subjects):
             subjects.sort(key=lambda finding: (finding.severity, finding.id))
             about = row(f"{finding.id} ({finding.severity})" for finding in subjects)
-            message = f"{_shortened(item.text)!r} is under {item.heading!r}, but is about {about}"
+            message = f"{_shorten(item.text)!r} is under {item.heading!r}, but is about {about}"
             yield item.line, "wrong-priority", f"{message}; move it to its priority"
 
 
@@ -181,5 +181,5 @@ def _is_at(finding: FindingRow, places: Sequence[tuple[str, str]]) -> bool:
     return any(file == base_name(finding.file) and overlap(line_ranges(lines), ranges) for file, lines in places)
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= _MAX_QUOTE else text[: _MAX_QUOTE - 3] + "..."

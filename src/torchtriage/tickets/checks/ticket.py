@@ -151,13 +151,13 @@ def garbled_word(line: str) -> tuple[str, str] | None:
     if line.isascii():
         return None
     for word in _BETWEEN_WORDS.split(line):
-        original = _GARBLED.sub(lambda match: _undone(match[0]), word)
+        original = _GARBLED.sub(lambda match: _original(match[0]), word)
         if original != word:
             return word, original
     return None
 
 
-def _undone(text: str) -> str:
+def _original(text: str) -> str:
     """The text whose UTF-8 bytes were decoded as Windows-1252."""
     raw = b"".join(bytes([ord(char)]) if ord(char) < 0x100 else char.encode("cp1252") for char in text)
     return raw.decode("utf-8", "ignore") or text

@@ -27,7 +27,7 @@ def set_field(file: TicketFile, name: str, text: str) -> TicketFile:
             f"{file.path}:{entry.line.number}: the row {METADATA[name][0]!r} has {counted(entry.num_cells, 'cell')} "
             "instead of 2; repair it by hand, the file is unchanged"
         )
-    return _spliced(file, entry.start, entry.end, _formatted_like(entry, name, text))
+    return _splice(file, entry.start, entry.end, _format_like(entry, name, text))
 
 
 def set_box(file: TicketFile, number: int, *, is_ticked: bool) -> TicketFile:
@@ -35,7 +35,7 @@ def set_box(file: TicketFile, number: int, *, is_ticked: bool) -> TicketFile:
     box = file.reading.checkboxes[number]
     if box.is_ticked == is_ticked:
         return file
-    return _spliced(file, box.start, box.end, "x" if is_ticked else " ")
+    return _splice(file, box.start, box.end, "x" if is_ticked else " ")
 
 
 def add_review(file: TicketFile, review: Review) -> TicketFile:
@@ -45,7 +45,7 @@ def add_review(file: TicketFile, review: Review) -> TicketFile:
         before: Sequence[TextLine] = [reviews[-1].heading, *reviews[-1].lines]
     else:
         before = _before_appendix(file.reading)
-    return _inserted(file, content(before)[-1:], ["", RULE, "", *review_lines(review)])
+    return _insert(file, content(before)[-1:], ["", RULE, "", *review_lines(review)])
 
 
 def seen_lines(file: TicketFile) -> list[str]:
@@ -62,10 +62,10 @@ def set_seen(file: TicketFile, lines: Sequence[str]) -> TicketFile:
     bounds = _seen_bounds(file.path, file.reading)
     if bounds:
         start, end = bounds
-        return _spliced(file, start.end, end.start, "".join(line + file.reading.newline for line in lines))
+        return _splice(file, start.end, end.start, "".join(line + file.reading.newline for line in lines))
     start_marker, end_marker = f"<!-- torchtriage: {SEEN_START} -->", f"<!-- torchtriage: {SEEN_END} -->"
     block = ["", RULE, "", SEEN_HEADING, "", start_marker, *lines, end_marker]
-    return _inserted(file, content(file.reading.lines)[-1:], block)
+    return _insert(file, content(file.reading.lines)[-1:], block)
 
 
 def _seen_bounds(path: Path, reading: Reading) -> tuple[TextLine, TextLine] | None:
@@ -93,10 +93,10 @@ def _with_row(file: TicketFile, name: str, text: str) -> TicketFile:
         raise TriageError(
             f"{file.path}: no metadata table to hold {key!r}; add '## Ticket Metadata' with a table by hand"
         )
-    return _inserted(file, [table[-1].line], [table_row(key, field_cell(name, text))])
+    return _insert(file, [table[-1].line], [table_row(key, field_cell(name, text))])
 
 
-def _formatted_like(entry: Entry, name: str, text: str) -> str:
+def _format_like(entry: Entry, name: str, text: str) -> str:
     """The new value in backticks if the old one was, with the same surrounding spaces."""
     old = entry.raw.strip()
     in_code = bool(code_spans(old)) if old else name in IN_CODE
@@ -107,14 +107,14 @@ def _formatted_like(entry: Entry, name: str, text: str) -> str:
     return entry.raw[:at] + cell + entry.raw[at + len(old):]
 
 
-def _inserted(file: TicketFile, after: Sequence[TextLine], lines: Sequence[str]) -> TicketFile:
+def _insert(file: TicketFile, after: Sequence[TextLine], lines: Sequence[str]) -> TicketFile:
     """The file with new lines after the last line of `after`, or at the end of the file if `after` is empty."""
     newline = file.reading.newline
     at = after[-1].end if after else len(file.text)
     has_ending = file.text[:at].endswith(("\r", "\n")) or not file.text[:at]
     new = "".join(line + newline for line in "\n".join(lines).split("\n"))
-    return _spliced(file, at, at, new if has_ending else newline + new)
+    return _splice(file, at, at, new if has_ending else newline + new)
 
 
-def _spliced(file: TicketFile, start: int, end: int, new: str) -> TicketFile:
+def _splice(file: TicketFile, start: int, end: int, new: str) -> TicketFile:
     return parse(file.text[:start] + new + file.text[end:], file.path)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from torchtriage.findings.model import Category
 from torchtriage.tickets.files.read import LOCATION, METADATA
-from torchtriage.tickets.markdown.passages import escaped, starts_block
+from torchtriage.tickets.markdown.passages import escape, starts_block
 from torchtriage.tickets.markdown.tables import code_cell, one_line, text_cell
 from torchtriage.tickets.model import Box, Relation, Review, Ticket
 
@@ -40,7 +40,7 @@ def render(ticket: Ticket) -> str:
         title,
         ["## Ticket Metadata", "", *TABLE_HEADER, *metadata],
         ["## Location", "", *TABLE_HEADER, *_location(ticket)],
-        ["## Summary", "", _labelled("One-line summary", one_line(ticket.summary)), "",
+        ["## Summary", "", _label_line("One-line summary", one_line(ticket.summary)), "",
          "**Category:**", *_categories(ticket.categories)],
         ["## Detailed Description", "", "### What's Wrong", *_passage(ticket.wrong, 3), "",
          "### Impact", *_passage(ticket.impact, 3)],
@@ -49,8 +49,8 @@ def render(ticket: Ticket) -> str:
         ["## Related Findings", "", *([_relation(relation) for relation in ticket.related] or ["None."])],
         *(review_lines(review) for review in ticket.reviews),
         ["## Appendix", "", "### Original Report Reference", "",
-         _labelled("Report file", code_cell(ticket.report_file)),
-         _labelled("Section", one_line(ticket.report_section))],
+         _label_line("Report file", code_cell(ticket.report_file)),
+         _label_line("Section", one_line(ticket.report_section))],
     ]
     return f"\n\n{RULE}\n\n".join("\n".join(part) for part in parts) + "\n"
 
@@ -69,7 +69,7 @@ def review_lines(review: Review) -> list[str]:
     rows = [table_row("Verdict", code_cell(review.verdict)), table_row("Reviewer", text_cell(review.reviewer))]
     if review.date:
         rows.append(table_row("Date", text_cell(review.date)))
-    text, label = escaped(review.evaluation, 2), "**Evaluation:**"
+    text, label = escape(review.evaluation, 2), "**Evaluation:**"
     if starts_block(review.evaluation):
         evaluation = [label, "", text]
     else:
@@ -102,9 +102,9 @@ def _relation(relation: Relation) -> str:
     return f"- {relation.ticket_id}{kind}{note}"
 
 
-def _labelled(label: str, text: str) -> str:
+def _label_line(label: str, text: str) -> str:
     return f"**{label}:** {text}".rstrip()
 
 
 def _passage(text: str, level: int) -> list[str]:
-    return ["", escaped(text, level)] if text else []
+    return ["", escape(text, level)] if text else []

@@ -90,7 +90,7 @@ class Store:
             text = render(ticket)
         data = text if isinstance(text, bytes) else text.encode()
         write_new(path, data)
-        file = parse(decoded(data), path)
+        file = parse(decode(data), path)
         self.raw[path] = data
         self.files.append(file)
         return file
@@ -106,7 +106,7 @@ def open_store(folder: Path) -> Store:
     for path in _markdown_files(folder):
         try:
             data = path.read_bytes()
-            file = parse(decoded(data), path)
+            file = parse(decode(data), path)
         except (OSError, UnicodeDecodeError) as error:
             message = f"cannot be read: {unreadable_reason(error)}"
             store.unreadable.append(Problem(path=str(path), line=None, kind="unreadable", message=message))
@@ -138,7 +138,7 @@ def encoding_of(data: bytes) -> tuple[bytes, str]:
     return next(((bom, name) for bom, name in _BOMS if data.startswith(bom)), (b"", "utf-8"))
 
 
-def decoded(data: bytes) -> str:
+def decode(data: bytes) -> str:
     """The text of a file; raises UnicodeDecodeError if it is not text."""
     bom, encoding = encoding_of(data)
     text = data[len(bom):].decode(encoding)
@@ -150,7 +150,7 @@ def decoded(data: bytes) -> str:
 def read_text(path: Path) -> str:
     """The text of a file with its line endings unchanged; raises CommandError if it cannot be read."""
     try:
-        return decoded(path.read_bytes())
+        return decode(path.read_bytes())
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(f"cannot read {path}: {unreadable_reason(error)}") from error
 
@@ -159,7 +159,7 @@ def replace_text(path: Path, before: str, after: str) -> None:
     """Replace the text of a file; refused if it is no longer `before`, the text that was read."""
     data = path.read_bytes()
     bom, encoding = encoding_of(data)
-    if decoded(data) != before:
+    if decode(data) != before:
         raise CommandError(_changed(path))
     write_bytes(path, bom + after.encode(encoding))
 

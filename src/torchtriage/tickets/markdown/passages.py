@@ -28,11 +28,11 @@ def content(lines: Sequence[TextLine]) -> list[TextLine]:
 def read_passage(lines: Sequence[TextLine], first: str = "") -> str:
     """The text in these lines; `first` is the text on the label's own line, before them."""
     if not first.strip():
-        return "\n".join(_unescaped(line) for line in content(lines))
-    return "\n".join([first, *(_unescaped(line) for line in _without_end(lines))])
+        return "\n".join(_unescape(line) for line in content(lines))
+    return "\n".join([first, *(_unescape(line) for line in _without_end(lines))])
 
 
-def escaped(text: str, level: int) -> str:
+def escape(text: str, level: int) -> str:
     """The text with the backslashes it needs to read back unchanged from a section whose heading has this level."""
     every, unclosed = scan(text)
     lines = _without_blank_start(_without_end(every, keep_rules=True))
@@ -80,7 +80,7 @@ def _with_backslash(text: str) -> str:
     return f"{text[:indent]}\\{text[indent:]}"
 
 
-def _unescaped(line: TextLine) -> str:
+def _unescape(line: TextLine) -> str:
     special = _SPECIAL.match(line.text) if line.kind == TEXT else None
     if special is None or not special[2]:
         return line.text

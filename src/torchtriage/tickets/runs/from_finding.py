@@ -58,7 +58,7 @@ def cost_text(cost: Cost) -> str:
     return f"{row(parts)} ({origin})"
 
 
-def _fenced(code: str, language: str = "") -> str:
+def _fence(code: str, language: str = "") -> str:
     longest = max((len(run) for run in re.findall(r"`{3,}", code)), default=2)
     ticks = "`" * (longest + 1)
     return f"{ticks}{language}\n{code}\n{ticks}"
@@ -83,8 +83,8 @@ def _source(finding: Finding, roots: Sequence[str]) -> str:
     code = textwrap.dedent("\n".join(line.text for line in finding.evidence.source)).strip("\n")
     place = finding.raised_at
     if place is None:
-        return _fenced(code, "python")
-    return f"At `{ticket_path(place.path, roots)}:{place.line}`:\n\n{_fenced(code)}"
+        return _fence(code, "python")
+    return f"At `{ticket_path(place.path, roots)}:{place.line}`:\n\n{_fence(code)}"
 
 
 def _list(head: str, texts: Sequence[str]) -> str:
@@ -110,4 +110,4 @@ def _fix(finding: Finding) -> str:
     if not fix.edit:
         return fix.text
     advice = "This edit is safe." if fix.safe else "Review this edit before you apply it."
-    return f"{fix.text}\n\n{_fenced(fix.edit)}\n\n{advice}"
+    return f"{fix.text}\n\n{_fence(fix.edit)}\n\n{advice}"

@@ -64,7 +64,7 @@ class NewRun:
             ticketed=ticketed,
         )
         sighting = self._sightings.get(file.ticket.fingerprint)
-        return case, _updated(file, case, self.run, sighting, self._today)
+        return case, _update(file, case, self.run, sighting, self._today)
 
     def tickets(
         self, findings: Sequence[Finding], batch: int, ids_in_use: Sequence[str], ticket_ids: Mapping[str, str],
@@ -86,7 +86,7 @@ class NewRun:
         return with_sighting(parse(render(ticket), Path(ticket.id)), self._sightings[ticket.fingerprint])
 
 
-def _updated(file: TicketFile, case: Case, run: Run, sighting: Sighting | None, today: str) -> TicketUpdate:
+def _update(file: TicketFile, case: Case, run: Run, sighting: Sighting | None, today: str) -> TicketUpdate:
     """`sighting` is None if the run does not show the ticket's finding."""
     for newer in (case.sighting.run, case.sighting.gone):
         if newer and run.start and newer.start > run.start:
@@ -94,7 +94,7 @@ def _updated(file: TicketFile, case: Case, run: Run, sighting: Sighting | None, 
             return TicketUpdate(file=file, reason=reason)
     note = replace(sighting, proofs=case.sighting.proofs) if sighting else case.sighting
     if file.ticket.status.lower() in ENDED:
-        return _updated_ended(file, run, note if sighting else None)
+        return _update_ended(file, run, note if sighting else None)
     new = file
     ticked: BoxReasons = ()
     left: BoxReasons = ()
@@ -111,7 +111,7 @@ def _updated(file: TicketFile, case: Case, run: Run, sighting: Sighting | None, 
     return TicketUpdate(file=new, ticked=ticked, left=left, proposed=proposed, reason=reason)
 
 
-def _updated_ended(file: TicketFile, run: Run, sighting: Sighting | None) -> TicketUpdate:
+def _update_ended(file: TicketFile, run: Run, sighting: Sighting | None) -> TicketUpdate:
     """A ticket that has ended; it is proposed for reopening if its finding was fixed and occurs again."""
     if sighting is None:
         return TicketUpdate(file=file)

@@ -14,7 +14,7 @@ from tests.unit.tickets.samples import REPORT, TICKETS, seed
 from torchtriage.findings.model import Category
 from torchtriage.tickets.checks import check
 from torchtriage.tickets.checks.check import NOTES, read_report
-from torchtriage.tickets.checks.code import SourceText, resolved, squeezed
+from torchtriage.tickets.checks.code import SourceText, find_file, squeeze
 from torchtriage.tickets.checks.ticket import garbled_word
 from torchtriage.tickets.files.read import TicketFile
 from torchtriage.tickets.model import Box, Problem, Relation, Review, Status, Ticket
@@ -30,17 +30,17 @@ def a_ticket(number: int = 1, **fields: Any) -> TicketFile:
     return TicketFile(path=Path(f"{number}.md"), ticket=ticket)
 
 
-def found(*files: TicketFile, reports: tuple[Path, ...] = (), root: Path = Path("/nowhere")) -> list[Problem]:
+def problems_of(*files: TicketFile, reports: tuple[Path, ...] = (), root: Path = Path("/nowhere")) -> list[Problem]:
     return check.check(files, [read_report(path) for path in reports], root, TODAY)
 
 
 def kinds(*files: TicketFile, **where: Any) -> list[str]:
-    return [problem.kind for problem in found(*files, **where) if problem.kind not in NOTES]
+    return [problem.kind for problem in problems_of(*files, **where) if problem.kind not in NOTES]
 
 
 @pytest.fixture(scope="module")
 def in_seeds() -> list[Problem]:
-    return found(*map(seed, TICKETS), reports=(REPORT,))
+    return problems_of(*map(seed, TICKETS), reports=(REPORT,))
 
 
 def test_exactly_the_real_problems_of_the_seeds_are_reported(in_seeds: list[Problem]) -> None:
@@ -109,7 +109,7 @@ def test_a_valid_ticket_has_no_problem() -> None:
      "the date of a review is 2025-11-30"),
 ])
 def test_a_problem_in_one_ticket_is_reported(fields: dict[str, Any], kind: str, words: str) -> None:
-    problems = found(a_ticket(**fields))
+    problems = problems_of(a_ticket(**fields))
     assert [problem.kind for problem in problems] == [kind]
     assert words in problems[0].message
 
@@ -126,13 +126,13 @@ def test_valid_variants_are_not_reported(fields: dict[str, Any]) -> None:
 def test_a_problem_has_the_line_of_its_field() -> None:
     file = seed("B7-PT-07")
     file = replace(file, ticket=file.ticket.with_(status="opne"))
-    assert str(found(file)[-1]).startswith("B7-PT-07.md:11: B7-PT-07 has the unknown status 'opne'")
+    assert str(problems_of(file)[-1]).startswith("B7-PT-07.md:11: B7-PT-07 has the unknown status 'opne'")
 
 
 def test_problems_of_the_reader_are_passed_on() -> None:
     conflict = Problem(path="1.md", line=3, kind="merge-conflict", message="x")
     file = a_ticket()
-    assert found(replace(file, problems=(conflict,))) == [conflict]
+    assert problems_of(replace(file, problems=(conflict,))) == [conflict]
 
 
 def dated(number: int, date: str, folder: str = "docs/r/") -> TicketFile:
@@ -147,7 +147,7 @@ def test_a_year_apart_is_reported_within_a_folder_without_dates_in_between() -> 
 
 
 def test_the_less_common_year_is_reported() -> None:
-    problems = found(dated(1, "2024-12-27"), dated(2, "2025-12-27"), dated(3, "2025-12-27"))
+    problems = problems_of(dated(1, "2024-12-27"), dated(2, "2025-12-27"), dated(3, "2025-12-27"))
     assert [problem.path for problem in problems] == ["1.md"]
 
 
@@ -210,11 +210,11 @@ def project(tmp_path: Path) -> Path:
     "def collect(...):\n    stats.append(torch.stack([",
 ])
 def test_a_quote_may_be_wrapped_shortened_and_commented(project: Path, code: str) -> None:
-    assert found(quoting(code), root=project) == []
+    assert problems_of(quoting(code), root=project) == []
 
 
 def test_code_that_is_not_in_the_file_is_reported_once(project: Path) -> None:
-    problems = found(quoting("stats.append(torch.stack([\nstats.flush()\nstats.close()\n"), root=project)
+    problems = problems_of(quoting("stats.append(torch.stack([\nstats.flush()\nstats.close()\n"), root=project)
     assert [problem.kind for problem in problems] == ["code-not-in-file"]
     assert "not in src/a.py: 'stats.flush()' (and 1 more line)" in problems[0].message
 
@@ -225,14 +225,14 @@ def test_a_fence_without_language_is_a_quote_if_most_of_it_is_in_the_file(projec
 
 
 def test_moved_code_is_reported_with_its_new_line(project: Path) -> None:
-    problems = found(quoting("return torch.stack(stats).tolist()", lines="4-5"), root=project)
+    problems = problems_of(quoting("return torch.stack(stats).tolist()", lines="4-5"), root=project)
     assert [problem.kind for problem in problems] == ["lines-moved"]
     assert "gives lines 4-5, but the quoted code is now at src/a.py:10;" in problems[0].message
 
 
 def test_a_quote_with_blank_lines_is_one_place(project: Path) -> None:
     code = "import torch\n\ndef collect(model):\n    # a list\n    stats = []"
-    problems = found(quoting(code, lines="30"), root=project)
+    problems = problems_of(quoting(code, lines="30"), root=project)
     assert [problem.message.split(" is now ")[1] for problem in problems] == ["at src/a.py:1-4; correct the lines"]
 
 
@@ -260,7 +260,7 @@ def test_quotes_that_cannot_be_compared_are_skipped(project: Path, file: TicketF
 
 
 def test_missing_files_are_reported_in_one_note(project: Path) -> None:
-    problems = found(a_ticket(1, files=("x.py",)), a_ticket(2, files=("x.py", "y.py")), root=project)
+    problems = problems_of(a_ticket(1, files=("x.py",)), a_ticket(2, files=("x.py", "y.py")), root=project)
     assert [problem.kind for problem in problems] == ["file-missing"]
     assert "2 files named by tickets are not below" in problems[0].message
     assert "x.py (B7-PT-01, B7-PT-02), y.py (B7-PT-02)" in problems[0].message
@@ -268,19 +268,19 @@ def test_missing_files_are_reported_in_one_note(project: Path) -> None:
 
 def test_a_path_of_another_machine_is_found_by_its_longest_suffix(project: Path) -> None:
     (project / "a.py").write_text("")
-    assert resolved(project, "/home/x/project/src/a.py") == project / "src" / "a.py"
-    assert resolved(project, "C:\\work\\src\\a.py") == project / "src" / "a.py"
-    assert resolved(project, "../../elsewhere/a.py") == project / "a.py"
+    assert find_file(project, "/home/x/project/src/a.py") == project / "src" / "a.py"
+    assert find_file(project, "C:\\work\\src\\a.py") == project / "src" / "a.py"
+    assert find_file(project, "../../elsewhere/a.py") == project / "a.py"
     (project.parent / "outside.py").write_text("")
-    assert resolved(project, "../outside.py") is None
-    assert resolved(project, "nul\0.py") is None
-    assert resolved(project, "src") is None
+    assert find_file(project, "../outside.py") is None
+    assert find_file(project, "nul\0.py") is None
+    assert find_file(project, "src") is None
 
 
 @given(st.integers(1, 10), st.integers(0, 4), st.sampled_from(["", "    ", "\t"]))
 def test_any_lines_of_a_file_are_found_at_their_position(start: int, more: int, indent: str) -> None:
     lines = CODE.split("\n")[start - 1: start + more]
-    quote = "".join(squeezed(indent + line.replace(" = ", "=")) for line in lines)
+    quote = "".join(squeeze(indent + line.replace(" = ", "=")) for line in lines)
     if quote:
         assert any(start - 1 < place.start <= start + more for place in SourceText(CODE).places(quote))
 
@@ -308,7 +308,7 @@ def report(tmp_path: Path, text: str) -> tuple[Path, ...]:
 
 def test_a_severity_without_a_count_is_reported(tmp_path: Path) -> None:
     text = HEAD + "| P1 | 1 | - |\n" + DETAILED + "| B1-A-01 | a.py | 1 | P1 | x |\n| B1-A-02 | a.py | 2 | P3 | y |\n"
-    problems = found(reports=report(tmp_path, text))
+    problems = problems_of(reports=report(tmp_path, text))
     assert [problem.message.split(";")[0] for problem in problems] == [
         "the severity summary adds up to 1 finding, the detailed table has 2",
         "the severity summary has no count for P3, the detailed table has 1 row",
@@ -317,8 +317,8 @@ def test_a_severity_without_a_count_is_reported(tmp_path: Path) -> None:
 
 def test_a_total_row_is_not_counted_twice(tmp_path: Path) -> None:
     text = HEAD + "| P1 | 1 | private API |\n| **Total** | 1 | |\n" + DETAILED + "| B1-A-01 | a.py | 1 | P1 | x |\n"
-    assert found(reports=report(tmp_path, text)) == []
-    wrong = found(reports=report(tmp_path, text.replace("| **Total** | 1", "| **Total** | 2")))
+    assert problems_of(reports=report(tmp_path, text)) == []
+    wrong = problems_of(reports=report(tmp_path, text.replace("| **Total** | 1", "| **Total** | 2")))
     assert [problem.message.split(";")[0] for problem in wrong] == [
         "the severity summary has a total of 2 findings, the detailed table has 1",
     ]
@@ -329,7 +329,7 @@ def test_the_two_tables_are_compared(tmp_path: Path) -> None:
     per_file += "| B1-A-01 | P1 | L1-2 | x |\n| B1-A-02 | P2 | L5 | y |\n| B1-A-03 | P2 | - | z |\n"
     detailed = "| B1-A-01 | a.py | 1-3 | P2 | x |\n| B1-A-03 | b.py | - | P2 | z |\n"
     detailed += "| B1-A-04 | a.py | 9 | P2 | w |\n" * 2
-    problems = found(reports=report(tmp_path, per_file + DETAILED + detailed))
+    problems = problems_of(reports=report(tmp_path, per_file + DETAILED + detailed))
     assert sorted((problem.kind, problem.message[:7]) for problem in problems) == [
         ("duplicate-id", "B1-A-04"), ("row-differs", "B1-A-01"), ("row-differs", "B1-A-03"), ("row-missing", "B1-A-02"),
         ("row-missing", "B1-A-04"), ("row-missing", "B1-A-04"), ("two-severities", "B1-A-01"),
@@ -406,7 +406,7 @@ def test_an_unreadable_report_is_reported(tmp_path: Path, raw: bytes | None) -> 
     path = tmp_path / "report.md"
     if raw is not None:
         path.write_bytes(raw)
-    problems = found(reports=(path,))
+    problems = problems_of(reports=(path,))
     assert [(problem.kind, problem.path) for problem in problems] == [("report-unreadable", str(path))]
 
 
