@@ -9,6 +9,7 @@ import pytest
 
 from tests.unit.tickets.samples import REPORT, SEEDS, TICKETS, seed_text
 from torchtriage.commands.main import main
+from torchtriage.tickets.markdown.lines import TextLine, scan
 
 TODAY = datetime.date.today().isoformat()
 
@@ -171,6 +172,21 @@ def test_check_exits_1_if_it_finds_problems(project: Path, capsys: pytest.Captur
     assert "[two-severities]" in out
     status, out, _ = run_ticket(capsys, "check", "--format", "json")
     assert {"path", "line", "kind", "message"} == set(json.loads(out)[0])
+
+
+def test_check_parses_a_report_once(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shutil.copy(REPORT, project / "docs" / "findings")
+    texts: list[str] = []
+
+    def counting_scan(text: str) -> tuple[list[TextLine], list[TextLine]]:
+        texts.append(text)
+        return scan(text)
+
+    monkeypatch.setattr("torchtriage.tickets.batches.parse.scan", counting_scan)
+    run_ticket(capsys, "check")
+    assert texts.count(REPORT.read_text()) == 1
 
 
 def test_check_exits_0_without_problems(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

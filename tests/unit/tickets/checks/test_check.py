@@ -129,6 +129,16 @@ def test_a_problem_has_the_line_of_its_field() -> None:
     assert str(problems_of(file)[-1]).startswith("B7-PT-07.md:11: B7-PT-07 has the unknown status 'opne'")
 
 
+def test_checking_does_not_read_a_ticket_again(monkeypatch: pytest.MonkeyPatch, in_seeds: list[Problem]) -> None:
+    files, report_file = [seed(name) for name in TICKETS], read_report(REPORT)
+
+    def read_again(lines: object) -> None:
+        raise AssertionError("a ticket was read again")
+
+    monkeypatch.setattr("torchtriage.tickets.files.read.ticket_sections", read_again)     # every reading calls it
+    assert check.check(files, [report_file], Path("/nowhere"), TODAY) == in_seeds
+
+
 def test_problems_of_the_reader_are_passed_on() -> None:
     conflict = Problem(path="1.md", line=3, kind="merge-conflict", message="x")
     file = a_ticket()
