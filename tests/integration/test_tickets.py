@@ -1,4 +1,4 @@
-"""Tickets of a real program: made from its run, ticked and closed when it is cured, reopened when the trouble comes back."""
+"""Tickets of a real program: created from its run, closed when it is fixed, reopened when the finding comes back."""
 
 import shutil
 from pathlib import Path
@@ -38,17 +38,18 @@ def the_ticket(folder: Path, ticket_id: str) -> Ticket:
     return open_store(folder / "docs" / "findings").find(ticket_id).ticket
 
 
-def test_a_ticket_follows_its_finding_to_the_end_and_back(tmp_path: Path) -> None:
+def test_a_ticket_is_created_closed_and_reopened_with_its_finding(tmp_path: Path) -> None:
     write(tmp_path, TELEMETRY, "debug_telemetry.py")
     assert observe(tmp_path, SICK).codes == ["TT101"]
     ticket(tmp_path, "import", str(TESTS / "unit" / "tickets" / "seeds" / "B7-PT-07.md"))
 
     done = ticket(tmp_path, "new", "out.triage")
-    assert "ticked    B7-PT-07  Verify debug code is not in compiled paths: none of what was compiled is" in done.stdout
+    assert "ticked    B7-PT-07  Verify debug code is not in compiled paths: no compiled function is" in done.stdout
     assert "created   B8-TT-01  P3  docs/findings/B8-TT-01-print-breaks-act.md\n" in done.stdout
-    made = the_ticket(tmp_path, "B8-TT-01")
-    assert (made.files, made.lines, made.function, made.report_file) == (("train.py",), "6", "act", "out.triage")
-    assert 'print("mean", y.mean())' in made.wrong
+    created = the_ticket(tmp_path, "B8-TT-01")
+    assert (created.files, created.lines, created.function) == (("train.py",), "6", "act")
+    assert created.report_file == "out.triage"
+    assert 'print("mean", y.mean())' in created.wrong
 
     path = next((tmp_path / "docs" / "findings").glob("B8-TT-01*"))
     path.write_text(path.read_text().replace("### Impact\n", "### Impact\n\nMy own words.\n"))
@@ -56,9 +57,11 @@ def test_a_ticket_follows_its_finding_to_the_end_and_back(tmp_path: Path) -> Non
 
     observe(tmp_path, SICK.replace('print("mean", y.mean())', "pass"), flags=["--force"])
     done = ticket(tmp_path, "new", "out.triage")
-    assert "ticked    B8-TT-01  0 graph breaks at train.py:6 in the next recording: act was compiled once" in done.stdout
+    ticked = "ticked    B8-TT-01  0 graph breaks at train.py:6 in the next recording: act was compiled once"
+    assert ticked in done.stdout
     assert "close?    B8-TT-01  not in out.triage, where act was compiled\n" in done.stdout
-    assert done.stderr.endswith("torchtriage: 1 proposed; do it with: torchtriage ticket new out.triage --apply\n")
+    hint = "torchtriage: 1 change proposed; apply with: torchtriage ticket new out.triage --apply\n"
+    assert done.stderr.endswith(hint)
     assert the_ticket(tmp_path, "B8-TT-01").status == "open"
     assert "closed    B8-TT-01" in ticket(tmp_path, "new", "out.triage", "--apply").stdout
     assert the_ticket(tmp_path, "B8-TT-01").status == "closed"
@@ -71,7 +74,7 @@ def test_a_ticket_follows_its_finding_to_the_end_and_back(tmp_path: Path) -> Non
     assert back.impact.startswith("My own words.\n")
 
 
-def test_a_trace_and_a_log_make_tickets_and_the_second_time_none(tmp_path: Path) -> None:
+def test_a_trace_and_a_log_create_tickets_only_once(tmp_path: Path) -> None:
     for source in ("traces/train-torch2.13.log", "logs/breaks-torch2.13.log"):
         shutil.copy(TESTS / "recordings" / source, tmp_path / "source.log")
         folder = tmp_path / source.replace("/", "-")

@@ -14,7 +14,7 @@ from torchtriage.commands.parser import Parser
 from torchtriage.commands.report import ReportCommand
 from torchtriage.commands.run import RunCommand
 from torchtriage.commands.shapes import ShapesCommand
-from torchtriage.commands.ticket import TicketCommand
+from torchtriage.commands.ticket.command import TicketCommand
 from torchtriage.commands.train import TrainCommand
 from torchtriage.errors import CommandError, TriageError
 

@@ -1,9 +1,7 @@
-"""A ticket: a finding kept as a Markdown file, with its status and its reviews."""
+"""The data model of a ticket: a finding kept as a Markdown file, with its status and its reviews."""
 
 import enum
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 from torchtriage.findings.model import Category, Severity
 
@@ -21,7 +19,9 @@ class Status(enum.StrEnum):
     NOT_A_BUG = "not-a-bug"
 
 
-ENDED = frozenset({Status.CLOSED, Status.WONT_FIX, Status.FIXED, Status.ALREADY_FIXED, Status.INVALID, Status.NOT_A_BUG})
+ENDED = frozenset({
+    Status.CLOSED, Status.WONT_FIX, Status.FIXED, Status.ALREADY_FIXED, Status.INVALID, Status.NOT_A_BUG,
+})
 
 
 class Verdict(enum.StrEnum):
@@ -41,7 +41,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """`kind` is related, duplicate, blocks or blocked-by; the other ticket need not have a file."""
+    """`kind` is related, duplicate, blocks or blocked-by; the other ticket may have no file."""
 
     ticket_id: str
     kind: str = "related"
@@ -50,7 +50,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Review:
-    """One cross-review; `verdict` is the word as it was written, known or not."""
+    """One cross-review; `verdict` is the word in the file, valid or not."""
 
     role: str
     verdict: str
@@ -61,7 +61,10 @@ class Review:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ticket:
-    """What a ticket says. Words that should come from a list (severity, status) are kept as written; `check` judges them."""
+    """The content of a ticket.
+
+    `severity` and `status` are the words in the file, valid or not; `check` validates them.
+    """
 
     id: str
     title: str
@@ -86,7 +89,7 @@ class Ticket:
     reviews: tuple[Review, ...] = ()
     report_file: str = ""
     report_section: str = ""
-    fingerprint: str = ""       # ties it to a finding; in the file it is a hidden comment
+    fingerprint: str = ""       # identifies its finding; in the file it is a hidden comment
 
     def with_(self, **changes: object) -> "Ticket":
         return replace(self, **changes)  # type: ignore[arg-type]  # dataclasses.replace cannot be typed by field
@@ -94,7 +97,7 @@ class Ticket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Something that could not be read, or that `check` found wrong; `line` is None where it concerns the whole file."""
+    """Something malformed in a file, or an error found by `check`; `line` is None if it concerns the entire file."""
 
     path: str
     line: int | None
@@ -103,13 +106,3 @@ class Problem:
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}: {self.message}" if self.line else f"{self.path}: {self.message}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TicketFile:
-    """A ticket, the very text it was read from, and what could not be read in it."""
-
-    path: Path
-    text: str
-    ticket: Ticket
-    problems: Sequence[Problem] = field(default_factory=tuple)

@@ -1,24 +1,29 @@
-"""The seed tickets, and strategies for tickets that a Markdown file can hold."""
+"""The example tickets in seeds/, and Hypothesis strategies for tickets that a Markdown file can hold."""
 
 from pathlib import Path
 
 from hypothesis import strategies as st
 
 from torchtriage.findings.model import Category
-from torchtriage.tickets.files.read import parse
-from torchtriage.tickets.model import Box, Relation, Review, Ticket, TicketFile
+from torchtriage.tickets.files.read import RELATION_KINDS, TicketFile, parse
+from torchtriage.tickets.model import Box, Relation, Review, Ticket
 
 SEEDS = Path(__file__).parent / "seeds"
 TICKETS = ("B7-PT-07", "B5-PT-06", "B8-PT-06")
 REPORT = SEEDS / "batch7-pytorch.md"
 
-# What has a meaning in Markdown, or in a ticket, at one place or another.
+# Text that has a special meaning somewhere in Markdown or in a ticket.
 PIECES = (
-    "|", "\\|", "\\", "`", "``", "```", "~~~", "**", "*", "#", "##", "###", " ", "  ", "<!--", "-->", "---", "***", "- [x]", "- [ ] a",
-    "- ", "**Impact:**", "**Impact**: x", "**Evaluation:**", "**Section:**", "**One-line summary:**", "## Impact", "### Impact",
-    "#### Impact", "# Finding Ticket: x", "## Cross-Review (A)", "| **Verdict** | `X` |", "| **Ticket ID** | B1-PT-01 |", "(blocks)",
-    "None.", ": ", "é→你", "<!-- torchtriage: fingerprint=abc -->", "<!-- torchtriage: seen -->", "<!-- torchtriage: end -->",
-    "    code", "\\# no heading", "\\\\---", "```python", "`a`, `b`", "f(x)", "\u2028", "\x0b", "\xa0", "1. ", "<<<<<<< HEAD",
+    "|", "\\|", "\\", "`", "``", "```", "~~~", "**", "*", "#", "##", "###", " ", "  ", "<!--", "-->", "---", "***",
+    "- [x]", "- [ ] a",
+    "- ", "**Impact:**", "**Impact**: x", "**Evaluation:**", "**Section:**", "**One-line summary:**", "## Impact",
+    "### Impact",
+    "#### Impact", "# Finding Ticket: x", "## Cross-Review (A)", "| **Verdict** | `X` |",
+    "| **Ticket ID** | B1-PT-01 |", "(blocks)",
+    "None.", ": ", "é→你", "<!-- torchtriage: fingerprint=abc -->", "<!-- torchtriage: seen -->",
+    "<!-- torchtriage: end -->",
+    "    code", "\\# no heading", "\\\\---", "```python", "`a`, `b`", "f(x)", "\u2028", "\x0b", "\xa0", "1. ",
+    "<<<<<<< HEAD",
     ">>>>>>> x", "## Unknown", "| a | b |", "|---|---|",
 )
 _characters = st.characters(exclude_categories=["Cs"], exclude_characters="\r\n")
@@ -28,12 +33,14 @@ fences = lines.map(lambda text: f"```python\n## Impact\n{text.replace('```', '')
 blocks = st.lists(lines | fences, max_size=6).map(lambda parts: _trimmed("\n".join(parts)))
 ids = st.from_regex(r"\AB[1-9]-[A-Z]{2,3}-[0-9]{2}\Z")
 tickets = st.builds(
-    Ticket, id=ids | inline, title=inline, severity=inline, status=inline, batch=inline, agent=inline, domain=inline, assignee=inline,
-    created=inline, updated=inline, files=st.lists(inline.filter(bool), max_size=3).map(tuple), lines=inline, function=inline,
+    Ticket, id=ids | inline, title=inline, severity=inline, status=inline, batch=inline, agent=inline, domain=inline,
+    assignee=inline,
+    created=inline, updated=inline, files=st.lists(inline.filter(bool), max_size=3).map(tuple), lines=inline,
+    function=inline,
     summary=inline, categories=st.frozensets(st.sampled_from(Category)), wrong=blocks, impact=blocks, fix=blocks,
     verification=st.lists(st.builds(Box, text=inline, is_ticked=st.booleans()), max_size=4).map(tuple),
     related=st.lists(
-        st.builds(Relation, ticket_id=ids, kind=st.sampled_from(["related", "duplicate", "blocks", "blocked-by"]), note=inline), max_size=3,
+        st.builds(Relation, ticket_id=ids, kind=st.sampled_from(RELATION_KINDS), note=inline), max_size=3,
     ).map(tuple),
     reviews=st.lists(
         st.builds(Review, role=inline, verdict=inline, reviewer=inline, date=inline, evaluation=blocks), max_size=3,
@@ -51,7 +58,7 @@ def seed(name: str) -> TicketFile:
 
 
 def _trimmed(text: str) -> str:
-    """Without the blank lines around it, which belong to the file and not to the text."""
+    """The text without surrounding blank lines, which belong to the file and not to the text."""
     parts = text.split("\n")
     while parts and not parts[0].strip():
         parts = parts[1:]

@@ -1,4 +1,4 @@
-"""The parts of a batch report that follow from its tickets: each is a key and the text that stands between its markers."""
+"""The parts of a batch report that are derived from its tickets, each with the key of its markers."""
 
 import re
 from collections import Counter
@@ -6,73 +6,90 @@ from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import quote
 
 from torchtriage.findings.model import Category, Severity
-from torchtriage.tickets.files.reading import label_of
+from torchtriage.text import counted
 from torchtriage.tickets.markdown.lines import TEXT, scan
+from torchtriage.tickets.markdown.lists import label_of
 from torchtriage.tickets.model import ENDED, Status, Ticket
 
-NOTHING = "Nothing written yet."
+EMPTY = "Nothing written yet."
 NO_FINDINGS = "No ticket of this batch names this file."
-FINDINGS = "findings"       # the key of a file's own table, followed by its path
-PRIORITIES = (("Blocking", ("P0",)), ("High Priority", ("P1", "P2")), ("Medium Priority", ("P3",)), ("Low Priority", ("P4",)))
+FINDINGS = "findings"       # the key of a file's own table is this word and the file's path
+PRIORITIES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("Blocking", ("P0",)), ("High Priority", ("P1", "P2")), ("Medium Priority", ("P3",)), ("Low Priority", ("P4",)),
+)
 _SEVERITIES = tuple(severity.name for severity in Severity)
-_LONGEST_FIX = 300
+_MAX_FIX = 300
 
 
-def derived(tickets: Sequence[Ticket]) -> dict[str, str]:
+def derived_parts(tickets: Sequence[Ticket]) -> dict[str, str]:
     """Every derived part by its key, in the order of the report."""
-    names = labels(file for ticket in tickets for file in ticket.files)
+    labels = file_labels(files_of(tickets))
+    unfinished = [ticket for ticket in tickets if ticket.status.lower() not in ENDED]
+    file_tables = {
+        findings_key(file): _file_table([ticket for ticket in tickets if file in ticket.files]) for file in labels
+    }
     return {
-        "files": "\n".join(f"{number}. `{file}`" for number, file in enumerate(names, start=1)) or "No ticket names a file.",
-        "executive-summary": _executive_summary(tickets, names),
-        **{findings_key(file): _file_table([ticket for ticket in tickets if file in ticket.files]) for file in names},
-        "cross-cutting": _cross_cutting([ticket for ticket in tickets if len(ticket.files) > 1], names),
-        "missing-tests": _missing_tests([ticket for ticket in tickets if Category.TEST_GAP in ticket.categories], names),
-        "memory": _memory([ticket for ticket in tickets if Category.RESOURCE in ticket.categories], names),
+        "files": _file_list(labels),
+        "executive-summary": _executive_summary(tickets, labels),
+        **file_tables,
+        "cross-cutting": _cross_cutting([ticket for ticket in tickets if len(ticket.files) > 1], labels),
+        "missing-tests": _missing_tests([t for t in tickets if Category.TEST_GAP in t.categories], labels),
+        "memory": _memory([ticket for ticket in tickets if Category.RESOURCE in ticket.categories], labels),
         "severity-summary": _severity_summary(tickets),
-        "detailed-findings": _detailed(tickets, names),
-        "recommendations": _recommendations([ticket for ticket in tickets if not _has_ended(ticket)]),
-        "main-concerns": _main_concerns([ticket for ticket in tickets if not _has_ended(ticket)]),
+        "detailed-findings": _detailed(tickets, labels),
+        "recommendations": _recommendations(unfinished),
+        "main-concerns": _main_concerns(unfinished),
     }
 
 
 def findings_key(file: str) -> str:
-    return f"{FINDINGS} {quote(file, safe='/~:@+,=')}"      # no `>` or line end of a file's name may end the marker
+    # Quoted, so that a `>` or line ending in a file's name cannot end the marker.
+    return f"{FINDINGS} {quote(file, safe='/~:@+,=')}"
 
 
-def labels(files: Iterable[str]) -> dict[str, str]:
-    """Each path and the shortest end of it that no other path shares; in backticks where Markdown would make it bold."""
+def files_of(tickets: Iterable[Ticket]) -> list[str]:
+    return [file for ticket in tickets for file in ticket.files]
+
+
+def file_labels(files: Iterable[str]) -> dict[str, str]:
+    """Each path with its shortest unique suffix, in backticks where Markdown would make it bold."""
     paths = sorted(set(files) - {""})
-    found = {}
+    labels = {}
     for path in paths:
-        parts = path.replace("\\", "/").split("/")
-        ends = ("/".join(parts[start:]) for start in range(len(parts) - 1, -1, -1))
-        end = next((end for end in ends if end and sum(_ends_with(other, end) for other in paths) == 1), path)
-        found[path] = f"`{end}`" if "__" in end else end
-    return found
+        label = _unique_suffix(path, paths)
+        labels[path] = f"`{label}`" if "__" in label else label
+    return labels
 
 
-def _ends_with(path: str, end: str) -> bool:
-    return f"/{path}".replace("\\", "/").endswith(f"/{end}")
+def _unique_suffix(path: str, paths: Sequence[str]) -> str:
+    parts = path.replace("\\", "/").split("/")
+    for start in range(len(parts) - 1, -1, -1):
+        suffix = "/".join(parts[start:])
+        if suffix and sum(_ends_with(other, suffix) for other in paths) == 1:
+            return suffix
+    return path
 
 
-def _has_ended(ticket: Ticket) -> bool:
-    return ticket.status.lower() in ENDED
+def _ends_with(path: str, suffix: str) -> bool:
+    return f"/{path}".replace("\\", "/").endswith(f"/{suffix}")
 
 
 def severity_of(ticket: Ticket) -> str:
-    """A severity of the list, whatever its case; else the word as it was written."""
+    """A valid severity in upper case, any other word unchanged, or "none"."""
     word = ticket.severity.strip()
     return word.upper() if word.upper() in _SEVERITIES else word or "none"
 
 
-def text_cell(text: str) -> str:
-    """Any text on one line of a table, unable to open a comment or a column."""
+def _safe_text(text: str) -> str:
+    """Any text on one line, unable to open a comment or a table column."""
     return " ".join(text.split()).replace("|", "\\|").replace("<!--", "\\<!--") or "-"
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = ["| " + " | ".join(header) + " |", "|" + "|".join("-" * (len(name) + 2) for name in header) + "|"]
-    return "\n".join([*lines, *("| " + " | ".join(text_cell(cell) for cell in row) + " |" for row in rows)])
+    for row in rows:
+        lines.append("| " + " | ".join(_safe_text(cell) for cell in row) + " |")
+    return "\n".join(lines)
 
 
 def _summary(ticket: Ticket) -> str:
@@ -83,117 +100,133 @@ def _lines(ticket: Ticket, prefix: str = "") -> str:
     return prefix + ticket.lines if ticket.lines[:1].isdigit() else ticket.lines
 
 
-def _in_files(ticket: Ticket, names: Mapping[str, str]) -> str:
-    return ", ".join(names[file] for file in ticket.files if file)
+def _in_files(ticket: Ticket, labels: Mapping[str, str]) -> str:
+    return ", ".join(labels[file] for file in ticket.files if file)
 
 
-def count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _counted(words: Iterable[str], order: Sequence[str]) -> str:
-    """`2 open, 1 closed`: known words in their order, the others after them."""
+def _counts(words: Iterable[str], order: Sequence[str]) -> str:
+    """`2 open, 1 closed`: the words of `order` first, then the others."""
     counts = Counter(words)
-    known = [word for word in order if counts[word]]
-    return ", ".join(f"{counts[word]} {text_cell(word)}" for word in [*known, *sorted(counts.keys() - set(known))])
+    in_order = [word for word in order if counts[word]]
+    others = sorted(counts.keys() - set(in_order))
+    return ", ".join(f"{counts[word]} {_safe_text(word)}" for word in [*in_order, *others])
 
 
-def _executive_summary(tickets: Sequence[Ticket], names: Mapping[str, str]) -> str:
-    severities = _counted(map(severity_of, tickets), _SEVERITIES)
-    statuses = _counted((ticket.status.lower() or "none" for ticket in tickets), list(Status))
-    lines = [f"{count(len(tickets), 'finding')} in {count(len(names), 'file')}: {severities}. Status: {statuses}."]
-    for label, field in (("Domains", "domain"), ("Reviewed by", "agent")):
+def _status_counts(tickets: Sequence[Ticket]) -> str:
+    return _counts((ticket.status.lower() or "none" for ticket in tickets), list(Status))
+
+
+def _file_list(labels: Iterable[str]) -> str:
+    lines = [f"{number}. `{file}`" for number, file in enumerate(labels, start=1)]
+    return "\n".join(lines) or "No ticket names a file."
+
+
+def _executive_summary(tickets: Sequence[Ticket], labels: Mapping[str, str]) -> str:
+    severities = _counts(map(severity_of, tickets), _SEVERITIES)
+    totals = f"{counted(len(tickets), 'finding')} in {counted(len(labels), 'file')}"
+    lines = [f"{totals}: {severities}. Status: {_status_counts(tickets)}."]
+    for heading, field in (("Domains", "domain"), ("Reviewed by", "agent")):
         values = sorted({getattr(ticket, field) for ticket in tickets} - {""})
-        lines += [f"{label}: {', '.join(map(text_cell, values))}."] if values else []
+        if values:
+            lines.append(f"{heading}: {', '.join(map(_safe_text, values))}.")
     return "\n".join(lines)
 
 
 def _file_table(tickets: Sequence[Ticket]) -> str:
     rows = [(ticket.id, severity_of(ticket), _lines(ticket, "L"), _summary(ticket)) for ticket in tickets]
-    return table(("ID", "Severity", "Location", "Issue"), rows)
+    return _table(("ID", "Severity", "Location", "Issue"), rows)
 
 
-def _cross_cutting(tickets: Sequence[Ticket], names: Mapping[str, str]) -> str:
+def _cross_cutting(tickets: Sequence[Ticket], labels: Mapping[str, str]) -> str:
     if not tickets:
         return "No ticket of this batch names more than one file."
-    return table(("Risk", "Severity", "Details"), [
-        (f"{ticket.id}: {ticket.title}", severity_of(ticket), f"In {_in_files(ticket, names)}. {_summary(ticket)}") for ticket in tickets
-    ])
+    rows = [
+        (f"{t.id}: {t.title}", severity_of(t), f"In {_in_files(t, labels)}. {_summary(t)}") for t in tickets
+    ]
+    return _table(("Risk", "Severity", "Details"), rows)
 
 
-def _missing_tests(tickets: Sequence[Ticket], names: Mapping[str, str]) -> str:
+def _missing_tests(tickets: Sequence[Ticket], labels: Mapping[str, str]) -> str:
     if not tickets:
         return f"No ticket of this batch has the category {Category.TEST_GAP}."
-    return table(("Component", "Issue"), [
-        (ticket.function or _in_files(ticket, names), f"{ticket.id}: {_summary(ticket)}") for ticket in tickets
-    ])
+    rows = [(t.function or _in_files(t, labels), f"{t.id}: {_summary(t)}") for t in tickets]
+    return _table(("Component", "Issue"), rows)
 
 
-def _memory(tickets: Sequence[Ticket], names: Mapping[str, str]) -> str:
+def _memory(tickets: Sequence[Ticket], labels: Mapping[str, str]) -> str:
     if not tickets:
         return f"No ticket of this batch has the category {Category.RESOURCE}."
-    return table(("ID", "Severity", "File", "Line", "Issue"), [
-        (ticket.id, severity_of(ticket), _in_files(ticket, names), _lines(ticket), _summary(ticket)) for ticket in tickets
-    ])
+    rows = [(t.id, severity_of(t), _in_files(t, labels), _lines(t), _summary(t)) for t in tickets]
+    return _table(("ID", "Severity", "File", "Line", "Issue"), rows)
 
 
 def _severity_summary(tickets: Sequence[Ticket]) -> str:
-    """Every finding is named, so the number of names is always the count."""
-    found = {severity_of(ticket) for ticket in tickets}
+    """Every finding is named, so the number of names always equals the count."""
+    unlisted = {severity_of(ticket) for ticket in tickets} - set(_SEVERITIES)
     rows = []
-    for severity in [*_SEVERITIES, *sorted(found - set(_SEVERITIES))]:
-        of_it = [ticket for ticket in tickets if severity_of(ticket) == severity]
-        rows.append((severity, str(len(of_it)), "; ".join(_key_issue(ticket) for ticket in of_it)))
-    statuses = _counted((ticket.status.lower() or "none" for ticket in tickets), list(Status))
-    return f"{table(('Severity', 'Count', 'Key Issues'), rows)}\n\nTotal: {count(len(tickets), 'finding')} ({statuses})."
+    for severity in [*_SEVERITIES, *sorted(unlisted)]:
+        group = [ticket for ticket in tickets if severity_of(ticket) == severity]
+        rows.append((severity, str(len(group)), "; ".join(_key_issue(ticket) for ticket in group)))
+    table = _table(("Severity", "Count", "Key Issues"), rows)
+    return f"{table}\n\nTotal: {counted(len(tickets), 'finding')} ({_status_counts(tickets)})."
 
 
 def _key_issue(ticket: Ticket) -> str:
-    return f"{ticket.id}: {ticket.title}".replace(";", ",")     # a semicolon begins the next one
+    return f"{ticket.id}: {ticket.title}".replace(";", ",")     # a semicolon begins the next issue
 
 
-def _detailed(tickets: Sequence[Ticket], names: Mapping[str, str]) -> str:
-    return table(("ID", "File", "Line", "Severity", "Status", "Issue"), [
-        (ticket.id, _in_files(ticket, names), _lines(ticket), severity_of(ticket), ticket.status, ticket.title or ticket.summary)
-        for ticket in tickets
-    ])
+def _detailed(tickets: Sequence[Ticket], labels: Mapping[str, str]) -> str:
+    rows = [
+        (t.id, _in_files(t, labels), _lines(t), severity_of(t), t.status, t.title or t.summary) for t in tickets
+    ]
+    return _table(("ID", "File", "Line", "Severity", "Status", "Issue"), rows)
 
 
 def _recommendations(tickets: Sequence[Ticket]) -> str:
-    """What is still to be done, under the priority of its severity and numbered throughout."""
-    listed = [(name, severities, [ticket for ticket in tickets if severity_of(ticket) in severities]) for name, severities in PRIORITIES]
-    others = [ticket for ticket in tickets if severity_of(ticket) not in _SEVERITIES]
+    """The fixes still to be made, under the priority of their severity and numbered throughout."""
+    groups = [
+        (name, severities, [ticket for ticket in tickets if severity_of(ticket) in severities])
+        for name, severities in PRIORITIES
+    ]
+    groups.append(("Other", (), [ticket for ticket in tickets if severity_of(ticket) not in _SEVERITIES]))
     parts: list[str] = []
     number = 0
-    for name, severities, of_it in [*listed, ("Other", (), others)]:
-        if not of_it and name in ("Blocking", "Other"):
+    for name, severities, group in groups:
+        if not group and name in ("Blocking", "Other"):
             continue
-        items = []
-        for ticket in of_it:
+        lines = []
+        for ticket in group:
             number += 1
-            items.append(f"{number}. **{text_cell(ticket.id)}:** {fix_summary(ticket)}")
+            lines.append(f"{number}. **{_safe_text(ticket.id)}:** {fix_summary(ticket)}")
         span = f" ({'-'.join(severities)})" if severities else ""
-        parts.append(f"### {name}{span}\n\n" + ("\n".join(items) or "Nothing to do."))
+        parts.append(f"### {name}{span}\n\n" + ("\n".join(lines) or "Nothing to do."))
     return "\n\n".join(parts)
 
 
 def fix_summary(ticket: Ticket) -> str:
-    """A ticket's fix on one line: its options if it gives some, else its first paragraph that is not code."""
-    lines = scan(ticket.fix)[0]
-    labels = [label[1] for line in lines if (label := label_of(line))]
-    options = "; ".join(label for label in labels if label.lower().startswith("option"))
-    text = "\n".join(line.text if line.kind == TEXT else "" for line in lines)
-    paragraphs = (" ".join(part.split()) for part in re.split(r"\n\s*\n", text))
-    summary = options or next((part for part in paragraphs if part), "") or "no fix is written in the ticket"
-    summary = summary if len(summary) <= _LONGEST_FIX else summary[: _LONGEST_FIX - 3] + "..."
+    """A ticket's fix on one line: its options if it names any, otherwise its first paragraph that is not code."""
+    summary = _fix_options(ticket.fix) or _first_paragraph(ticket.fix) or "no fix is written in the ticket"
+    if len(summary) > _MAX_FIX:
+        summary = summary[: _MAX_FIX - 3] + "..."
     return summary.lstrip("# ").rstrip(": ").replace("<!--", "\\<!--")
+
+
+def _fix_options(fix: str) -> str:
+    labels = [label[1] for line in scan(fix)[0] if (label := label_of(line))]
+    return "; ".join(label for label in labels if label.lower().startswith("option"))
+
+
+def _first_paragraph(text: str) -> str:
+    prose = "\n".join(line.text if line.kind == TEXT else "" for line in scan(text)[0])
+    paragraphs = (" ".join(part.split()) for part in re.split(r"\n\s*\n", prose))
+    return next((paragraph for paragraph in paragraphs if paragraph), "")
 
 
 def _main_concerns(tickets: Sequence[Ticket]) -> str:
     severe = [ticket for ticket in tickets if severity_of(ticket) in ("P0", "P1", "P2")]
     if not severe:
         return "No finding of P2 or worse is left to do."
-    lines = [f"{count(len(severe), 'finding')} of P2 or worse left to do:", ""]
+    lines = [f"{counted(len(severe), 'finding')} of P2 or worse left to do:", ""]
     for number, ticket in enumerate(sorted(severe, key=severity_of), start=1):
-        lines.append(f"{number}. **{severity_of(ticket)}:** {text_cell(ticket.title)} ({text_cell(ticket.id)})")
+        lines.append(f"{number}. **{severity_of(ticket)}:** {_safe_text(ticket.title)} ({_safe_text(ticket.id)})")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Compare the code that a ticket quotes with the file it names: is it there, and is it still at the lines the ticket says?"""
+"""Compare the code that a ticket quotes with the file and the lines that it names."""
 
 import bisect
 import re
@@ -7,49 +7,51 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 
+from torchtriage.text import counted, row
 from torchtriage.tickets.checks.matching import line_ranges, overlap
-from torchtriage.tickets.checks.ticket import is_ended, problem, some
-from torchtriage.tickets.markdown.batch_markdown import fences
-from torchtriage.tickets.model import Problem, TicketFile
+from torchtriage.tickets.checks.ticket import MAX_LISTED, is_ended, problem
+from torchtriage.tickets.files.read import TicketFile
+from torchtriage.tickets.markdown.lines import fences
+from torchtriage.tickets.model import Problem
 
 _CODE = frozenset({"python", "py", "python3", "c", "cpp", "c++", "cuda"})
 _SPACE = re.compile(r"\s+")
 _ELISION = re.compile(r"\s*(#|//)?\s*(\.\.\.|…)\s*")
-MAX_ELIDED = 200                # characters that ... in a quoted line may stand for
-MAX_FILE_BYTES = 5_000_000      # larger ones are generated, and nobody quotes them
+MAX_ELIDED = 200                # characters that `...` in a quoted line may replace
+MAX_FILE_BYTES = 5_000_000      # larger files are generated, and nobody quotes them
 
 
-class Source:
-    """A file as one string without white space and comments, so that a quote may be wrapped and indented in another way."""
+class SourceText:
+    """A file as one string without white space and comments: a quote may be wrapped and indented differently."""
 
     def __init__(self, text: str) -> None:
         self.starts: list[int] = []
         self.numbers: list[int] = []
-        pieces: list[str] = []
+        parts: list[str] = []
         length = 0
         for number, line in enumerate(text.split("\n"), start=1):
-            piece = squeezed(line)
-            if piece:
+            part = squeeze(line)
+            if part:
                 self.starts.append(length)
                 self.numbers.append(number)
-                pieces.append(piece)
-                length += len(piece)
-        self.text = "".join(pieces)
+                parts.append(part)
+                length += len(part)
+        self.text = "".join(parts)
 
     def places(self, quote: str) -> list[range]:
-        """The lines at which a squeezed quote stands, wherever it does; `...` in it stands for anything short."""
+        """The lines of every occurrence of a squeezed quote; `...` in it matches any short text."""
         first, *rest = [part for part in quote.split("...") if part] or [""]
-        found: list[range] = []
+        places: list[range] = []
         start = self.text.find(first) if first else -1
         while start >= 0:
             end = self._end(start + len(first), rest)
             if end >= 0:
-                found.append(range(self._line(start), self._line(end - 1) + 1))
+                places.append(range(self._line(start), self._line(end - 1) + 1))
             start = self.text.find(first, start + len(first))
-        return found
+        return places
 
     def _end(self, end: int, rest: Sequence[str]) -> int:
-        """Where the last of these parts ends, each not far behind the one before; -1 if one is not there."""
+        """The end of the last of these parts, each a short distance after the one before; -1 if a part is missing."""
         for part in rest:
             at = self.text.find(part, end, end + MAX_ELIDED + len(part))
             if at < 0:
@@ -63,117 +65,155 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
-    """Lines of code that follow each other in a quotation, and whether its fence says that it is code."""
+    """Consecutive lines of quoted code; `is_code` is True if the fence names a programming language."""
 
     lines: tuple[str, ...]
     is_code: bool
 
 
+_Sources = Sequence[tuple[str, SourceText]]     # the files of a ticket: path below the root, text
+_Place = tuple[str, range]                      # path below the root, lines
+
+
 def code_problems(files: Sequence[TicketFile], root: Path) -> Iterator[Problem]:
-    """Tickets that have ended are passed over: their code was meant to change."""
-    sources: dict[Path | None, Source | None] = {None: None}
+    """Quotes that differ from the source; tickets that have ended are skipped, as their code was meant to change."""
+    cache: dict[Path | None, SourceText | None] = {None: None}
     missing: dict[str, list[str]] = {}
     for file in files:
         if is_ended(file):
             continue
-        found: list[tuple[str, Source]] = []
+        sources: list[tuple[str, SourceText]] = []
         for name in file.ticket.files:
-            path = resolved(root, name)
-            source = sources[path] = sources[path] if path in sources else _source(path)
+            path = find_file(root, name)
+            if path not in cache:
+                cache[path] = _source(path)
+            source = cache[path]
             if path is None or source is None:
                 missing.setdefault(name, []).append(file.ticket.id)
             else:
-                found.append((path.relative_to(root).as_posix(), source))
-        if found and len(found) == len(file.ticket.files):
-            yield from _quote_problems(file, found)
+                sources.append((path.relative_to(root).as_posix(), source))
+        if sources and len(sources) == len(file.ticket.files):
+            yield from _quote_problems(file, sources)
     if missing:
-        names = some([f"{name} ({', '.join(ids)})" for name, ids in sorted(missing.items())])
-        message = f"{len(missing)} files that tickets name are not below {root}, so what they quote was not compared: {names}"
-        yield Problem(path=str(root), line=None, kind="file-missing", message=message)
+        yield _missing_files(missing, root)
 
 
-def _source(path: Path | None) -> Source | None:
+def _missing_files(missing: dict[str, list[str]], root: Path) -> Problem:
+    names = row((f"{name} ({', '.join(ids)})" for name, ids in sorted(missing.items())), MAX_LISTED)
+    verb = "is" if len(missing) == 1 else "are"
+    message = (
+        f"{counted(len(missing), 'file')} named by tickets {verb} not below {root}, "
+        f"so the quoted code was not compared: {names}"
+    )
+    return Problem(path=str(root), line=None, kind="file-missing", message=message)
+
+
+def _source(path: Path | None) -> SourceText | None:
+    if path is None:
+        return None
     try:
-        is_small = path is not None and path.stat().st_size <= MAX_FILE_BYTES
-        return Source(path.read_text(encoding="utf-8", errors="replace")) if path and is_small else None
+        if path.stat().st_size > MAX_FILE_BYTES:
+            return None
+        return SourceText(path.read_text(encoding="utf-8", errors="replace"))
     except OSError:
         return None
 
 
-def resolved(root: Path, name: str) -> Path | None:
-    """The file below `root` that a ticket means: its path, or the longest end of it if it was written on another machine."""
+def find_file(root: Path, name: str) -> Path | None:
+    """The file below `root` that a ticket names, by its path or by the longest suffix of it that exists.
+
+    A path that was written on another machine is found by its suffix.
+    """
     parts = [part for part in PurePosixPath(name.replace("\\", "/")).parts if part not in ("/", "..", ".")]
     for start in range(len(parts)):
         path = root.joinpath(*parts[start:])
         try:
             if path.is_file():
                 return path
-        except (OSError, ValueError):       # a name that no file system takes
+        except (OSError, ValueError):       # not a valid name in this file system
             return None
     return None
 
 
-def _quote_problems(file: TicketFile, sources: Sequence[tuple[str, Source]]) -> Iterator[Problem]:
-    """One problem a ticket for what is missing, one for what moved."""
-    stands: list[list[tuple[str, range]]] = []
+def _quote_problems(file: TicketFile, sources: _Sources) -> Iterator[Problem]:
+    """At most one problem per ticket: for missing code, otherwise for code that moved."""
+    quote_places: list[list[_Place]] = []
     absent: list[str] = []
     for quote in _quotes(file.ticket.wrong, sources):
         places = _places(quote.lines, sources)
         if places:
-            stands.append(places)
+            quote_places.append(places)
             continue
-        known = [line for line in quote.lines if _places((line,), sources)]
-        is_ours = quote.is_code or 2 * len(known) > len(quote.lines)     # output and other files share a line by chance
-        if is_ours:
-            absent += [line for line in quote.lines if line not in known]
-        if is_ours and known:
-            stands.append(_places((max(known, key=len),), sources))
+        present = [line for line in quote.lines if _places((line,), sources)]
+        # Program output, or code of another file, may share a line by chance.
+        is_from_file = quote.is_code or 2 * len(present) > len(quote.lines)
+        if is_from_file:
+            absent += [line for line in quote.lines if line not in present]
+        if is_from_file and present:
+            quote_places.append(_places((max(present, key=len),), sources))
     if absent:
-        names = ", ".join(name for name, _ in sources)
-        more = f" (and {len(absent) - 1} more lines)" if len(absent) > 1 else ""
-        found = f"{file.ticket.id} quotes code that is not in {names}: {absent[0].strip()!r}{more}"
-        message = f"{found}; correct the quote, or end the ticket if it was fixed"
-        yield Problem(path=str(file.path), line=_line_in(file.text, absent[0]), kind="code-not-in-file", message=message)
-    moved = _moved(file.ticket.lines, stands)
-    if moved and not absent:
-        message = f"{file.ticket.id} says lines {file.ticket.lines}, and the quoted code is now at {moved}; correct the lines"
-        yield problem(file, "lines", "lines-moved", message)
+        yield _absent_code(file, absent, sources)
+        return
+    moved = _moved(file.ticket.lines, quote_places)
+    if moved:
+        message = f"{file.ticket.id} gives lines {file.ticket.lines}, but the quoted code is now at {moved}"
+        yield problem(file, "lines", "lines-moved", f"{message}; correct the lines")
 
 
-def _moved(lines: str, quotes: Sequence[Sequence[tuple[str, range]]]) -> str:
-    """Where quotes stand that lie outside the ticket's lines, as long as some of those lines are quoted by nothing."""
+def _absent_code(file: TicketFile, absent: Sequence[str], sources: _Sources) -> Problem:
+    names = row(name for name, _ in sources)
+    more = f" (and {counted(len(absent) - 1, 'more line')})" if len(absent) > 1 else ""
+    message = (
+        f"{file.ticket.id} quotes code that is not in {names}: {absent[0].strip()!r}{more}; "
+        "correct the quote, or end the ticket if it was fixed"
+    )
+    line = _line_in(file.text, absent[0])
+    return Problem(path=str(file.path), line=line, kind="code-not-in-file", message=message)
+
+
+def _moved(lines: str, quotes: Sequence[Sequence[_Place]]) -> str:
+    """Where quotes outside the ticket's lines are now, provided that some of the ticket's lines are not quoted."""
     ranges = line_ranges(lines)
     quoted = [place for places in quotes for _, place in places]
     if all(overlap([wanted], quoted) for wanted in ranges):
         return ""
-    outside = [
-        min(places, key=lambda place: abs(place[1].start - ranges[0].start))
-        for places in quotes if not overlap(ranges, [place for _, place in places])
-    ]
-    return ", ".join(f"{name}:{place.start}" + (f"-{place[-1]}" if len(place) > 1 else "") for name, place in outside)
+    texts = []
+    for places in quotes:
+        if overlap(ranges, [place for _, place in places]):
+            continue
+        name, nearest = min(places, key=lambda place: abs(place[1].start - ranges[0].start))
+        end = f"-{nearest[-1]}" if len(nearest) > 1 else ""
+        texts.append(f"{name}:{nearest.start}{end}")
+    return ", ".join(texts)
 
 
-def _places(lines: Sequence[str], sources: Sequence[tuple[str, Source]]) -> list[tuple[str, range]]:
-    quote = "".join(squeezed(line) for line in lines)
+def _places(lines: Sequence[str], sources: _Sources) -> list[_Place]:
+    quote = "".join(squeeze(line) for line in lines)
     return [(name, place) for name, source in sources for place in source.places(quote)]
 
 
-def _quotes(text: str, sources: Sequence[tuple[str, Source]]) -> Iterator[Quote]:
-    """The code in a text's fences, cut where something is left out, and at blank lines and comments where it does not stand as a whole."""
+def _quotes(text: str, sources: _Sources) -> Iterator[Quote]:
+    """The code in a text's fences, cut at elisions.
+
+    Code that is not in the file as one block is also cut at blank lines and comments.
+    """
     for fence in fences(text):
         if fence.language and fence.language not in _CODE:
             continue
         for block in _runs(fence.lines, lambda line: not _ELISION.fullmatch(line)):
-            code = tuple(line for line in block if squeezed(line))
-            runs = [code] if _places(code, sources) else _runs(block, squeezed)
-            yield from (Quote(lines=tuple(run), is_code=bool(fence.language)) for run in runs if run)
+            code = [line for line in block if squeeze(line)]
+            runs = [code] if _places(code, sources) else _runs(block, squeeze)
+            for run in runs:
+                if run:
+                    yield Quote(lines=tuple(run), is_code=bool(fence.language))
 
 
 def _runs(lines: Sequence[str], belongs: Callable[[str], object]) -> list[list[str]]:
+    """The consecutive lines for which `belongs` is true."""
     return [list(group) for is_in, group in groupby(lines, key=lambda line: bool(belongs(line))) if is_in]
 
 
-def squeezed(line: str) -> str:
+def squeeze(line: str) -> str:
     """A line of code without its comment and its white space."""
     quote = ""
     for at, char in enumerate(line):

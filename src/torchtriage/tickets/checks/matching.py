@@ -1,43 +1,44 @@
-"""When two texts are about the same thing: the IDs, lines and code names in them, and the words they share."""
+"""Decide whether two texts are about the same thing: by IDs, lines, code names and shared words."""
 
 import re
 from collections.abc import Iterable
 
-from torchtriage.tickets.model import Ticket
-from torchtriage.tickets.naming import batch_in
+from torchtriage.text import file_name
 
-MIN_SHARED_WORDS = 3        # "memory leak" and "memory allocation" share one word and are two findings
-MIN_SHARED_PART = 0.6       # of the shorter text: a title is compared with a whole sentence
+MIN_SHARED_WORDS = 3        # "memory leak" and "memory allocation" share one word but are two findings
+MIN_SHARED_PART = 0.6       # of the shorter text: a title is compared with a full sentence
 
 _ID = re.compile(r"(?<![\w-])((?:[A-Z]{1,4}\d{0,4}-){2,4})(\d{1,4})((?:/\d{1,4})*)(?![\w-])")
 _LINES = re.compile(r"(?<![\w.])L?(\d{1,7})(?:\s*[-–]\s*L?(\d{1,7}))?(?!\w)")
-_PLACE = re.compile(r"`?([\w/\\-]{1,200}(?:\.\w{1,20}){1,3})`?(?::|\s+(?:lines?\s+|L(?=\d)))(\d{1,7}(?:\s*[-–]\s*L?\d{1,7})?)")
+_PLACE = re.compile(
+    r"`?([\w/\\-]{1,200}(?:\.\w{1,20}){1,3})`?(?::|\s+(?:lines?\s+|L(?=\d)))(\d{1,7}(?:\s*[-–]\s*L?\d{1,7})?)"
+)
 _CODE_SPAN = re.compile(r"`([^`\n]+)`")
 _CODE_NAME = re.compile(r"@?([A-Za-z_][\w.]*)\s*(?:\(.*\))?")
 _WORD_PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 _SMALL_WORDS = frozenset({
-    "the", "and", "for", "from", "with", "not", "may", "can", "but", "this", "that", "when", "are", "has", "have", "does", "into",
-    "under", "only", "which", "its", "without",
+    "the", "and", "for", "from", "with", "not", "may", "can", "but", "this", "that", "when", "are", "has", "have",
+    "does", "into", "under", "only", "which", "its", "without",
 })
-_LIBRARIES = ("torch.", "np.", "numpy.")    # they are named in many findings and single out none
+_LIBRARIES = ("torch.", "np.", "numpy.")    # many findings name these, so they identify none
 
 
 def ids_in(text: str) -> tuple[str, ...]:
-    """Finding and ticket IDs in the order in which they are named; `B7-GE-01/02` names two."""
-    found = []
+    """Finding and ticket IDs in order of appearance; `B7-GE-01/02` names two."""
+    ids = []
     for match in _ID.finditer(text):
         numbers = [match[2], *match[3].split("/")[1:]]
-        found += [match[1] + number for number in numbers]
-    return tuple(dict.fromkeys(found))
+        ids += [match[1] + number for number in numbers]
+    return tuple(dict.fromkeys(ids))
 
 
 def line_ranges(text: str) -> tuple[range, ...]:
-    """`71-72, L131` as ranges of lines, the last line included; what names no line is empty."""
-    found = []
+    """`71-72, L131` as ranges that include the last line; empty for a text without line numbers."""
+    ranges = []
     for first, last in _LINES.findall(text):
         start, end = int(first), int(last or first)
-        found.append(range(min(start, end), max(start, end) + 1))
-    return tuple(found)
+        ranges.append(range(min(start, end), max(start, end) + 1))
+    return tuple(ranges)
 
 
 def overlap(one: Iterable[range], other: Iterable[range]) -> bool:
@@ -46,7 +47,7 @@ def overlap(one: Iterable[range], other: Iterable[range]) -> bool:
 
 
 def same_lines(one: str, other: str) -> bool:
-    """They share a line, or neither names one."""
+    """Whether two texts share a line number, or neither has one."""
     ranges, others = line_ranges(one), line_ranges(other)
     return overlap(ranges, others) if ranges and others else not ranges and not others
 
@@ -57,44 +58,33 @@ def places_in(text: str) -> list[tuple[str, str]]:
 
 
 def code_names(text: str) -> tuple[str, ...]:
-    """Names of the project's own code that stand in backticks, without the brackets of a call."""
-    names = [match[1].rstrip(".") for span in _CODE_SPAN.findall(text) if (match := _CODE_NAME.fullmatch(span.strip()))]
+    """Names of the project's own code in backticks, without the brackets of a call."""
+    names = []
+    for span in _CODE_SPAN.findall(text):
+        match = _CODE_NAME.fullmatch(span.strip())
+        if match:
+            names.append(match[1].rstrip("."))
     return tuple(dict.fromkeys(name for name in names if not name.startswith(_LIBRARIES)))
 
 
 def same_name(one: str, other: str) -> bool:
-    """`check_all` is also `Detector.check_all`."""
+    """Whether two names may mean the same code: `check_all` is also `Detector.check_all`."""
     return one == other or one.endswith("." + other) or other.endswith("." + one)
 
 
 def words_of(text: str) -> frozenset[str]:
-    """The words of a text in small letters, with names in code taken apart."""
+    """The words of a text in lower case; names in code are split into words."""
     parts = [part.lower() for part in _WORD_PART.findall(text)]
     return frozenset(part for part in parts if len(part) > 2 and part not in _SMALL_WORDS)
 
 
 def alike(one: str, other: str) -> bool:
-    """Two texts share enough words to be about the same thing."""
+    """Whether two texts share enough words to be about the same thing."""
     words, others = words_of(one), words_of(other)
     shared = len(words & others)
     return shared >= MIN_SHARED_WORDS and shared >= MIN_SHARED_PART * min(len(words), len(others))
 
 
 def base_name(path: str) -> str:
-    return path.strip().replace("\\", "/").rstrip("/").rsplit("/", 1)[-1]
-
-
-def batch_of(ticket: Ticket) -> str:
-    """The batch a ticket says it belongs to, else the one in its ID."""
-    return batch_name(ticket.batch) or batch_in_id(ticket.id)
-
-
-def batch_name(written: str) -> str:
-    """`7`, `07` and `Batch 7` are one batch."""
-    name = written.strip().removeprefix("Batch").strip()
-    return name.lstrip("0") or "0" if name.isdecimal() else name
-
-
-def batch_in_id(ticket_id: str) -> str:
-    number = batch_in(ticket_id)
-    return "" if number is None else str(number)
+    """The file name at the end of a path in a ticket or report."""
+    return file_name(path.strip())

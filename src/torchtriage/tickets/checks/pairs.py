@@ -1,34 +1,46 @@
-"""One thing held twice: two tickets for one finding, or a ticket and a report that disagree about it."""
+"""The same finding in two places: two tickets for it, or a ticket and a report that disagree about it."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
+from torchtriage.text import row
 from torchtriage.tickets.batches.parse import BatchReport, FindingRow
-from torchtriage.tickets.checks.matching import alike, base_name, batch_in_id, batch_of, code_names, ids_in, same_lines, same_name
+from torchtriage.tickets.checks.matching import alike, base_name, code_names, ids_in, same_lines, same_name
 from torchtriage.tickets.checks.report import row_texts
 from torchtriage.tickets.checks.ticket import is_ended, problem
-from torchtriage.tickets.model import Problem, Ticket, TicketFile
+from torchtriage.tickets.files.read import TicketFile
+from torchtriage.tickets.model import Problem, Ticket
+from torchtriage.tickets.naming import batch_in_id, batch_of
 
-MIN_RISK_NAMES = 2      # a single code name is shared by many findings
+MIN_RISK_NAMES = 2      # many findings share a single code name
 
 
 def duplicate_problems(files: Sequence[TicketFile]) -> Iterator[Problem]:
-    """Two tickets with one ID, one fingerprint, or for one place and text; a pair is reported once, by the surest sign."""
-    seen: set[tuple[str, str]] = set()
-    for kind, do in (("id", "give one of them a new ID"), ("fingerprint", "keep one and end the other as its duplicate")):
-        for value, group in _groups(files, kind).items():
-            for file in group[1:]:
-                if (str(group[0].path), str(file.path)) not in seen:
-                    message = f"{file.ticket.id} has the same {kind} as {group[0].ticket.id} in {group[0].path}: {value}; {do}"
-                    yield problem(file, "id", f"duplicate-{kind}", message)
-                seen.add((str(group[0].path), str(file.path)))
+    """Two tickets with the same ID, the same fingerprint, or the same place and a similar text.
+
+    Each pair is reported once, by its clearest sign.
+    """
+    reported: set[tuple[str, str]] = set()
+    for kind, hint in (
+        ("id", "give one of them a new ID"), ("fingerprint", "keep one and end the other as its duplicate"),
+    ):
+        for value, (first, *others) in _groups(files, kind).items():
+            for file in others:
+                pair = (str(first.path), str(file.path))
+                if pair not in reported:
+                    same = f"{file.ticket.id} has the same {kind} as {first.ticket.id} in {first.path}"
+                    yield problem(file, "id", f"duplicate-{kind}", f"{same}: {value}; {hint}")
+                reported.add(pair)
     for one, other in combinations([file for file in files if not is_ended(file)], 2):
-        is_told = (str(one.path), str(other.path)) in seen or _known_apart(one.ticket, other.ticket)
-        if not is_told and (place := _shared_place(one.ticket, other.ticket)):
-            signs = f"same file {place}, shared lines, same category, like summary"
-            message = f"{other.ticket.id} looks like {one.ticket.id} in {one.path} ({signs})"
-            yield problem(other, "id", "duplicate-finding", f"{message}; end one, or name them as related if they are two")
+        if (str(one.path), str(other.path)) in reported or _are_distinct(one.ticket, other.ticket):
+            continue
+        place = _shared_place(one.ticket, other.ticket)
+        if place:
+            signs = f"same file {place}, overlapping lines, same category, similar summary"
+            message = f"{other.ticket.id} looks like a duplicate of {one.ticket.id} in {one.path} ({signs})"
+            hint = "end one of them, or name them as related if they are distinct"
+            yield problem(other, "id", "duplicate-finding", f"{message}; {hint}")
 
 
 def _groups(files: Sequence[TicketFile], field: str) -> dict[str, list[TicketFile]]:
@@ -40,15 +52,23 @@ def _groups(files: Sequence[TicketFile], field: str) -> dict[str, list[TicketFil
     return groups
 
 
-def _known_apart(one: Ticket, other: Ticket) -> bool:
-    """Each has a fingerprint of its own, or one names the other."""
+def _names(ticket: Ticket, ticket_id: str) -> bool:
+    """Whether a ticket names this ID as related."""
+    return any(relation.ticket_id == ticket_id for relation in ticket.related)
+
+
+def _are_distinct(one: Ticket, other: Ticket) -> bool:
+    """Whether both have a fingerprint (their pairs are compared by it), or one names the other as related."""
     if one.fingerprint and other.fingerprint:
         return True
-    return other.id in [relation.ticket_id for relation in one.related] or one.id in [relation.ticket_id for relation in other.related]
+    return _names(one, other.id) or _names(other, one.id)
 
 
 def _shared_place(one: Ticket, other: Ticket) -> str:
-    """The file in which two tickets hold one finding; whole paths are compared, for one project has many __init__.py."""
+    """The file in which two tickets describe the same finding; empty if they differ.
+
+    Full paths are compared, as a project has many __init__.py.
+    """
     shared = [file for file in one.files if file in other.files]
     is_same = (
         shared and one.categories & other.categories and same_lines(one.lines, other.lines)
@@ -58,65 +78,76 @@ def _shared_place(one: Ticket, other: Ticket) -> str:
 
 
 def report_and_ticket_problems(path: str, report: BatchReport, files: Sequence[TicketFile]) -> Iterator[Problem]:
-    """Findings of a report against the tickets that hold them, under the same ID or another."""
+    """Contradictions between the findings of a report and their tickets, under the same ID or different IDs."""
     ticket_ids = {file.ticket.id for file in files}
     texts = row_texts(report)
-    for row in report.findings:
+    for finding in report.findings:
         for file in files:
-            if row.id == file.ticket.id:
-                yield from _severity_problem(path, row, file, "")
-            elif row.id not in ticket_ids and (why := _why_same(row, texts[row.id], file.ticket)):
-                yield from _severity_problem(path, row, file, f" (one finding: {why})")
-                yield from _id_problem(path, row, file, why)
+            if finding.id == file.ticket.id:
+                yield from _severity_problem(path, finding, file, "")
+            elif finding.id not in ticket_ids and (signs := _same_finding(finding, texts[finding.id], file.ticket)):
+                yield from _severity_problem(path, finding, file, f" (the same finding: {signs})")
+                yield from _id_problem(path, finding, file, signs)
     yield from _risk_problems(path, report, files)
 
 
-def _severity_problem(path: str, row: FindingRow, file: TicketFile, why: str) -> Iterator[Problem]:
+def _severity_problem(path: str, finding: FindingRow, file: TicketFile, signs: str) -> Iterator[Problem]:
     ticket = file.ticket
-    if row.severity and ticket.severity and row.severity.upper() != ticket.severity.upper():
-        message = f"{row.id} is {row.severity} here and {ticket.severity} in ticket {ticket.id} in {file.path}{why}; keep one severity"
-        yield Problem(path=path, line=row.line, kind="two-severities", message=message)
+    if finding.severity and ticket.severity and finding.severity.upper() != ticket.severity.upper():
+        message = (
+            f"{finding.id} is {finding.severity} here, but {ticket.severity} in ticket {ticket.id} in {file.path}"
+            f"{signs}; keep one severity"
+        )
+        yield Problem(path=path, line=finding.line, kind="two-severities", message=message)
 
 
-def _id_problem(path: str, row: FindingRow, file: TicketFile, why: str) -> Iterator[Problem]:
-    if row.id not in [relation.ticket_id for relation in file.ticket.related]:
-        found = f"{row.id} here and ticket {file.ticket.id} in {file.path} are one finding under two IDs ({why})"
-        message = f"{found}; use one, or name {row.id} in the ticket's related findings"
-        yield Problem(path=path, line=row.line, kind="two-ids", message=message)
+def _id_problem(path: str, finding: FindingRow, file: TicketFile, signs: str) -> Iterator[Problem]:
+    if not _names(file.ticket, finding.id):
+        message = (
+            f"{finding.id} here and ticket {file.ticket.id} in {file.path} are the same finding under two IDs ({signs})"
+            f"; use one ID, or name {finding.id} in the ticket's related findings"
+        )
+        yield Problem(path=path, line=finding.line, kind="two-ids", message=message)
 
 
-def _why_same(row: FindingRow, text: str, ticket: Ticket) -> str:
-    """What shows that a row and a ticket are one finding: batch, file, lines and words; empty if they are two."""
+def _same_finding(finding: FindingRow, text: str, ticket: Ticket) -> str:
+    """The signs that a row and a ticket are the same finding: batch, file, lines and words; empty if they differ."""
     names = [base_name(name) for name in ticket.files]
-    is_other_batch = batch_in_id(row.id) not in ("", batch_of(ticket))
-    if base_name(row.file) not in names or is_other_batch or not same_lines(row.lines, ticket.lines):
+    is_other_batch = batch_in_id(finding.id) not in ("", batch_of(ticket))
+    if base_name(finding.file) not in names or is_other_batch or not same_lines(finding.lines, ticket.lines):
         return ""
     issues = text.split("\n")
-    if not any(alike(issue, said) for issue in issues for said in (ticket.title, ticket.summary)):
+    if not any(alike(issue, phrase) for issue in issues for phrase in (ticket.title, ticket.summary)):
         return ""
-    lines = f", lines {' and '.join(dict.fromkeys((row.lines, ticket.lines)))}" if ticket.lines else ""
-    return f"same file {base_name(row.file)}{lines}, like text {ticket.title!r}"
+    lines = f", lines {' and '.join(dict.fromkeys((finding.lines, ticket.lines)))}" if ticket.lines else ""
+    return f"same file {base_name(finding.file)}{lines}, similar text {ticket.title!r}"
 
 
 def _risk_problems(path: str, report: BatchReport, files: Sequence[TicketFile]) -> Iterator[Problem]:
-    """A cross-cutting risk against the findings and tickets that name all of its code, or that it names by ID."""
+    """A cross-cutting risk against the findings and tickets that it names by ID, or that name all of its code."""
     texts = row_texts(report)
-    batches = {batch_in_id(row.id) for row in report.findings}
-    about = [(row.id, row.severity, texts[row.id]) for row in report.findings]
-    about += [
-        (file.ticket.id, file.ticket.severity, f"`{file.ticket.function}` {file.ticket.summary} {file.ticket.wrong}")
-        for file in files if batch_of(file.ticket) in batches and file.ticket.id not in texts
-    ]
+    batches = {batch_in_id(finding.id) for finding in report.findings}
+    candidates = [(finding.id, finding.severity, texts[finding.id]) for finding in report.findings]
+    for ticket in (file.ticket for file in files):
+        if batch_of(ticket) in batches and ticket.id not in texts:
+            text = f"`{ticket.function}` {ticket.summary} {ticket.wrong}"
+            candidates.append((ticket.id, ticket.severity, text))
     for risk in report.risks:
-        said = f"{risk.risk} {risk.details}"
-        named, names = ids_in(said), code_names(said)
-        meant = [(each, severity) for each, severity, text in about if each in named or (not named and _has_all(names, text))]
-        if risk.severity and meant and all(severity.upper() != risk.severity.upper() for _, severity in meant):
-            others = ", ".join(f"{each} ({severity})" for each, severity in meant)
-            message = f"the risk {risk.risk!r} is {risk.severity}, and what it is about is {others}; keep one severity"
+        description = f"{risk.risk} {risk.details}"
+        ids, names = ids_in(description), code_names(description)
+        subjects = []
+        for candidate_id, severity, text in candidates:
+            if candidate_id in ids or (not ids and _has_all(names, text)):
+                subjects.append((candidate_id, severity))
+        if risk.severity and subjects and all(severity.upper() != risk.severity.upper() for _, severity in subjects):
+            others = row(f"{subject} ({severity})" for subject, severity in subjects)
+            message = f"the risk {risk.risk!r} is {risk.severity}, but it is about {others}; keep one severity"
             yield Problem(path=path, line=risk.line, kind="risk-severity", message=message)
 
 
 def _has_all(names: Sequence[str], text: str) -> bool:
-    found = code_names(text)
-    return len(names) >= MIN_RISK_NAMES and all(any(same_name(name, other) for other in found) for name in names)
+    """Whether a text contains all of these code names, and there are enough of them to identify a finding."""
+    if len(names) < MIN_RISK_NAMES:
+        return False
+    others = code_names(text)
+    return all(any(same_name(name, other) for other in others) for name in names)

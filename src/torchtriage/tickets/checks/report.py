@@ -1,142 +1,185 @@
-"""Where a batch report contradicts itself: its counts, its two tables, the priority of its recommendations."""
+"""Contradictions within a batch report: its counts, its two tables, the priority of its recommendations."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from torchtriage.findings.model import Severity
+from torchtriage.text import counted, row
 from torchtriage.tickets.batches.parse import BatchReport, FindingRow, Recommendation
-from torchtriage.tickets.checks.matching import base_name, code_names, line_ranges, overlap, places_in, same_name, words_of
-from torchtriage.tickets.checks.ticket import some
+from torchtriage.tickets.checks.matching import (
+    base_name,
+    code_names,
+    line_ranges,
+    overlap,
+    places_in,
+    same_name,
+    words_of,
+)
+from torchtriage.tickets.checks.ticket import MAX_LISTED
 from torchtriage.tickets.model import Problem
 
 _SEVERITIES = tuple(severity.name for severity in Severity)
+_MAX_LISTED_ROWS = 10
+_MAX_QUOTE = 70
+_Flaw = tuple[int | None, str, str]     # line number, kind, message
 
 
 def report_problems(path: str, report: BatchReport) -> Iterator[Problem]:
-    for line, kind, message in (*_counts(report), *_named(report), *_tables(report), *_priorities(report)):
+    for line, kind, message in (*_counts(report), *_names(report), *_tables(report), *_priorities(report)):
         yield Problem(path=path, line=line, kind=kind, message=message)
 
 
-_Found = tuple[int | None, str, str]
-
-
-def _counts(report: BatchReport) -> Iterator[_Found]:
-    """The severity summary against the rows of the detailed table."""
+def _counts(report: BatchReport) -> Iterator[_Flaw]:
+    """The counts of the severity summary against the rows of the detailed table."""
     if not report.findings or not report.severity_rows:
         return
-    rows = Counter(row.severity for row in report.findings)
-    counted = {row.severity: row for row in report.severity_rows if row.severity in _SEVERITIES and row.count is not None}
-    for severity, row in counted.items():
-        if row.count != rows[severity]:
-            listed = _rows_text(rows[severity], [each.id for each in report.findings if each.severity == severity])
-            message = f"the severity summary counts {row.count} {severity}, the detailed table has {listed}; correct the count"
-            yield row.line, "count-mismatch", message
-    for severity in sorted({severity for severity in rows if severity in _SEVERITIES} - counted.keys()):
-        message = f"the severity summary has no count for {severity}, the detailed table has {_rows_text(rows[severity], ())}; add it"
-        yield report.severity_line, "count-mismatch", message
-    totals = [row for row in report.severity_rows if "total" in row.severity.lower()]
-    sums: list[tuple[int | None, str, int]] = [(row.line, "says in all", row.count) for row in totals if row.count is not None]
-    if counted:
-        sums.append((report.severity_line, "adds up to", sum(row.count or 0 for row in report.severity_rows if row not in totals)))
-    for line, says, number in sums:
+    num_rows = Counter(finding.severity for finding in report.findings)
+    counts = {
+        each.severity: each for each in report.severity_rows
+        if each.severity in _SEVERITIES and each.count is not None
+    }
+    for severity, summary in counts.items():
+        if summary.count != num_rows[severity]:
+            ids = [finding.id for finding in report.findings if finding.severity == severity]
+            message = f"the severity summary counts {summary.count} {severity}, {_in_table(num_rows[severity], ids)}"
+            yield summary.line, "count-mismatch", f"{message}; correct the count"
+    for severity in sorted({severity for severity in num_rows if severity in _SEVERITIES} - counts.keys()):
+        message = f"the severity summary has no count for {severity}, {_in_table(num_rows[severity], ())}"
+        yield report.severity_line, "count-mismatch", f"{message}; add it"
+    yield from _totals(report, has_counts=bool(counts))
+
+
+def _in_table(number: int, ids: Sequence[str]) -> str:
+    names = f" ({row(ids, _MAX_LISTED_ROWS)})" if ids else ""
+    return f"the detailed table has {counted(number, 'row')}{names}"
+
+
+def _totals(report: BatchReport, *, has_counts: bool) -> Iterator[_Flaw]:
+    """The total of the severity summary, as given and as the sum of its rows."""
+    total_rows = [each for each in report.severity_rows if "total" in each.severity.lower()]
+    totals: list[tuple[int | None, str, int]] = [
+        (each.line, "has a total of", each.count) for each in total_rows if each.count is not None
+    ]
+    if has_counts:
+        added = sum(each.count or 0 for each in report.severity_rows if each not in total_rows)
+        totals.append((report.severity_line, "adds up to", added))
+    for line, verb, number in totals:
         if number != len(report.findings):
-            message = f"the severity summary {says} {number} findings, the detailed table has {len(report.findings)}; correct the counts"
+            message = (
+                f"the severity summary {verb} {counted(number, 'finding')}, "
+                f"the detailed table has {len(report.findings)}; correct the counts"
+            )
             yield line, "count-mismatch", message
 
 
-def _rows_text(number: int, ids: Sequence[str]) -> str:
-    named = f" ({some(ids, most=10)})" if ids else ""
-    return f"{number} row{'' if number == 1 else 's'}{named}"
+def _names(report: BatchReport) -> Iterator[_Flaw]:
+    """The findings that the severity summary names: as many as it counts, and of that severity."""
+    severity_of = {finding.id: finding.severity for finding in report.findings}
+    for summary in report.severity_rows:
+        severity = summary.severity
+        if summary.ids and summary.count is not None and len(summary.ids) < summary.count:
+            unnamed = [
+                finding.id for finding in report.findings
+                if finding.severity == severity and finding.id not in summary.ids
+            ]
+            hint = f"name {row(unnamed, MAX_LISTED)} too" if unnamed else "name the others too, or correct the count"
+            if unnamed or not report.findings:      # otherwise the count is wrong, which is reported as a mismatch
+                message = f"the severity summary counts {summary.count} {severity} but names {len(summary.ids)}"
+                yield summary.line, "too-few-named", f"{message}; {hint}"
+        for each in summary.ids:
+            other = severity_of.get(each, severity)
+            if severity in _SEVERITIES and other != severity:
+                message = f"{each} is {severity} in the severity summary, but {other} in the detailed table; keep one"
+                yield summary.line, "two-severities", message
 
 
-def _named(report: BatchReport) -> Iterator[_Found]:
-    """What the severity summary names: as many as it counts, and of that severity."""
-    severity_of = {row.id: row.severity for row in report.findings}
-    for row in report.severity_rows:
-        if row.ids and row.count is not None and len(row.ids) < row.count:
-            unnamed = [each.id for each in report.findings if each.severity == row.severity and each.id not in row.ids]
-            do = f"name {some(unnamed)} too" if unnamed else "name the others too, or correct the count"
-            if unnamed or not report.findings:      # else the count is wrong, which is told
-                yield row.line, "too-few-named", f"the severity summary counts {row.count} {row.severity} and names {len(row.ids)}; {do}"
-        for each in row.ids:
-            if row.severity in _SEVERITIES and severity_of.get(each, row.severity) != row.severity:
-                message = f"{each} is {row.severity} in the severity summary and {severity_of[each]} in the detailed table; keep one"
-                yield row.line, "two-severities", message
-
-
-def _tables(report: BatchReport) -> Iterator[_Found]:
+def _tables(report: BatchReport) -> Iterator[_Flaw]:
     """The detailed table by itself, and against the table of each file."""
-    detailed = {row.id: row for row in report.findings}
-    for finding_id, number in Counter(row.id for row in report.findings).items():
+    detailed = {finding.id: finding for finding in report.findings}
+    for finding_id, number in Counter(finding.id for finding in report.findings).items():
         if number > 1:
-            message = f"{finding_id} stands {number} times in the detailed table; give each finding its own ID"
+            message = f"{finding_id} is in the detailed table {number} times; give each finding its own ID"
             yield detailed[finding_id].line, "duplicate-id", message
     if not report.findings or not report.per_file:
         return
-    for row in report.per_file:
-        other = detailed.get(row.id)
+    for finding in report.per_file:
+        other = detailed.get(finding.id)
         if other is None:
-            yield row.line, "row-missing", f"{row.id} is in the table of {row.file} and not in the detailed table; add it there"
+            message = f"{finding.id} is in the table of {finding.file}, but not in the detailed table; add it there"
+            yield finding.line, "row-missing", message
         else:
-            yield from _differences(row, other)
-    per_file = {row.id for row in report.per_file}
-    for row in report.findings:
-        if row.id not in per_file and base_name(row.file) not in ("", "-"):
-            yield row.line, "row-missing", f"{row.id} is in the detailed table and not in the table of {row.file}; add it there"
+            yield from _differences(finding, other)
+    per_file = {finding.id for finding in report.per_file}
+    for finding in report.findings:
+        if finding.id not in per_file and base_name(finding.file) not in ("", "-"):
+            message = f"{finding.id} is in the detailed table, but not in the table of {finding.file}; add it there"
+            yield finding.line, "row-missing", message
 
 
-def _differences(row: FindingRow, other: FindingRow) -> Iterator[_Found]:
-    where = f"in the table of {row.file} (line {row.line})"
-    if row.severity != other.severity:
-        yield other.line, "two-severities", f"{row.id} is {other.severity} in the detailed table and {row.severity} {where}; keep one"
-    if line_ranges(row.lines) != line_ranges(other.lines):
-        message = f"{row.id} is at lines {other.lines} in the detailed table and at {row.lines} {where}; correct one"
-        yield other.line, "row-differs", message
-    if base_name(row.file) not in other.file:
-        yield other.line, "row-differs", f"{row.id} is in {other.file} by the detailed table and stands {where}; correct one"
+def _differences(in_file: FindingRow, detailed: FindingRow) -> Iterator[_Flaw]:
+    where = f"in the table of {in_file.file} (line {in_file.line})"
+    if in_file.severity != detailed.severity:
+        message = f"{in_file.id} is {detailed.severity} in the detailed table, but {in_file.severity} {where}; keep one"
+        yield detailed.line, "two-severities", message
+    if line_ranges(in_file.lines) != line_ranges(detailed.lines):
+        message = f"{in_file.id} is at lines {detailed.lines} in the detailed table, but at {in_file.lines} {where}"
+        yield detailed.line, "row-differs", f"{message}; correct one"
+    if base_name(in_file.file) not in detailed.file:
+        message = f"{in_file.id} is in {detailed.file} according to the detailed table, but it is {where}; correct one"
+        yield detailed.line, "row-differs", message
 
 
-def _priorities(report: BatchReport) -> Iterator[_Found]:
-    """Recommendations whose finding has none of the severities of the heading they stand under."""
+def _priorities(report: BatchReport) -> Iterator[_Flaw]:
+    """Recommendations whose findings have none of the severities of their heading."""
     texts = row_texts(report)
     for item in report.recommendations:
-        rows = _rows_meant(item, report.findings, texts)
-        if item.severities and rows and not any(row.severity in item.severities for row in rows):
-            about = ", ".join(f"{row.id} ({row.severity})" for row in sorted(rows, key=lambda row: (row.severity, row.id)))
-            message = f"{_short(item.text)!r} stands under {item.heading!r} and is about {about}; move it to its priority"
-            yield item.line, "wrong-priority", message
+        subjects = _findings_of(item, report.findings, texts)
+        if item.severities and subjects and not any(finding.severity in item.severities for finding in subjects):
+            subjects.sort(key=lambda finding: (finding.severity, finding.id))
+            about = row(f"{finding.id} ({finding.severity})" for finding in subjects)
+            message = f"{_shorten(item.text)!r} is under {item.heading!r}, but is about {about}"
+            yield item.line, "wrong-priority", f"{message}; move it to its priority"
 
 
 def row_texts(report: BatchReport) -> dict[str, str]:
-    """All that a report's tables say of each finding."""
+    """The text of each finding, from all tables of a report."""
     texts: dict[str, str] = {}
-    for row in (*report.findings, *report.per_file):
-        texts[row.id] = f"{texts.get(row.id, '')}\n{row.issue}".strip()
+    for finding in (*report.findings, *report.per_file):
+        texts[finding.id] = f"{texts.get(finding.id, '')}\n{finding.issue}".strip()
     return texts
 
 
-def _rows_meant(item: Recommendation, rows: Iterable[FindingRow], texts: Mapping[str, str]) -> list[FindingRow]:
-    """The findings an item names by ID; else those that name its code or lie at its lines, and with them those that share its words.
+def _findings_of(
+    item: Recommendation, findings: Iterable[FindingRow], texts: Mapping[str, str],
+) -> list[FindingRow]:
+    """The findings that an item is about: those it names by ID, otherwise those with its code names or lines.
 
-    Words alone never make a match, they only add to one: the more findings an item may mean, the less is said against its place.
+    The latter are extended by the findings that share its words. Words alone never make a match: the more findings an
+    item may be about, the less often its priority is called wrong.
     """
-    rows = list(rows)
+    findings = list(findings)
     if item.ids:
-        return [row for row in rows if row.id in item.ids]
+        return [finding for finding in findings if finding.id in item.ids]
     names = code_names(item.text)
     places = places_in(item.text)
-    sure = [row for row in rows if _names_code(names, texts[row.id]) or _is_at(row, places)]
-    parts = [words for name in names if len(words := words_of(name)) > 1]
-    return [row for row in rows if row in sure or any(words <= words_of(texts[row.id]) for words in parts)] if sure else []
+    matches = [f for f in findings if _names_code(names, texts[f.id]) or _is_at(f, places)]
+    if not matches:
+        return []
+    name_words = [words for name in names if len(words := words_of(name)) > 1]
+    for finding in findings:
+        if finding not in matches and any(words <= words_of(texts[finding.id]) for words in name_words):
+            matches.append(finding)
+    return matches
 
 
 def _names_code(names: Sequence[str], text: str) -> bool:
     return any(same_name(name, other) for name in names for other in code_names(text))
 
 
-def _is_at(row: FindingRow, places: Sequence[tuple[str, str]]) -> bool:
-    return any(file == base_name(row.file) and overlap(line_ranges(lines), line_ranges(row.lines)) for file, lines in places)
+def _is_at(finding: FindingRow, places: Sequence[tuple[str, str]]) -> bool:
+    ranges = line_ranges(finding.lines)
+    return any(file == base_name(finding.file) and overlap(line_ranges(lines), ranges) for file, lines in places)
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= 70 else text[:67] + "..."
+def _shorten(text: str) -> str:
+    return text if len(text) <= _MAX_QUOTE else text[: _MAX_QUOTE - 3] + "..."

@@ -1,16 +1,16 @@
-"""Changes one field of a ticket's file and leaves every other byte as it is."""
+"""Change one field of a ticket's file and leave every other byte unchanged."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from torchtriage.errors import TriageError
-from torchtriage.tickets.files.read import parse
-from torchtriage.tickets.files.reading import IN_CODE, METADATA, Entry, Reading, boxes, read
-from torchtriage.tickets.files.render import RULE, fingerprint_line, review_lines, row
-from torchtriage.tickets.markdown.lines import Line
+from torchtriage.text import counted
+from torchtriage.tickets.files.read import METADATA, Entry, Reading, TicketFile, parse
+from torchtriage.tickets.files.render import IN_CODE, RULE, field_cell, review_lines, table_row
+from torchtriage.tickets.markdown.lines import TextLine
 from torchtriage.tickets.markdown.passages import content
-from torchtriage.tickets.markdown.tables import code_spans, dressed_as_code, dressed_plain
-from torchtriage.tickets.model import Review, TicketFile
+from torchtriage.tickets.markdown.tables import code_cell, code_spans, text_cell
+from torchtriage.tickets.model import Review
 
 SEEN_HEADING = "## Seen by torchtriage"
 SEEN_START = "seen"
@@ -18,110 +18,103 @@ SEEN_END = "end"
 
 
 def set_field(file: TicketFile, name: str, text: str) -> TicketFile:
-    """The file with a new value in its metadata table; a row that is missing is added at the end of the table."""
-    reading = read(file.text)
-    entry = reading.entry(name)
+    """The file with a new value in its metadata table; a missing row is added at the end of the table."""
+    entry = file.reading.entry(name)
     if entry is None:
-        return _with_row(file, reading, name, text)
+        return _with_row(file, name, text)
     if entry.num_cells != 2:
         raise TriageError(
-            f"{file.path}:{entry.line.number}: the row of {METADATA[name][0]!r} has {entry.num_cells} cells, not 2; "
-            "repair it by hand, it is left as it is"
+            f"{file.path}:{entry.line.number}: the row {METADATA[name][0]!r} has {counted(entry.num_cells, 'cell')} "
+            "instead of 2; repair it by hand, the file is unchanged"
         )
-    return _spliced(file, entry.start, entry.end, _dressed_like(entry, name, text))
+    return _splice(file, entry.start, entry.end, _format_like(entry, name, text))
 
 
 def set_box(file: TicketFile, number: int, *, is_ticked: bool) -> TicketFile:
     """The file with one verification box, counted from 0, ticked or not."""
-    found = [at for section in read(file.text).of("verification") for at in boxes(section.lines)]
-    if found[number].box.is_ticked == is_ticked:
+    box = file.reading.checkboxes[number]
+    if box.is_ticked == is_ticked:
         return file
-    return _spliced(file, found[number].start, found[number].end, "x" if is_ticked else " ")
+    return _splice(file, box.start, box.end, "x" if is_ticked else " ")
 
 
 def add_review(file: TicketFile, review: Review) -> TicketFile:
-    """The file with one more cross-review: after the last one, else before the appendix, else at the end."""
-    reading = read(file.text)
-    reviews = reading.of("review")
-    after: Sequence[Line] = [reviews[-1].heading, *reviews[-1].lines] if reviews and reviews[-1].heading else _before_appendix(reading)
-    return _inserted(file, reading, content(after)[-1:], ["", RULE, "", *review_lines(review)])
-
-
-def set_fingerprint(file: TicketFile, fingerprint: str) -> TicketFile:
-    """The file with this fingerprint, hidden below the title."""
-    reading = read(file.text)
-    for line, mark in reading.marks():
-        if mark.startswith("fingerprint="):
-            return _spliced(file, line.start, line.start + len(line.text), fingerprint_line(fingerprint))
-    title = reading.first("title")
-    after = [title.heading] if title and title.heading else []
-    if not after:
-        return _spliced(file, 0, 0, fingerprint_line(fingerprint) + reading.newline * 2)
-    return _inserted(file, reading, after, ["", fingerprint_line(fingerprint)])
+    """The file with one more cross-review: after the last review, else before the appendix, else at the end."""
+    reviews = file.reading.of("review")
+    if reviews and reviews[-1].heading:
+        before: Sequence[TextLine] = [reviews[-1].heading, *reviews[-1].lines]
+    else:
+        before = _before_appendix(file.reading)
+    return _insert(file, content(before)[-1:], ["", RULE, "", *review_lines(review)])
 
 
 def seen_lines(file: TicketFile) -> list[str]:
-    """What stands in the part of the file that torchtriage writes."""
-    reading = read(file.text)
-    part = _seen_part(file.path, reading)
-    return [line.text for line in reading.lines if part and part[0].number < line.number < part[1].number]
+    """The lines of the machine-written section; empty if there is none."""
+    bounds = _seen_bounds(file.path, file.reading)
+    if bounds is None:
+        return []
+    start, end = bounds
+    return [line.text for line in file.reading.lines if start.number < line.number < end.number]
 
 
 def set_seen(file: TicketFile, lines: Sequence[str]) -> TicketFile:
-    """The file with these lines in the part that torchtriage writes, which is made at the end if there is none."""
-    reading = read(file.text)
-    part = _seen_part(file.path, reading)
-    if part:
-        return _spliced(file, part[0].end, part[1].start, "".join(line + reading.newline for line in lines))
-    block = ["", RULE, "", SEEN_HEADING, "", f"<!-- torchtriage: {SEEN_START} -->", *lines, f"<!-- torchtriage: {SEEN_END} -->"]
-    return _inserted(file, reading, content(reading.lines)[-1:], block)
+    """The file with these lines in its machine-written section, which is added at the end if there is none."""
+    bounds = _seen_bounds(file.path, file.reading)
+    if bounds:
+        start, end = bounds
+        return _splice(file, start.end, end.start, "".join(line + file.reading.newline for line in lines))
+    start_marker, end_marker = f"<!-- torchtriage: {SEEN_START} -->", f"<!-- torchtriage: {SEEN_END} -->"
+    block = ["", RULE, "", SEEN_HEADING, "", start_marker, *lines, end_marker]
+    return _insert(file, content(file.reading.lines)[-1:], block)
 
 
-def _seen_part(path: Path, reading: Reading) -> tuple[Line, Line] | None:
-    marks = [(line, mark) for line, mark in reading.marks() if mark in (SEEN_START, SEEN_END)]
-    if not marks:
+def _seen_bounds(path: Path, reading: Reading) -> tuple[TextLine, TextLine] | None:
+    """The two marker lines around the machine-written section."""
+    markers = [(line, marker) for line, marker in reading.markers() if marker in (SEEN_START, SEEN_END)]
+    if not markers:
         return None
-    if [mark for _, mark in marks] != [SEEN_START, SEEN_END]:
+    if [marker for _, marker in markers] != [SEEN_START, SEEN_END]:
         raise TriageError(
-            f"{path}:{marks[0][0].number}: the part that torchtriage writes must begin with one comment 'torchtriage: seen' and end with "
-            "one 'torchtriage: end'; put them back, or delete that part"
+            f"{path}:{markers[0][0].number}: the section that torchtriage writes must begin with one comment "
+            "'torchtriage: seen' and end with one 'torchtriage: end'; restore them, or delete the section"
         )
-    return marks[0][0], marks[1][0]
+    return markers[0][0], markers[1][0]
 
 
-def _before_appendix(reading: Reading) -> list[Line]:
+def _before_appendix(reading: Reading) -> list[TextLine]:
     ends = [section.heading.number for section in reading.of("appendix", "seen") if section.heading]
     return [line for line in reading.lines if line.number < min(ends, default=len(reading.lines) + 1)]
 
 
-def _with_row(file: TicketFile, reading: Reading, name: str, text: str) -> TicketFile:
-    table = reading.table
+def _with_row(file: TicketFile, name: str, text: str) -> TicketFile:
+    key = METADATA[name][0]
+    table = file.reading.table
     if not table:
-        raise TriageError(f"{file.path}: no metadata table to put {METADATA[name][0]!r} in; add '## Ticket Metadata' with a table by hand")
-    dressed = dressed_as_code(text) if name in IN_CODE else dressed_plain(text)
-    return _inserted(file, reading, [table[-1].line], [row(METADATA[name][0], dressed)])
+        raise TriageError(
+            f"{file.path}: no metadata table to hold {key!r}; add '## Ticket Metadata' with a table by hand"
+        )
+    return _insert(file, [table[-1].line], [table_row(key, field_cell(name, text))])
 
 
-def _dressed_like(entry: Entry, name: str, text: str) -> str:
-    """The new value in backticks if the old one was, with the spaces that were around it."""
+def _format_like(entry: Entry, name: str, text: str) -> str:
+    """The new value in backticks if the old one was, with the same surrounding spaces."""
     old = entry.raw.strip()
     in_code = bool(code_spans(old)) if old else name in IN_CODE
-    dressed = dressed_as_code(text) if in_code else dressed_plain(text)
+    cell = code_cell(text) if in_code else text_cell(text)
     if not old:
-        return f" {dressed} " if entry.is_row and dressed else (entry.raw or "") + dressed
+        return f" {cell} " if entry.is_row and cell else entry.raw + cell
     at = entry.raw.index(old)
-    return entry.raw[:at] + dressed + entry.raw[at + len(old):]
+    return entry.raw[:at] + cell + entry.raw[at + len(old):]
 
 
-def _inserted(file: TicketFile, reading: Reading, after: Sequence[Line], lines: Sequence[str]) -> TicketFile:
-    """The file with whole lines after the last of `after`, at the end of the file if there is none."""
+def _insert(file: TicketFile, after: Sequence[TextLine], lines: Sequence[str]) -> TicketFile:
+    """The file with new lines after the last line of `after`, or at the end of the file if `after` is empty."""
+    newline = file.reading.newline
     at = after[-1].end if after else len(file.text)
     has_ending = file.text[:at].endswith(("\r", "\n")) or not file.text[:at]
-    new = "".join(line + reading.newline for line in "\n".join(lines).split("\n"))
-    return _spliced(file, at, at, new if has_ending else reading.newline + new)
+    new = "".join(line + newline for line in "\n".join(lines).split("\n"))
+    return _splice(file, at, at, new if has_ending else newline + new)
 
 
-def _spliced(file: TicketFile, start: int, end: int, new: str) -> TicketFile:
+def _splice(file: TicketFile, start: int, end: int, new: str) -> TicketFile:
     return parse(file.text[:start] + new + file.text[end:], file.path)
-
-

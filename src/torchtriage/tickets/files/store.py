@@ -1,4 +1,4 @@
-"""The folder of tickets: reads all of them, names what it cannot read, writes one at a time and never over a change of somebody else's."""
+"""The folder of tickets: read every file, write one at a time, and never overwrite a change made by someone else."""
 
 import codecs
 import difflib
@@ -11,99 +11,108 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from torchtriage.errors import CommandError, TriageError
-from torchtriage.tickets.files.read import is_ticket, parse
+from torchtriage.text import listed
+from torchtriage.tickets.files.read import CONFLICT, TicketFile, parse
 from torchtriage.tickets.files.render import render
-from torchtriage.tickets.files.trouble import CONFLICT
-from torchtriage.tickets.model import Problem, Ticket, TicketFile
-from torchtriage.tickets.naming import file_name
+from torchtriage.tickets.model import Problem, Ticket
+from torchtriage.tickets.naming import ticket_file_name
 
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 
 
 @dataclass(slots=True, kw_only=True)
 class Store:
-    """`files` are the tickets one can work with, `conflicted` those with a merge conflict in them, `others` the Markdown files that
-    are no tickets; `unreadable` names what could not be decoded. `raw` holds each file's bytes as they were read."""
+    """`files` are the usable tickets, `conflicted` those with a merge conflict.
+
+    `others` holds the text of each Markdown file that is not a ticket; `unreadable` lists the files that cannot be
+    decoded; `raw` holds the bytes of each ticket file when it was read.
+    """
 
     folder: Path
     files: list[TicketFile] = field(default_factory=list)
     conflicted: list[TicketFile] = field(default_factory=list)
-    others: list[Path] = field(default_factory=list)
+    others: dict[Path, str] = field(default_factory=dict)
     unreadable: list[Problem] = field(default_factory=list)
     raw: dict[Path, bytes] = field(default_factory=dict)
 
     @property
     def every(self) -> list[TicketFile]:
+        """All tickets, those with a merge conflict included, by path."""
         return sorted([*self.files, *self.conflicted], key=lambda file: str(file.path))
 
     @property
     def ids(self) -> list[str]:
-        """Every ID in use, and the names of the files that could not be read: theirs must not be given again."""
+        """Every ID in use, and the names of the unreadable files: their IDs must not be assigned again."""
         return [*(file.ticket.id for file in self.every), *(Path(problem.path).stem for problem in self.unreadable)]
 
     def problems(self) -> list[Problem]:
-        """What keeps files from being used."""
-        found = list(self.unreadable)
+        """The problems that make files unusable, or ambiguous."""
+        problems = list(self.unreadable)
         for file in self.every:
-            found += [problem for problem in file.problems if problem.kind in (CONFLICT, "broken-table")]
+            problems += [problem for problem in file.problems if problem.kind in (CONFLICT, "broken-table")]
         by_id: dict[str, list[TicketFile]] = defaultdict(list)
         for file in self.every:
             by_id[file.ticket.id].append(file)
-        for same in by_id.values():
-            for file in same[1:] if same[0].ticket.id else ():
-                message = f"{file.ticket.id} is also the ID of {same[0].path}; give one of them another"
-                found.append(Problem(path=str(file.path), line=None, kind="duplicate-id", message=message))
-        return found
+        for ticket_id, (first, *duplicates) in by_id.items():
+            for file in duplicates if ticket_id else ():
+                message = f"{ticket_id} is also the ID of {first.path}; give one of them a new ID"
+                problems.append(Problem(path=str(file.path), line=None, kind="duplicate-id", message=message))
+        return problems
 
     def find(self, ticket_id: str) -> TicketFile:
-        """The one ticket with this ID, in any case."""
-        found = [file for file in self.every if file.ticket.id.casefold() == ticket_id.casefold()]
-        if len(found) > 1:
-            raise CommandError(f"{ticket_id} is the ID of {' and of '.join(str(file.path) for file in found)}; give one of them another")
-        if not found:
+        """The ticket with this ID, ignoring case."""
+        matches = [file for file in self.every if file.ticket.id.casefold() == ticket_id.casefold()]
+        if len(matches) > 1:
+            paths = listed(file.path for file in matches)
+            raise CommandError(f"{ticket_id} is the ID of {paths}; give one of them a new ID")
+        if not matches:
             near = difflib.get_close_matches(ticket_id.upper(), [file.ticket.id for file in self.every], n=1)
             hint = f"did you mean {near[0]}?" if near else "list them with: torchtriage ticket list"
             raise CommandError(f"no ticket {ticket_id} in {self.folder}; {hint}")
-        if found[0] in self.conflicted:
-            raise CommandError(f"{found[0].path} has a merge conflict in it; resolve it first")
-        return found[0]
+        if matches[0] in self.conflicted:
+            raise CommandError(f"{matches[0].path} has an unresolved merge conflict; resolve it first")
+        return matches[0]
 
     def save(self, file: TicketFile) -> None:
-        """Write the new text of a file that was read; refused if it changed meanwhile."""
+        """Write the new text of a file; refused if the file has changed since it was read."""
         before = self.raw[file.path]
         if _bytes_of(file.path) != before:
-            raise TriageError(f"{file.path} changed while torchtriage was at work; nothing was written, run the command again")
+            raise TriageError(_changed(file.path))
         bom, encoding = encoding_of(before)
         self.raw[file.path] = bom + file.text.encode(encoding)
         write_bytes(file.path, self.raw[file.path])
         self.files = [file if old.path == file.path else old for old in self.files]
 
     def add(self, ticket: Ticket, text: str | bytes | None = None) -> TicketFile:
-        """A new file for a ticket, with the text it has elsewhere if there is one."""
-        path = self.folder / file_name(ticket.id, ticket.title)
-        data = text if isinstance(text, bytes) else (render(ticket) if text is None else text).encode()
+        """Create a file for a ticket; `text` is its text if it has one already."""
+        path = self.folder / ticket_file_name(ticket.id, ticket.title)
+        if text is None:
+            text = render(ticket)
+        data = text if isinstance(text, bytes) else text.encode()
         write_new(path, data)
-        file = parse(decoded(data), path)
+        file = parse(decode(data), path)
         self.raw[path] = data
         self.files.append(file)
         return file
 
 
 def open_store(folder: Path) -> Store:
-    """Every ticket below a folder that need not exist."""
+    """Every ticket below a folder; a folder that does not exist is empty."""
     store = Store(folder=folder)
     if folder.exists() and not folder.is_dir():
-        raise CommandError(f"{folder} is no folder; name another with --folder, or set tickets in [tool.torchtriage]")
+        raise CommandError(
+            f"{folder} is not a folder; name another with --folder, or set tickets in [tool.torchtriage]"
+        )
     for path in _markdown_files(folder):
         try:
             data = path.read_bytes()
-            file = parse(decoded(data), path)
+            file = parse(decode(data), path)
         except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-            store.unreadable.append(Problem(path=str(path), line=None, kind="unreadable", message=f"cannot be read: {reason}"))
+            message = f"cannot be read: {unreadable_reason(error)}"
+            store.unreadable.append(Problem(path=str(path), line=None, kind="unreadable", message=message))
             continue
-        if not is_ticket(file):
-            store.others.append(path)
+        if not file.is_ticket:
+            store.others[path] = file.text
             continue
         store.raw[path] = data
         has_conflict = any(problem.kind == CONFLICT for problem in file.problems)
@@ -114,7 +123,14 @@ def open_store(folder: Path) -> Store:
 def _markdown_files(folder: Path) -> Iterator[Path]:
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        yield from (Path(parent, name) for name in sorted(names) if name.lower().endswith(".md") and not name.startswith("."))
+        for name in sorted(names):
+            if name.lower().endswith(".md") and not name.startswith("."):
+                yield Path(parent, name)
+
+
+def unreadable_reason(error: OSError | UnicodeDecodeError) -> str:
+    """Why a file could not be read as text."""
+    return getattr(error, "strerror", None) or "it is not UTF-8 text"
 
 
 def encoding_of(data: bytes) -> tuple[bytes, str]:
@@ -122,8 +138,8 @@ def encoding_of(data: bytes) -> tuple[bytes, str]:
     return next(((bom, name) for bom, name in _BOMS if data.startswith(bom)), (b"", "utf-8"))
 
 
-def decoded(data: bytes) -> str:
-    """The text of a file; UnicodeDecodeError if it is none."""
+def decode(data: bytes) -> str:
+    """The text of a file; raises UnicodeDecodeError if it is not text."""
     bom, encoding = encoding_of(data)
     text = data[len(bom):].decode(encoding)
     if "\0" in text:
@@ -132,26 +148,28 @@ def decoded(data: bytes) -> str:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file that should be there and be text, with the line endings that it has."""
+    """The text of a file with its line endings unchanged; raises CommandError if it cannot be read."""
     try:
-        return decoded(path.read_bytes())
-    except OSError as error:
-        raise CommandError(f"cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise CommandError(f"cannot read {path}: it is not UTF-8 text") from error
+        return decode(path.read_bytes())
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(f"cannot read {path}: {unreadable_reason(error)}") from error
 
 
 def replace_text(path: Path, before: str, after: str) -> None:
-    """Write a new text over the one that was read; refused if the file changed meanwhile."""
+    """Replace the text of a file; refused if it is no longer `before`, the text that was read."""
     data = path.read_bytes()
     bom, encoding = encoding_of(data)
-    if decoded(data) != before:
-        raise CommandError(f"{path} changed while torchtriage was at work; nothing was written, run the command again")
+    if decode(data) != before:
+        raise CommandError(_changed(path))
     write_bytes(path, bom + after.encode(encoding))
 
 
+def _changed(path: Path) -> str:
+    return f"{path} has changed since it was read; nothing was written, run the command again"
+
+
 def write_bytes(path: Path, data: bytes) -> None:
-    """Replace a file as a whole, with the mode it had: a reader sees the old text or the new one."""
+    """Replace a file atomically and keep its mode: a reader sees either the old text or the new one."""
     target = path.resolve()
     try:
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
@@ -164,16 +182,16 @@ def write_bytes(path: Path, data: bytes) -> None:
             os.unlink(name)
             raise
     except OSError as error:
-        raise CommandError(f"cannot write {path}: {error.strerror}; it is as it was") from error
+        raise CommandError(f"cannot write {path}: {error.strerror}; the file is unchanged") from error
 
 
 def write_new(path: Path, data: bytes) -> None:
-    """Make a file that must not exist."""
+    """Create a file; raises CommandError if it exists."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.open("xb").close()     # claims the name, with the mode that new files have here
+        path.open("xb").close()     # reserves the name, with the default mode of new files
     except FileExistsError:
-        raise CommandError(f"{path} exists; nothing was overwritten") from None
+        raise CommandError(f"{path} already exists; nothing was overwritten") from None
     except OSError as error:
         raise CommandError(f"cannot write {path}: {error.strerror}; name another folder with --folder") from error
     try:

@@ -1,9 +1,10 @@
-"""The rows of a Markdown table and the values in their cells, with their places in the text."""
+"""The rows of Markdown tables, the values in their cells, and how a value is written into a cell."""
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from torchtriage.tickets.markdown.lines import TEXT, Line
+from torchtriage.tickets.markdown.lines import TEXT, TextLine
 
 _PIPE = re.compile(r"(?<!\\)\|")
 _DELIMITER = re.compile(r"\s*:?-+:?\s*$")
@@ -14,7 +15,7 @@ _BETWEEN = re.compile(r"\s*(?:,|;|<br ?/?>)\s*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """`start` and `end` enclose all that stands between the pipes."""
+    """`start` and `end` enclose everything between the pipes."""
 
     start: int
     end: int
@@ -22,12 +23,14 @@ class Cell:
 
     @property
     def value(self) -> str:
-        return undressed(self.raw)
+        return plain_value(self.raw)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    line: Line
+class TableRow:
+    """One line of a table, with the position of each cell."""
+
+    line: TextLine
     cells: tuple[Cell, ...]
 
     @property
@@ -35,8 +38,20 @@ class Row:
         return all(_DELIMITER.match(cell.raw) for cell in self.cells)
 
 
-def row_of(line: Line) -> Row | None:
-    """The row that a line is; None for a line without a pipe, or in code."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRecord:
+    """One row of a table with a header; `cells` is keyed by column name in lower case."""
+
+    line: int
+    cells: Mapping[str, str]
+
+    def cell(self, *names: str) -> str:
+        """The value of the first of these columns that the table has; empty if it has none of them."""
+        return next((self.cells[name] for name in names if name in self.cells), "")
+
+
+def row_of(line: TextLine) -> TableRow | None:
+    """The table row in a line; None for a line without a pipe, or in code."""
     if line.kind != TEXT:
         return None
     ends = [match.start() for match in _PIPE.finditer(line.text)]
@@ -45,17 +60,56 @@ def row_of(line: Line) -> Row | None:
     starts = [0] + [end + 1 for end in ends]
     ends.append(len(line.text))
     cells = [
-        Cell(start=line.start + start, end=line.start + end, raw=line.text[start:end]) for start, end in zip(starts, ends, strict=True)
+        Cell(start=line.start + start, end=line.start + end, raw=line.text[start:end])
+        for start, end in zip(starts, ends, strict=True)
     ]
     if not cells[0].raw.strip():
         cells = cells[1:]
     if cells and not cells[-1].raw.strip() and line.text.rstrip().endswith("|"):
         cells = cells[:-1]
-    return Row(line=line, cells=tuple(cells))
+    return TableRow(line=line, cells=tuple(cells))
 
 
-def undressed(raw: str) -> str:
-    """A cell's value without its backticks or its bold stars."""
+def first_table(lines: Sequence[TextLine]) -> list[TableRow]:
+    """The rows of the first table in these lines, header and delimiter included."""
+    rows: list[TableRow] = []
+    for line in lines:
+        row = row_of(line)
+        if row is not None:
+            rows.append(row)
+        elif rows:
+            break
+    return rows
+
+
+def records(lines: Sequence[TextLine]) -> Iterator[TableRecord]:
+    """The rows of every table that has a header.
+
+    The surplus cells of a row that is too long are joined into its last column; a row that is too short is padded.
+    """
+    rows = [row_of(line) for line in lines]
+    at = 0
+    while at + 1 < len(rows):
+        header, below = rows[at], rows[at + 1]
+        if not header or not below or not below.is_delimiter:
+            at += 1
+            continue
+        names = [cell.value.lower() for cell in header.cells]
+        at += 2
+        while at < len(rows) and (row := rows[at]) is not None:
+            yield TableRecord(line=row.line.number, cells=_by_column(names, row))
+            at += 1
+
+
+def _by_column(names: Sequence[str], row: TableRow) -> dict[str, str]:
+    values = [cell.raw.strip().replace("\\|", "|") for cell in row.cells]
+    last = len(names) - 1
+    padded = [*values[:last], " | ".join(values[last:]), *[""] * last]
+    return dict(zip(names, padded, strict=False))
+
+
+def plain_value(raw: str) -> str:
+    """A cell's value without its backticks or bold markers."""
     text = raw.strip().replace("\\|", "|")
     spans = code_spans(text)
     if spans:
@@ -64,24 +118,24 @@ def undressed(raw: str) -> str:
     return bold[1] if bold else text
 
 
-def listed(raw: str) -> tuple[str, ...]:
+def plain_values(raw: str) -> tuple[str, ...]:
     """The values of a cell that may hold several."""
     text = raw.strip().replace("\\|", "|")
-    parts = code_spans(text) or [undressed(part) for part in _BETWEEN.split(text)]
+    parts = code_spans(text) or [plain_value(part) for part in _BETWEEN.split(text)]
     return tuple(part for part in parts if part)
 
 
 def code_spans(text: str) -> list[str]:
-    """The code spans of a text that consists of nothing else; empty if it does not."""
-    found: list[str] = []
+    """The contents of the code spans, if the text consists of nothing else; otherwise empty."""
+    spans: list[str] = []
     position = 0
     while span := _SPAN.match(text, position):
         inner = span[2]
         if inner.startswith(" ") and inner.endswith(" ") and inner.strip():
             inner = inner[1:-1]
-        found.append(inner)
+        spans.append(inner)
         if span.end() == len(text):
-            return found
+            return spans
         gap = _BETWEEN.match(text, span.end())
         if gap is None:
             return []
@@ -89,8 +143,8 @@ def code_spans(text: str) -> list[str]:
     return []
 
 
-def dressed_as_code(value: str) -> str:
-    """A value in as many backticks as it needs."""
+def code_cell(value: str) -> str:
+    """A value as a code span, with as many backticks as it needs."""
     value = one_line(value)
     if not value:
         return ""
@@ -99,10 +153,10 @@ def dressed_as_code(value: str) -> str:
     return f"{ticks}{space}{value}{space}{ticks}".replace("|", "\\|")
 
 
-def dressed_plain(value: str) -> str:
-    """A value as it is, in backticks only if it would read back as something else."""
+def text_cell(value: str) -> str:
+    """A value as plain text; as a code span only if the plain text would read back as another value."""
     plain = one_line(value).replace("|", "\\|")
-    return plain if undressed(plain) == one_line(value) else dressed_as_code(value)
+    return plain if plain_value(plain) == one_line(value) else code_cell(value)
 
 
 def one_line(value: str) -> str:

@@ -1,45 +1,50 @@
-"""Whether compiled code can reach a function by name: Dynamo inlines what a frame calls, and a list of frames does not show that."""
+"""Whether compiled code can reach a function by name.
+
+Dynamo inlines the functions that a frame calls, and a list of compiled frames does not show that.
+"""
 
 import ast
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 MAX_FILES = 5000
-_NOT_THE_PROJECT = frozenset({"site-packages", "node_modules", "__pycache__", "build", "dist", "venv", "env"})
+_SKIPPED_FOLDERS = frozenset({"site-packages", "node_modules", "__pycache__", "build", "dist", "venv", "env"})
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 class Project:
-    """The Python files below a folder, read when they are first asked for."""
+    """The Python files below a folder, parsed on first use."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     @cached_property
     def trees(self) -> dict[Path, ast.Module]:
-        files = [path for path, _ in zip(_python_files(self.root), range(MAX_FILES), strict=False)]
+        files = islice(_python_files(self.root), MAX_FILES)
         return {path: tree for path in files if (tree := _tree(path))}
 
     @cached_property
     def mentions(self) -> Mapping[str, set[str]]:
-        """Each name, and the names that its definitions mention."""
-        found: dict[str, set[str]] = {}
+        """Per name, the names that its definitions mention."""
+        mentions: dict[str, set[str]] = {}
         for tree in self.trees.values():
             for defined, names in _definitions(tree):
-                found.setdefault(defined, set()).update(names)
-        return found
+                mentions.setdefault(defined, set()).update(names)
+        return mentions
 
     def definitions(self, file_name: str, name: str) -> list[Function]:
-        """The functions and classes of this name in the project's files of this name."""
+        """The functions and classes called `name` in the project's files called `file_name`."""
         trees = (tree for path, tree in self.trees.items() if path.name == file_name)
-        return [node for tree in trees for node in ast.walk(tree) if isinstance(node, Function) and node.name == name]
+        nodes = (node for tree in trees for node in ast.walk(tree))
+        return [node for node in nodes if isinstance(node, Function) and node.name == name]
 
     def chain(self, start: tuple[Path, str], goal: str) -> list[str] | None:
-        """The names that lead from a function to `goal`; empty if none does, None if the function's source cannot be read.
+        """The names that lead from a function to `goal`; empty if none do, None if the function's source is unreadable.
 
-        Names are all that counts, so a function that is handed over as an argument is not seen.
+        Only names are followed, so a function that is passed as an argument is not found.
         """
         path, function = start
         tree = self.trees.get(path) or _tree(path)
@@ -48,9 +53,9 @@ class Project:
             return None
         came_from = dict.fromkeys(sorted(set().union(*own)), function)
         queue = list(came_from)
-        for current in queue:       # grows while it is walked
+        for current in queue:       # the queue grows during iteration
             if current == goal:
-                return _walked_back(current, function, came_from)
+                return _path_to(current, function, came_from)
             for following in sorted(self.mentions.get(current, ())):
                 if following not in came_from and following != function:
                     came_from[following] = current
@@ -59,11 +64,11 @@ class Project:
 
 
 def is_disabled(function: Function) -> bool:
-    """Whether the function carries @torch.compiler.disable, under whatever name the module has here."""
+    """Whether the function is decorated with @torch.compiler.disable, however it was imported."""
     return any("disable" in _names(decorator) for decorator in function.decorator_list)
 
 
-def _walked_back(end: str, start: str, came_from: Mapping[str, str]) -> list[str]:
+def _path_to(end: str, start: str, came_from: Mapping[str, str]) -> list[str]:
     chain = [end]
     while chain[0] != start:
         chain.insert(0, came_from[chain[0]])
@@ -71,7 +76,7 @@ def _walked_back(end: str, start: str, came_from: Mapping[str, str]) -> list[str
 
 
 def _definitions(tree: ast.Module) -> Iterator[tuple[str, set[str]]]:
-    """Every function, class, assignment and import that gives a name, with the names in it."""
+    """(defined name, names it mentions) of every function, class, assignment and import alias."""
     for node in ast.walk(tree):
         if isinstance(node, Function):
             yield node.name, _names(node)
@@ -84,8 +89,13 @@ def _definitions(tree: ast.Module) -> Iterator[tuple[str, set[str]]]:
 
 
 def _names(tree: ast.AST) -> set[str]:
-    nodes = list(ast.walk(tree))
-    return {node.id for node in nodes if isinstance(node, ast.Name)} | {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            names.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            names.add(node.attr)
+    return names
 
 
 def _tree(path: Path) -> ast.Module | None:
@@ -97,5 +107,5 @@ def _tree(path: Path) -> ast.Module | None:
 
 def _python_files(root: Path) -> Iterable[Path]:
     for parent, folders, names in os.walk(root):
-        folders[:] = [name for name in folders if not name.startswith(".") and name not in _NOT_THE_PROJECT]
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in _SKIPPED_FOLDERS]
         yield from (Path(parent, name) for name in names if name.endswith(".py"))

@@ -1,4 +1,4 @@
-"""Judges a check by a recording: proven, refuted, or left with the reason why."""
+"""Judge a check by a recording: proven, refuted, or open with the reason."""
 
 import enum
 import re
@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchtriage.findings.model import Check, CheckKind, Finding, OwnerKind
-from torchtriage.text import original_function, times
+from torchtriage.recording.events import GraphBreak
+from torchtriage.text import counted, original_function, row, times
 from torchtriage.tickets.checks.matching import base_name
 from torchtriage.tickets.model import Ticket
 from torchtriage.tickets.runs.call_graph import Project, is_disabled
-from torchtriage.tickets.runs.from_finding import some
-from torchtriage.tickets.runs.observed import Observed, SeenFrame, names_in, same_base, same_file
-from torchtriage.tickets.runs.seen_section import Seen
+from torchtriage.tickets.runs.from_finding import MAX_LISTED
+from torchtriage.tickets.runs.observations import CompiledFrame, Observations, names_in, same_base, same_file
+from torchtriage.tickets.runs.seen_section import Sighting
 
-NOT_SHOWN = "no recording can show this"
+NOT_PROVABLE = "no recording can show this"
 
 
 class State(enum.Enum):
@@ -26,78 +27,87 @@ class State(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
+    """The result of one check."""
+
     state: State
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One ticket, one recording, and what the ticket knows of earlier ones; `known` are the fingerprints that have a ticket already."""
+    """One ticket and one recording.
+
+    `sighting` is the ticket's note about earlier runs; `ticketed` are the fingerprints that have a ticket.
+    """
 
     ticket: Ticket
-    observed: Observed
-    seen: Seen
+    observations: Observations
+    sighting: Sighting
     project: Project
-    known: frozenset[str] = frozenset()
+    ticketed: frozenset[str] = frozenset()
 
     @property
-    def covering(self) -> list[SeenFrame]:
-        """The compiled functions that hold the ticket's place: its own function, or the one it was inlined in."""
-        own = [(file, name) for file in self.ticket.files for name in names_in(self.ticket.function)]
-        earlier = [(path, name) for path, _, name in (frame.rpartition("::") for frame in self.seen.frames)]
-        found = {id(frame): frame for file, name in (*own, *earlier) for frame in self.observed.at(file, name)}
-        return [frame for frame in found.values() if frame.was_compiled]
+    def covering(self) -> list[CompiledFrame]:
+        """The compiled functions that contain the ticket's place: its own function, or one that inlined it."""
+        functions = [(file, name) for file in self.ticket.files for name in names_in(self.ticket.function)]
+        for frame in self.sighting.frames:
+            path, _, name = frame.rpartition("::")
+            functions.append((path, name))
+        frames = {id(frame): frame for file, name in functions for frame in self.observations.at(file, name)}
+        return [frame for frame in frames.values() if frame.was_compiled]
 
     @property
     def family(self) -> str:
-        """TT1 for a graph break, TT2 for a recompile; TT for a ticket that no run made."""
+        """TT1 for a graph break, TT2 for a recompile; TT for a ticket that does not come from a run."""
         code = re.match(r"TT\d", self.ticket.report_section)
         return code[0] if code else "TT"
 
     @property
     def unlogged(self) -> str:
-        """Why a log that shows no graph break proves nothing about them."""
-        is_blind = self.observed.recording.origin == "log" and not self.observed.breaks
-        return "the log shows no graph break at all, so perhaps they were not logged" if is_blind else ""
+        """Why a log without any graph break proves nothing about graph breaks; empty for other recordings."""
+        if self.observations.recording.origin == "log" and not self.observations.breaks:
+            return "the log contains no graph breaks at all, so they may not have been logged"
+        return ""
 
     @property
     def successors(self) -> list[Finding]:
-        """New findings of the same family in the same function: perhaps this one, after an edit."""
-        return [
-            f for f in self.observed.findings
-            if f.fingerprint not in self.known and f.code.startswith(self.family)
-            and any(same_file(f.location.path, file) for file in self.ticket.files)
-            and any(_same_function(f.location.function or "", name) for name in names_in(self.ticket.function))
-        ]
+        """New findings of the same family in the same function: possibly this finding, after an edit."""
+        return [finding for finding in self.observations.findings if self._may_succeed(finding)]
+
+    def _may_succeed(self, finding: Finding) -> bool:
+        if finding.fingerprint in self.ticketed or not finding.code.startswith(self.family):
+            return False
+        place = finding.location
+        is_in_file = any(same_file(place.path, file) for file in self.ticket.files)
+        names = names_in(self.ticket.function)
+        return is_in_file and any(_same_function(place.function or "", name) for name in names)
 
 
 def judge(check: Check, case: Case) -> Proof:
-    """What the recording says about one check."""
+    """Whether the recording proves or refutes a check."""
     rule = _RULES.get(check.kind)
     if rule is None:
-        return _open(NOT_SHOWN)
+        return _open(NOT_PROVABLE)
     proof = rule(check, case)
-    return _weighed(proof, case) if proof.state is State.PROVEN else proof
-
-
-def _weighed(proof: Proof, case: Case) -> Proof:
-    """A proof stands only on a whole recording that is at least as long as the one that showed the finding."""
-    if case.observed.hole:
-        return _open(case.observed.hole)
-    return _open(too_short(case)) if too_short(case) else proof
+    if proof.state is not State.PROVEN:
+        return proof
+    # A proof needs a complete recording that is at least as long as the one that showed the finding.
+    objection = case.observations.gap or too_short(case)
+    return _open(objection) if objection else proof
 
 
 def too_short(case: Case) -> str:
-    """Why this run is too short to prove an absence; empty if it is not."""
-    steps = [p.num_steps for p in case.observed.recording.processes if p.num_steps is not None]
-    before = case.seen.run.num_steps if case.seen.run else None
+    """Why this run is too short to prove an absence; empty if it is long enough."""
+    steps = [p.num_steps for p in case.observations.recording.processes if p.num_steps is not None]
+    before = case.sighting.run.num_steps if case.sighting.run else None
     if before and steps and max(steps) < before:
-        return f"this run has {max(steps)} steps, the one that showed it had {before}"
+        return f"this run has {counted(max(steps), 'step')}, the one that showed the finding had {before:,}"
     return ""
 
 
-def perhaps(successor: Finding) -> str:
-    return f"{successor.code} is new at line {successor.location.line} of the same function and may be this one, changed"
+def possible_successor(finding: Finding) -> str:
+    line = finding.location.line
+    return f"{finding.code} is new at line {line} of the same function and may be this finding after an edit"
 
 
 def _open(reason: str) -> Proof:
@@ -112,101 +122,114 @@ def _proven(reason: str) -> Proof:
     return Proof(state=State.PROVEN, reason=reason)
 
 
-def _absence(case: Case, name: str, frames: Sequence[SeenFrame], still: str, what: str) -> Proof:
-    """Proven if the function was compiled and nothing of the kind came up; `still` says what did."""
-    if still:
-        return _refuted(still)
-    if case.ticket.fingerprint and case.ticket.fingerprint in case.observed.fingerprints:
-        return _refuted("the finding is still there")
+def _absence(case: Case, name: str, frames: Sequence[CompiledFrame], counterexample: str, result: str) -> Proof:
+    """Proven if the function was compiled without a counterexample; `result` ends the reason."""
+    if counterexample:
+        return _refuted(counterexample)
+    if case.ticket.fingerprint and case.ticket.fingerprint in case.observations.fingerprints:
+        return _refuted("the finding still occurs")
     frames = [frame for frame in frames if frame.was_compiled]
     if not frames:
         return _open(f"{name or 'the function'} was not compiled in this recording")
     if case.successors:
-        return _open(perhaps(case.successors[0]))
-    return _proven(f"{frames[0].qualname} was compiled {times(sum(f.num_compiles for f in frames))}, {what}")
+        return _open(possible_successor(case.successors[0]))
+    return _proven(f"{frames[0].qualname} was compiled {_num_compiles(frames)}, {result}")
+
+
+def _num_compiles(frames: Sequence[CompiledFrame]) -> str:
+    return times(sum(frame.num_compiles for frame in frames))
 
 
 def _no_break(check: Check, case: Case) -> Proof:
     if check.place is None:
-        return _open(NOT_SHOWN)
-    path, line = check.place.path, check.place.line
-    files = [file for file in case.ticket.files if same_base(file, path)] or [path]
-    there = [b for b in case.observed.breaks if b.line == line and any(same_file(b.path, file) for file in files)]
-    still = f"{len(there)} graph breaks at {path}:{line}" if there else ""
+        return _open(NOT_PROVABLE)
     if case.unlogged:
         return _open(case.unlogged)
-    return _absence(case, case.ticket.function, case.covering, still, "without a graph break there")
+    path, line = check.place.path, check.place.line
+    files = [file for file in case.ticket.files if same_base(file, path)] or [path]
+    breaks = [
+        event for event in case.observations.breaks
+        if event.line == line and any(same_file(event.path, file) for file in files)
+    ]
+    counterexample = f"{counted(len(breaks), 'graph break')} at {path}:{line}" if breaks else ""
+    return _absence(case, case.ticket.function, case.covering, counterexample, "without a graph break there")
 
 
 def _not_eager(check: Check, case: Case) -> Proof:
-    frames = case.observed.named(check.subject, case.ticket.files)
-    still = next((f"{frame} runs eager" for frame in case.observed.eager if _same_function(frame.function, check.subject)), "")
-    return _absence(case, check.subject, frames, still, "and no break sent it to eager")
+    frames = case.observations.named(check.subject, case.ticket.files)
+    eager = next((each for each in case.observations.eager if _same_function(each.function, check.subject)), None)
+    counterexample = f"{eager} runs eager" if eager else ""
+    return _absence(case, check.subject, frames, counterexample, "and no break sent it to eager")
 
 
 def _no_resume(check: Check, case: Case) -> Proof:
     name = original_function(check.subject)
-    frames = case.observed.named(name, case.ticket.files)
-    resumed = [f.frame.function for f in frames if f.frame.is_resume]
-    if check.subject in resumed:
+    frames = case.observations.named(name, case.ticket.files)
+    resume_functions = [each.frame.function for each in frames if each.frame.is_resume]
+    if check.subject in resume_functions:
         return _refuted(f"{check.subject} was compiled")
-    if resumed and not case.ticket.fingerprint:
-        return _open(f"{resumed[0]} was compiled: perhaps the same break at another line")
-    return _absence(case, name, [f for f in frames if not f.frame.is_resume], "", "and not resumed there")
+    if resume_functions and not case.ticket.fingerprint:
+        return _open(f"{resume_functions[0]} was compiled: possibly the same break at another line")
+    return _absence(case, name, [each for each in frames if not each.frame.is_resume], "", "and not resumed there")
 
 
 def _few_recompiles(check: Check, case: Case) -> Proof:
-    frames = case.observed.named(check.subject, case.ticket.files)
+    frames = case.observations.named(check.subject, case.ticket.files)
     most = max((len(frame.frame.recompiles) for frame in frames), default=0)
-    if most <= 1 and any(frame.was_compiled for frame in frames):
-        return _proven(f"{check.subject} was compiled {times(sum(f.num_compiles for f in frames))}, {most} of them recompiles")
-    return _refuted(f"{most} recompiles") if most > 1 else _open(f"{check.subject} was not compiled in this recording")
+    if most > 1:
+        return _refuted(counted(most, "recompile"))
+    if any(frame.was_compiled for frame in frames):
+        return _proven(f"{check.subject} was compiled {_num_compiles(frames)}, with {counted(most, 'recompile')}")
+    return _open(f"{check.subject} was not compiled in this recording")
 
 
 def _no_code(check: Check, case: Case) -> Proof:
-    found = [
-        f for f in case.observed.findings
-        if f.code == check.code and any(
-            place and _same_function(place.function or "", check.subject) for place in (f.location, f.raised_at))
-    ]
-    still = f"{found[0].code} is there, at line {found[0].location.line}" if found else ""
-    return _absence(case, check.subject, case.observed.named(check.subject, case.ticket.files), still, f"without a {check.code}")
+    counterexample = ""
+    for finding in case.observations.findings:
+        places = [place for place in (finding.location, finding.raised_at) if place]
+        if finding.code == check.code and any(_same_function(p.function or "", check.subject) for p in places):
+            counterexample = f"{finding.code} occurs at line {finding.location.line}"
+            break
+    frames = case.observations.named(check.subject, case.ticket.files)
+    return _absence(case, check.subject, frames, counterexample, f"without a {check.code}")
 
 
 def _no_limit(check: Check, case: Case) -> Proof:
     name = check.subject
-    frames = case.observed.named(name, case.ticket.files)
-    still = f"{name} hit its limit" if any(frame.frame.limits for frame in frames) else ""
-    return _absence(case, name, frames, still, "and did not reach its limit")
+    frames = case.observations.named(name, case.ticket.files)
+    counterexample = f"{name} reached its recompile limit" if any(frame.frame.limits for frame in frames) else ""
+    return _absence(case, name, frames, counterexample, "and did not reach its recompile limit")
 
 
 def _is_compiled(check: Check, case: Case) -> Proof:
-    frames = case.observed.named(check.subject, case.ticket.files)
+    frames = case.observations.named(check.subject, case.ticket.files)
     if any(frame.was_compiled for frame in frames):
-        return _proven(f"{check.subject} was compiled {times(sum(f.num_compiles for f in frames))}")
-    return _open(f"{check.subject} is not among the frames that were compiled")
+        return _proven(f"{check.subject} was compiled {_num_compiles(frames)}")
+    return _open(f"{check.subject} is not among the compiled frames")
 
 
 def _no_failure(check: Check, case: Case) -> Proof:
-    frames = case.observed.named(check.subject, case.ticket.files)
-    failed = [end.fail_type for frame in frames for end in frame.frame.ends if end.fail_type]
-    still = f"a compile of {check.subject} failed with {failed[0]}" if failed else ""
-    return _absence(case, check.subject, frames, still, "without a failure")
+    frames = case.observations.named(check.subject, case.ticket.files)
+    failures = [end.fail_type for frame in frames for end in frame.frame.ends if end.fail_type]
+    counterexample = f"a compile of {check.subject} failed with {failures[0]}" if failures else ""
+    return _absence(case, check.subject, frames, counterexample, "without a failure")
 
 
 def _no_suppression(check: Check, case: Case) -> Proof:
-    told = [end.suppress_errors for end in case.observed.ends if end.suppress_errors is not None]
-    if any(told):
+    settings = [end.suppress_errors for end in case.observations.ends if end.suppress_errors is not None]
+    if any(settings):
         return _refuted("suppress_errors is still set")
-    return _proven(f"it was off at each of {len(told)} compiles") if told else _open("this source does not tell")
+    if not settings:
+        return _open("this source does not show suppress_errors")
+    return _proven(f"it was off in {counted(len(settings), 'compile')}")
 
 
 def _not_compiled(check: Check, case: Case) -> Proof:
-    """Not among the compiled frames, and either disabled or not reachable from them by name: so not inlined either."""
+    """Proven if no compiled frame is the function or can inline it: it is disabled, or not reachable by name."""
     names, files = names_in(case.ticket.function), case.ticket.files
     if not names or not files:
-        return _open("the ticket does not say which function of which file")
-    if not case.observed.frames:
+        return _open("the ticket does not name a function and its file")
+    if not case.observations.frames:
         return _open("nothing was compiled in this recording")
     reasons = []
     for name in names:
@@ -218,30 +241,41 @@ def _not_compiled(check: Check, case: Case) -> Proof:
 
 
 def _is_kept_out(name: str, case: Case) -> Proof:
-    frames, last = case.observed.frames, name.rpartition(".")[2]
-    if any(f.is_called(name) and _is_in(f.path, case) for f in frames):
+    """Whether one function is kept out of compiled code."""
+    frames, last = case.observations.frames, name.rpartition(".")[2]
+    if any(frame.is_called(name) and _is_in_ticket(frame.path, case) for frame in frames):
         return _refuted(f"{name} was compiled")
     definitions = [node for file in case.ticket.files for node in case.project.definitions(base_name(file), last)]
     if not definitions:
         return _open(f"no {base_name(case.ticket.files[0])} below {case.project.root} defines {name}")
     if all(is_disabled(node) for node in definitions):
-        return _proven(f"{name} carries torch.compiler.disable and is not among the {len(frames)} compiled frames")
-    inlined = next((b for b in case.observed.breaks if any(e.function == last and _is_in(e.path, case) for e in b.stack)), None)
-    if inlined:
-        return _open(f"{name} is in the stack of the graph break at {base_name(inlined.path)}:{inlined.line}")
-    foreign = next((f for f in frames if f.owner.kind is not OwnerKind.YOU), None)
+        num_frames = counted(len(frames), "compiled frame")
+        return _proven(f"{name} is decorated with torch.compiler.disable and is not among the {num_frames}")
+    inlined_at = _break_inside(last, case)
+    if inlined_at:
+        return _open(f"{name} is in the stack of the graph break at {base_name(inlined_at.path)}:{inlined_at.line}")
+    foreign = next((frame for frame in frames if frame.owner.kind is not OwnerKind.YOU), None)
     if foreign:
-        return _open(f"{foreign.qualname} of {foreign.owner} was compiled, and what it inlines cannot be told")
-    for path, function in sorted({(Path(f.path), f.name) for f in frames}):
+        return _open(f"{foreign.qualname} of {foreign.owner} was compiled, and the functions it inlines are unknown")
+    for path, function in sorted({(Path(frame.path), frame.name) for frame in frames}):
         chain = case.project.chain((path, function), last)
         if chain is None:
-            return _open(f"the source of {function} is not at {path}, so what it inlines cannot be told")
+            return _open(f"the source of {function} is not at {path}, so the functions it inlines are unknown")
         if chain:
             return _open(f"compiled code may inline it: {' -> '.join(chain)}")
-    return _proven(f"none of what was compiled is {name}, or leads to it by name: {some(sorted({f.qualname for f in frames}))}")
+    compiled = row(sorted({frame.qualname for frame in frames}), MAX_LISTED)
+    return _proven(f"no compiled function is {name} or reaches it by name: {compiled}")
 
 
-def _is_in(path: str, case: Case) -> bool:
+def _break_inside(function: str, case: Case) -> GraphBreak | None:
+    """A graph break with this function of the ticket's files in its stack."""
+    for event in case.observations.breaks:
+        if any(entry.function == function and _is_in_ticket(entry.path, case) for entry in event.stack):
+            return event
+    return None
+
+
+def _is_in_ticket(path: str, case: Case) -> bool:
     """Whether a path may be one of the ticket's files, which may have been written on another machine."""
     return any(same_base(path, file) for file in case.ticket.files)
 
@@ -250,7 +284,7 @@ def _same_function(one: str, other: str) -> bool:
     return bool(one) and (one == other or one.rpartition(".")[2] == other or other.rpartition(".")[2] == one)
 
 
-# No recording shows the other kinds: they compare two recordings, or a person judges them.
+# No single recording shows the other kinds: they compare two recordings, or need a person's judgement.
 _RULES: dict[CheckKind, Callable[[Check, Case], Proof]] = {
     CheckKind.NO_GRAPH_BREAK: _no_break,
     CheckKind.NOT_EAGER: _not_eager,

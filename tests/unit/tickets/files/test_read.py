@@ -1,4 +1,4 @@
-"""Reading tickets: the seeds in full, other people's forms, and any text at all."""
+"""Reading tickets: every field of the seeds, forms that other people use, and any text at all."""
 
 import time
 from pathlib import Path
@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tests.unit.tickets.samples import PIECES, REPORT, TICKETS, seed, seed_text
 from torchtriage.findings.model import Category
-from torchtriage.tickets.files.read import is_ticket, parse
-from torchtriage.tickets.model import Box, Relation, Review, TicketFile
+from torchtriage.tickets.files.read import TicketFile, parse
+from torchtriage.tickets.model import Box, Relation, Review
 
 
 def parsed(text: str) -> TicketFile:
@@ -27,11 +27,12 @@ def with_change(name: str, old: str, new: str) -> TicketFile:
     return parsed(text.replace(old, new, 1))
 
 
-def test_every_field_of_the_seed_with_a_bold_impact_and_three_reviews() -> None:
+def test_a_seed_with_a_bold_impact_label_and_three_reviews_is_read() -> None:
     file = seed("B7-PT-07")
     t = file.ticket
     assert file.problems == ()
-    assert (t.id, t.title, t.severity, t.status) == ("B7-PT-07", "Dynamic Tensor Size May Cause Recompilation", "P4", "open")
+    assert (t.id, t.severity, t.status) == ("B7-PT-07", "P4", "open")
+    assert t.title == "Dynamic Tensor Size May Cause Recompilation"
     assert (t.batch, t.agent, t.domain, t.assignee) == ("7", "pytorch", "simic/telemetry", "")
     assert (t.created, t.updated) == ("2024-12-27", "2024-12-27")
     assert t.files == ("/home/john/esper-lite/src/esper/simic/telemetry/debug_telemetry.py",)
@@ -41,10 +42,13 @@ def test_every_field_of_the_seed_with_a_bold_impact_and_three_reviews() -> None:
     assert t.wrong.startswith("```python\nstat_tensors.append(")
     assert t.wrong.endswith("- This triggers recompilation when layer count changes")
     assert t.impact == "Not critical since this is debug-only code that shouldn't be in compiled regions."
-    assert t.fix.startswith("Document that this function should not be called from compiled code:\n\n```python\ndef collect_per_layer")
+    assert t.fix.startswith(
+        "Document that this function should not be called from compiled code:\n\n```python\ndef collect_per_layer"
+    )
     assert t.fix.endswith("def collect_per_layer_gradients(...):\n    ...\n```")
     assert t.verification == (
-        Box(text="Add docstring warning about torch.compile"), Box(text="Optionally add @torch.compiler.disable decorator"),
+        Box(text="Add docstring warning about torch.compile"),
+        Box(text="Optionally add @torch.compiler.disable decorator"),
         Box(text="Verify debug code is not in compiled paths"),
     )
     assert t.related == ()
@@ -59,7 +63,7 @@ def test_every_field_of_the_seed_with_a_bold_impact_and_three_reviews() -> None:
     assert t.fingerprint == ""
 
 
-def test_every_field_of_the_seed_with_reviews_after_the_appendix() -> None:
+def test_a_seed_with_reviews_after_the_appendix_is_read() -> None:
     file = seed("B5-PT-06")
     t = file.ticket
     assert file.problems == ()
@@ -78,7 +82,7 @@ def test_every_field_of_the_seed_with_reviews_after_the_appendix() -> None:
     assert t.report_section == '"Cross-Cutting Integration Risks" (torch.compile Graph Break)'
 
 
-def test_every_field_of_the_seed_with_an_impact_section_and_related_tickets() -> None:
+def test_a_seed_with_an_impact_section_and_related_tickets_is_read() -> None:
     file = seed("B8-PT-06")
     t = file.ticket
     assert file.problems == ()
@@ -94,9 +98,9 @@ def test_every_field_of_the_seed_with_an_impact_section_and_related_tickets() ->
     assert t.reviews == ()
 
 
-def test_a_batch_report_is_no_ticket() -> None:
-    assert not is_ticket(parsed(REPORT.read_text()))
-    assert all(is_ticket(seed(name)) for name in TICKETS)
+def test_a_batch_report_is_not_a_ticket() -> None:
+    assert not parsed(REPORT.read_text()).is_ticket
+    assert all(seed(name).is_ticket for name in TICKETS)
 
 
 @pytest.mark.parametrize("name", TICKETS)
@@ -126,11 +130,11 @@ def test_line_endings_do_not_matter(name: str) -> None:
     ("### Original Report Reference\n", ""),
     ("## Recommended Fix", "## Recommended fix:"),
 ])
-def test_the_same_ticket_in_another_form(old: str, new: str) -> None:
+def test_other_forms_of_a_ticket_read_the_same(old: str, new: str) -> None:
     assert with_change("B7-PT-07", old, new).ticket == seed("B7-PT-07").ticket
 
 
-def test_sections_in_another_order_are_the_same_ticket() -> None:
+def test_sections_may_come_in_any_order() -> None:
     head, *parts = seed_text("B5-PT-06").split("\n---\n\n")
     text = "\n---\n\n".join([head, *reversed([part.rstrip("\n") + "\n" for part in parts])])
     ticket = seed("B5-PT-06").ticket
@@ -145,7 +149,7 @@ def test_sections_in_another_order_are_the_same_ticket() -> None:
     ("- B8-PT-05 (blocks): why", Relation(ticket_id="B8-PT-05", kind="blocks", note="why")),
     ("- B8-PT-05: why\n  and how", Relation(ticket_id="B8-PT-05", note="why and how")),
 ])
-def test_the_forms_of_a_relation(line: str, relation: Relation) -> None:
+def test_relations_are_read_in_several_forms(line: str, relation: Relation) -> None:
     assert with_change("B7-PT-07", "None.", line).ticket.related == (relation,)
 
 
@@ -154,12 +158,12 @@ def test_a_review_without_a_label_keeps_its_text() -> None:
     assert parsed(text).ticket.reviews == (Review(role="", verdict="OBJECT", evaluation="No.\n\nNever."),)
 
 
-def test_what_could_not_be_read_is_named_with_its_line() -> None:
+def test_a_malformed_part_is_reported_with_its_line() -> None:
     assert [str(p) for p in with_change("B7-PT-07", "| `P4` |", "| `P4` | high |").problems] == [
-        "x.md:10: the row of 'Severity' has 3 cells, not 2; a | in a value is written as \\|",
+        "x.md:10: the row 'Severity' has 3 cells instead of 2; write a | inside a value as \\|",
     ]
     assert [str(p) for p in with_change("B7-PT-07", "None.", "- something or other").problems] == [
-        "x.md:108: this names no ticket: '- something or other'",
+        "x.md:108: no ticket ID in this item: '- something or other'",
     ]
 
 
@@ -174,7 +178,7 @@ def test_what_could_not_be_read_is_named_with_its_line() -> None:
     ("**Section:**", "<<<<<<< HEAD\na\n=======\nb\n>>>>>>> other\n**Section:**", "merge-conflict"),
     ("**Section:**", "```python\n**Section:**", "unclosed-block"),
 ])
-def test_what_is_wrong_with_the_form_is_a_problem(old: str, new: str, kind: str) -> None:
+def test_malformed_parts_are_problems(old: str, new: str, kind: str) -> None:
     assert [p.kind for p in with_change("B7-PT-07", old, new).problems] == [kind]
 
 
@@ -184,19 +188,19 @@ def test_headings_in_code_and_comments_are_not_sections() -> None:
     assert parsed(text).ticket.fix == "```\n## Impact\n```\n\n<!--\n## Impact\n-->"
 
 
-def test_a_fence_that_is_never_closed_does_not_swallow_the_rest() -> None:
+def test_an_unclosed_fence_does_not_hide_the_rest() -> None:
     file = with_change("B7-PT-07", "Or add explicit guard:\n```python", "Or add explicit guard:\n````python")
     assert len(file.ticket.reviews) == 3
     assert [p.kind for p in file.problems] == ["unclosed-block", "unclosed-block"]
 
 
 @given(st.text() | st.lists(st.sampled_from(PIECES) | st.text(max_size=5)).map("\n".join))
-def test_no_text_is_too_strange(text: str) -> None:
+def test_any_text_can_be_read(text: str) -> None:
     assert parsed(text).text == text
 
 
 @given(st.sampled_from(TICKETS), st.data())
-def test_no_damage_to_a_seed_is_too_strange(name: str, data: st.DataObject) -> None:
+def test_any_damaged_seed_can_be_read(name: str, data: st.DataObject) -> None:
     text = seed_text(name)
     for _ in range(data.draw(st.integers(1, 4))):
         start = data.draw(st.integers(0, len(text)))
@@ -205,8 +209,8 @@ def test_no_damage_to_a_seed_is_too_strange(name: str, data: st.DataObject) -> N
     assert parsed(text).text == text
 
 
-def test_a_long_hostile_file_is_read_at_once() -> None:
-    """Each of these was quadratic in some careless reader."""
+def test_reading_time_is_not_quadratic() -> None:
+    """A careless reader is quadratic in each of these."""
     for piece in ("```a\n", "<!--\n", "`" * 9, "|" * 9, "**a", "a" * 9, " " * 9, "- [ ] \n", "\\" * 9, "~~~~\n~~~\n"):
         start = time.process_time()
         parsed(piece * 20_000)

@@ -1,4 +1,4 @@
-"""The folder of tickets: what is no ticket is passed over, what is damaged is named, nothing is ever lost."""
+"""The folder of tickets: other files are skipped, damaged ones are reported, nothing is ever lost."""
 
 import codecs
 import stat
@@ -8,11 +8,12 @@ import pytest
 
 from tests.unit.tickets.samples import REPORT, TICKETS, seed_text
 from torchtriage.errors import CommandError, TriageError
-from torchtriage.tickets.batches.imports import taken_in
+from torchtriage.tickets.batches.imports import import_file
 from torchtriage.tickets.files.edit import set_field
+from torchtriage.tickets.files.read import TicketFile
 from torchtriage.tickets.files.store import open_store
-from torchtriage.tickets.model import Status, Ticket, TicketFile
-from torchtriage.tickets.naming import file_name, highest_batch, letters_of, next_id
+from torchtriage.tickets.model import Status, Ticket
+from torchtriage.tickets.naming import highest_batch, letters_of, next_id, ticket_file_name
 
 
 @pytest.fixture
@@ -22,11 +23,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_folder_that_is_not_there_is_empty(tmp_path: Path) -> None:
+def test_a_missing_folder_is_empty(tmp_path: Path) -> None:
     assert open_store(tmp_path / "none").files == []
 
 
-def test_what_is_no_ticket_is_passed_over(folder: Path) -> None:
+def test_files_that_are_not_tickets_are_skipped(folder: Path) -> None:
     (folder / "README.md").write_text("# Findings\n\n| ID | Severity |\n|---|---|\n| B7-PT-07 | P4 |\n")
     (folder / "batch7.md").write_bytes(REPORT.read_bytes())
     (folder / "notes.txt").write_text(seed_text("B7-PT-07"))
@@ -38,37 +39,38 @@ def test_what_is_no_ticket_is_passed_over(folder: Path) -> None:
     assert store.problems() == []
 
 
-def test_tickets_in_folders_below_count(folder: Path) -> None:
+def test_tickets_in_subfolders_are_found(folder: Path) -> None:
     (folder / "closed").mkdir()
     (folder / "B7-PT-07.md").rename(folder / "closed" / "B7-PT-07.md")
     assert open_store(folder).find("b7-pt-07").path == folder / "closed" / "B7-PT-07.md"
 
 
-def test_what_is_damaged_is_named_and_the_others_work(folder: Path) -> None:
+def test_damaged_files_are_reported_and_the_others_work(folder: Path) -> None:
     (folder / "binary.md").write_bytes(b"\x89PNG\x00\xff")
     (folder / "null.md").write_bytes(b"# Finding Ticket: x\x00")
     (folder / "copy.md").write_bytes((folder / "B7-PT-07.md").read_bytes())
     (folder / "B5-PT-06.md").write_text("<<<<<<< HEAD\n" + seed_text("B5-PT-06") + "=======\n>>>>>>> other\n")
     store = open_store(folder)
     assert [(Path(p.path).name, p.kind) for p in store.problems()] == [
-        ("binary.md", "unreadable"), ("null.md", "unreadable"), ("B5-PT-06.md", "merge-conflict"), ("copy.md", "duplicate-id"),
+        ("binary.md", "unreadable"), ("null.md", "unreadable"), ("B5-PT-06.md", "merge-conflict"),
+        ("copy.md", "duplicate-id"),
     ]
     assert store.find("B8-PT-06").ticket.id == "B8-PT-06"
-    with pytest.raises(CommandError, match=r"B7-PT-07 is the ID of .*B7-PT-07\.md and of .*copy\.md"):
+    with pytest.raises(CommandError, match=r"B7-PT-07 is the ID of .*B7-PT-07\.md and .*copy\.md"):
         store.find("B7-PT-07")
     with pytest.raises(CommandError, match="merge conflict"):
         store.find("B5-PT-06")
 
 
-def test_an_id_that_is_nearly_right_is_suggested(folder: Path) -> None:
+def test_the_nearest_id_is_suggested(folder: Path) -> None:
     with pytest.raises(CommandError, match=r"no ticket B7-PT-7 in .*; did you mean B7-PT-07\?"):
         open_store(folder).find("B7-PT-7")
 
 
 @pytest.mark.parametrize("bom", [b"", codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE])
 @pytest.mark.parametrize("ending", ["\n", "\r\n"])
-def test_encoding_mark_and_line_endings_are_kept(tmp_path: Path, bom: bytes, ending: str) -> None:
-    encoding = {b"": "utf-8", codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}[bom]
+def test_encoding_byte_order_mark_and_line_endings_are_kept(tmp_path: Path, bom: bytes, ending: str) -> None:
+    encoding = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}.get(bom, "utf-8")
     text = seed_text("B5-PT-06").replace("\n", ending)
     path = tmp_path / "x.md"
     path.write_bytes(bom + text.encode(encoding))
@@ -80,19 +82,19 @@ def test_encoding_mark_and_line_endings_are_kept(tmp_path: Path, bom: bytes, end
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_file_that_changed_meanwhile_is_not_overwritten(folder: Path) -> None:
+def test_a_file_that_changed_since_it_was_read_is_not_overwritten(folder: Path) -> None:
     store = open_store(folder)
     file = store.find("B7-PT-07")
     file.path.write_text("somebody else's work")
-    with pytest.raises(TriageError, match="changed while torchtriage was at work"):
+    with pytest.raises(TriageError, match="has changed since it was read"):
         store.save(set_field(file, "status", "closed"))
     file.path.unlink()
-    with pytest.raises(TriageError, match="changed while torchtriage was at work"):
+    with pytest.raises(TriageError, match="has changed since it was read"):
         store.save(set_field(file, "status", "closed"))
     assert not file.path.exists()
 
 
-def test_a_file_can_be_changed_twice(folder: Path) -> None:
+def test_a_file_can_be_saved_twice(folder: Path) -> None:
     store = open_store(folder)
     store.save(set_field(store.find("B7-PT-07"), "status", "closed"))
     store.save(set_field(store.find("B7-PT-07"), "severity", "P1"))
@@ -100,7 +102,7 @@ def test_a_file_can_be_changed_twice(folder: Path) -> None:
     assert (ticket.status, ticket.severity) == ("closed", "P1")
 
 
-def test_a_linked_file_stays_a_link(tmp_path: Path) -> None:
+def test_a_symbolic_link_is_kept(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "x.md").write_text(seed_text("B7-PT-07"))
     (tmp_path / "linked").mkdir()
@@ -111,60 +113,64 @@ def test_a_linked_file_stays_a_link(tmp_path: Path) -> None:
     assert "`closed`" in (tmp_path / "real" / "x.md").read_text()
 
 
-def test_a_new_ticket_never_takes_the_place_of_a_file(tmp_path: Path) -> None:
+def test_a_new_ticket_never_overwrites_a_file(tmp_path: Path) -> None:
     store = open_store(tmp_path / "docs" / "findings")
     file = store.add(Ticket(id="B1-PT-01", title="It's 100% broken!"))
     assert file.path == tmp_path / "docs" / "findings" / "B1-PT-01-it-s-100-broken.md"
-    with pytest.raises(CommandError, match="exists; nothing was overwritten"):
+    with pytest.raises(CommandError, match="already exists; nothing was overwritten"):
         store.add(Ticket(id="B1-PT-01", title="It's 100% broken!"))
 
 
 @pytest.mark.parametrize(("agent", "letters"), [
-    ("pytorch", "PT"), ("DRL", "DRL"), ("codereview", "CR"), ("torchtriage", "TT"), ("numerics", "NU"), ("memory safety", "MS"),
+    ("pytorch", "PT"), ("DRL", "DRL"), ("codereview", "CR"), ("torchtriage", "TT"), ("numerics", "NU"),
+    ("memory safety", "MS"),
     ("Ünïcode", "UN"), ("你好", "XX"), ("", "XX"),
 ])
 def test_the_letters_of_an_agent(agent: str, letters: str) -> None:
     assert letters_of(agent) == letters
 
 
-def test_numbers_go_on_within_a_batch_and_agent() -> None:
-    taken = ["B7-PT-07", "b7-pt-11-some-file", "B7-DRL-20", "B8-PT-30", "other"]
-    assert next_id(7, "pytorch", taken) == "B7-PT-12"
-    assert next_id(7, "codereview", taken) == "B7-CR-01"
-    assert (highest_batch(taken), highest_batch([])) == (8, 0)
+def test_numbers_continue_within_a_batch_and_agent() -> None:
+    in_use = ["B7-PT-07", "b7-pt-11-some-file", "B7-DRL-20", "B8-PT-30", "other"]
+    assert next_id(7, "pytorch", in_use) == "B7-PT-12"
+    assert next_id(7, "codereview", in_use) == "B7-CR-01"
+    assert (highest_batch(in_use), highest_batch([])) == (8, 0)
 
 
 @pytest.mark.parametrize(("title", "name"), [
-    ("Dynamic Tensor Size", "B7-PT-07-dynamic-tensor-size.md"), ("", "B7-PT-07.md"), ("../../etc/passwd", "B7-PT-07-etc-passwd.md"),
-    ("word " * 40, "B7-PT-07-word-word-word-word-word-word-word-word-word-word.md"), ("x" * 99, f"B7-PT-07-{'x' * 50}.md"),
+    ("Dynamic Tensor Size", "B7-PT-07-dynamic-tensor-size.md"), ("", "B7-PT-07.md"),
+    ("../../etc/passwd", "B7-PT-07-etc-passwd.md"),
+    ("word " * 40, "B7-PT-07-word-word-word-word-word-word-word-word-word-word.md"),
+    ("x" * 99, f"B7-PT-07-{'x' * 50}.md"),
 ])
 def test_file_names(title: str, name: str) -> None:
-    assert file_name("B7-PT-07", title) == name
+    assert ticket_file_name("B7-PT-07", title) == name
 
 
-def test_an_id_cannot_lead_out_of_the_folder() -> None:
-    assert file_name("../../B7", "x") == "B7-x.md"
+def test_an_id_cannot_escape_the_folder() -> None:
+    assert ticket_file_name("../../B7", "x") == "B7-x.md"
 
 
-def test_a_ticket_file_is_taken_in_byte_for_byte(tmp_path: Path) -> None:
+def test_a_ticket_file_is_imported_byte_for_byte(tmp_path: Path) -> None:
     source = tmp_path / "000.txt"
     source.write_bytes(codecs.BOM_UTF8 + seed_text("B5-PT-06").replace("\n", "\r\n").encode())
     store = open_store(tmp_path / "docs")
-    [file] = taken_in(store, source, "2025-01-01")
+    [file] = import_file(store, source, "2025-01-01")
     assert isinstance(file, TicketFile)
     assert file.path.read_bytes() == source.read_bytes()
-    [message] = taken_in(store, source, "2025-01-01")
-    assert message == f"{source}: B5-PT-06 is there already ({file.path}); left out"
+    [message] = import_file(store, source, "2025-01-01")
+    assert message == f"{source}: B5-PT-06 already exists ({file.path}); not imported"
 
 
-def test_a_batch_report_gives_a_ticket_for_each_finding(tmp_path: Path) -> None:
+def test_a_batch_report_is_imported_as_one_ticket_per_finding(tmp_path: Path) -> None:
     store = open_store(tmp_path)
-    files = [file for file in taken_in(store, REPORT, "2025-01-01") if isinstance(file, TicketFile)]
+    files = [file for file in import_file(store, REPORT, "2025-01-01") if isinstance(file, TicketFile)]
     assert len(files) == 21
     ticket = next(file.ticket for file in files if file.ticket.id == "B7-EM-01")
     assert ticket.with_(wrong="", report_file="") == Ticket(
         id="B7-EM-01", title="Grad norm overflow to inf for large gradients", severity="P1", batch="7", agent="pytorch",
-        created="2025-01-01", updated="2025-01-01", files=("/home/john/esper-lite/src/esper/simic/telemetry/emitters.py",), lines="639-650",
+        created="2025-01-01", updated="2025-01-01",
+        files=("/home/john/esper-lite/src/esper/simic/telemetry/emitters.py",), lines="639-650",
         summary="Grad norm overflow to inf for large gradients", report_section='"Detailed Findings Table"',
     )
     assert ticket.wrong.startswith("**Potential NaN in grad norm:** `compute_grad_norm_surrogate()` computes")
@@ -172,13 +178,13 @@ def test_a_batch_report_gives_a_ticket_for_each_finding(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    (b"hello", "is no ticket"), (b"\xff\x00", "not UTF-8"), (b"# Finding Ticket: x\n", "has no Ticket ID"),
+    (b"hello", "is neither a ticket"), (b"\xff\x00", "not UTF-8"), (b"# Finding Ticket: x\n", "has no Ticket ID"),
     (b"# Finding Ticket: x\n\n| Ticket ID | B1-PT-01 |\n|--|--|\n<<<<<<< a\n=======\n>>>>>>> b\n", "merge conflict"),
 ])
-def test_what_cannot_be_taken_in_is_named(tmp_path: Path, text: bytes, message: str) -> None:
+def test_a_file_that_cannot_be_imported_is_reported(tmp_path: Path, text: bytes, message: str) -> None:
     source = tmp_path / "x.txt"
     source.write_bytes(text)
-    [result] = taken_in(open_store(tmp_path / "docs"), source, "2025-01-01")
+    [result] = import_file(open_store(tmp_path / "docs"), source, "2025-01-01")
     assert isinstance(result, str)
     assert message in result
     assert not (tmp_path / "docs").exists()

@@ -5,7 +5,7 @@ from typing import Any
 from tests.unit.samples import a_finding, a_process, a_recording
 from torchtriage.findings.model import Evidence, Location
 from torchtriage.recording.events import CompileStart, Event, GraphBreak, StackEntry
-from torchtriage.tickets.runs.seen_section import Run, seen_in
+from torchtriage.tickets.runs.seen_section import Run, sighting_of
 
 APP = "/app/train.py"
 
@@ -13,25 +13,27 @@ APP = "/app/train.py"
 def compile_with_break(function: str, first_line: int, broken: StackEntry) -> list[Event]:
     place: dict[str, Any] = {"path": APP, "line": first_line, "function": function}
     stack = (StackEntry(path=APP, line=first_line + 1, function=function), broken)
-    cut = GraphBreak(path=broken.path, line=broken.line, function=broken.function, stack=stack, compile_id="0/0", type="print")
-    return [CompileStart(**place, compile_id="0/0"), cut]
+    graph_break = GraphBreak(
+        path=broken.path, line=broken.line, function=broken.function, stack=stack, compile_id="0/0", type="print",
+    )
+    return [CompileStart(**place, compile_id="0/0"), graph_break]
 
 
 def frames(line: int, *events: Event) -> tuple[str, ...]:
-    """The frames of a finding at this line, whose evidence names compile id 0/0."""
+    """The frames of a finding at this line whose evidence names compile ID 0/0."""
     finding = a_finding(location=Location(path=APP, line=line), evidence=Evidence(num_events=1, compile_ids=("0/0",)))
-    return seen_in(finding, a_recording(a_process(*events)), Run(name="a.triage"), ["/app"]).frames
+    return sighting_of(finding, a_recording(a_process(*events)), Run(name="a.triage"), ["/app"]).frames
 
 
-def test_a_compile_id_names_another_function_after_a_reset() -> None:
+def test_a_compile_id_means_another_function_after_a_reset() -> None:
     helper, other = StackEntry(path=APP, line=30, function="helper"), StackEntry(path=APP, line=35, function="other")
     events = (*compile_with_break("f", 3, helper), *compile_with_break("g", 10, other))
     assert frames(30, *events) == ("train.py::f",)
     assert frames(35, *events) == ("train.py::g",)
 
 
-def test_a_break_whose_compile_was_not_recorded_is_in_no_earlier_function() -> None:
-    """Compile 1/0 of the second generation has no start: the one of the first generation is another function."""
+def test_a_break_without_a_recorded_compile_has_no_function() -> None:
+    """Compile 0/0 of the second generation has no start: the one of the first generation is another function."""
     broken = StackEntry(path=APP, line=30, function="helper")
     first = CompileStart(path=APP, line=3, function="f", compile_id="0/0")
     reset = CompileStart(path=APP, line=3, function="f", compile_id="1/0")
