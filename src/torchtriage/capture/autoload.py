@@ -71,7 +71,7 @@ def _arm(folder: str) -> None:
     observer.arm_for_run()
     recorder.follow(observer)
     atexit.register(recorder.close)
-    # os._exit skips atexit, and every forked worker of multiprocessing ends with it. exec may fail, and the program continues.
+    # os._exit skips atexit, and forked workers of multiprocessing end with it. If exec fails, the program continues.
     _before("_exit", recorder.close)
     _before("execv", recorder.sync)
     _before("execve", recorder.sync)

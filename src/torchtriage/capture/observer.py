@@ -182,7 +182,8 @@ class Observer:
     def _arm_timer(self, output_graph: ModuleType) -> None:
         assert self.timer is not None
         wrap = self.timer.wrap
-        undo = torch_private_dynamo.wrap_compiled_pieces(output_graph, lambda compile_id, piece, _: wrap(compile_id, piece))
+        undo = torch_private_dynamo.wrap_compiled_pieces(
+            output_graph, lambda compile_id, piece, _: wrap(compile_id, piece))
         self._armed("piece timer", undo, "this torch has no OutputGraph.install_global_unsafe")
 
     def _armed(self, name: str, undo: Undo | None, missing: str) -> None:

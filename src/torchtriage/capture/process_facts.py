@@ -11,7 +11,7 @@ from typing import Any
 from torchtriage.launch.environment import RUN_ID
 from torchtriage.launch.privacy import allowed_environment, redacted
 
-# Bytes of a RECORD file, about 200 lines: enough to name the packages of a distribution, and fast with hundreds of them.
+# Bytes of a RECORD file, about 200 lines: enough to name the packages of a distribution, and fast for hundreds.
 RECORD_HEAD = 16_384
 
 

@@ -209,7 +209,7 @@ def test_a_file_without_a_schema_number_is_refused(tmp_path: Path, statement: st
 
 def test_a_process_that_was_killed_as_it_began_is_told_from_a_damaged_file(tmp_path: Path) -> None:
     (tmp_path / "p.sqlite").touch()
-    with pytest.raises(TriageError, match=r"p\.sqlite is empty: its process has only just begun, or was killed as it began"):
+    with pytest.raises(TriageError, match=r"p\.sqlite is empty: its process has just started, or was killed as it started"):
         read_process(tmp_path / "p.sqlite")
 
 

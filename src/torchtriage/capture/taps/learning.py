@@ -1,4 +1,4 @@
-"""The learning taps: pass backward, clipping, GradScaler and optimizer steps on to telemetry, where Dynamo does not trace."""
+"""The learning taps: show telemetry backward, clipping, GradScaler and optimizer steps, unseen by Dynamo."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FrameType, ModuleType
@@ -36,7 +36,8 @@ class LearningTaps:
     """Arms the taps, and makes the telemetry of this process with their first observation."""
 
     def __init__(
-        self, make: Callable[[], Telemetry], tap: Callable[[str, str, str], None], on_error: Callable[[Exception], None],
+        self, make: Callable[[], Telemetry], tap: Callable[[str, str, str], None],
+        on_error: Callable[[Exception], None],
     ) -> None:
         self._make = make
         self._tap = tap

@@ -50,7 +50,7 @@ class StepCounter:
         return {"num_steps": self.current(), "step_source": source, "steps_of_other_optimizers": others}
 
     def first_time(self) -> float | None:
-        """The end of the first step in seconds since the epoch; with the series it gives the end of every other step."""
+        """The end of the first step in seconds since the epoch; the series then gives the end of every other step."""
         if self._first_time is None and self.marks:
             self._first_time = self.clock.since_epoch() - (self.clock.now() - self.marks[0])
         return self._first_time
@@ -67,7 +67,7 @@ class StepCounter:
 
 
 def watch_optimizers(counter: StepCounter, profiler_module: ModuleType) -> Callable[[], None] | None:
-    """Count the steps of every optimizer that steps eagerly; returns a function that ends it, None if torch has no place.
+    """Count the steps of every optimizer that steps eagerly; returns a function to stop, or None if torch cannot.
 
     Every optimizer steps inside a `record_function("Optimizer.step#...")` block, which Dynamo does not trace. Dynamo
     would trace a hook in torch's own lists, and that would change which frames it compiles.

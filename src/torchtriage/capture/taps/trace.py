@@ -34,7 +34,7 @@ class TraceHandler(logging.Handler):
         """Nothing to do: `take` has already had the record."""
 
     def take(self, record: logging.LogRecord) -> None:
-        # Records also arrive while compiled code runs, when Dynamo would trace our functions as if they were the program's.
+        # Records also arrive while compiled code runs, when Dynamo would trace our functions like the program's.
         swap = torch_private.frame_callback_swap()
         callback = swap(None)
         try:
@@ -74,7 +74,7 @@ def _calling_lines() -> tuple[StackEntry, ...]:
 
 
 def attach(handler: TraceHandler) -> Callable[[], None]:
-    """Have the trace logger pass its records to the handler, whatever the program does to it; returns the detach function."""
+    """Have the trace logger pass its records to the handler, whatever the program does; returns the detach function."""
     logger: Any = logging.getLogger(LOGGER_NAME)
     if not getattr(logger, "kept_by_torchtriage", False):
         logger.ours = []
@@ -100,7 +100,7 @@ def is_attached(handler: TraceHandler) -> bool:
 def _persistent_class(base: type[logging.Logger]) -> type[logging.Logger]:
     """A logger class that keeps our handlers.
 
-    dictConfig disables the logger, and other programs clear its handlers or raise its level; none of them changes its class.
+    dictConfig disables the logger, and programs clear its handlers or raise its level; none of them changes its class.
     """
     class PersistentLogger(base):  # type: ignore[valid-type, misc]  # the base is the class that the logger had
         kept_by_torchtriage = True
