@@ -4,38 +4,40 @@ import functools
 import json
 import shutil
 import sqlite3
-import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing, redirect_stderr, redirect_stdout
+from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from torchtriage.commands.main import main
 from torchtriage.config import FORMATS
-from torchtriage.recording.reader import STUDY_FILE
+from torchtriage.recording.reader import LAUNCHER_FILE, STUDY_FILE
 
 RUNS = sorted((Path(__file__).parents[2] / "recordings" / "runs").glob("*.triage"))
 NAN, INFINITY = float("nan"), float("inf")
 HUGE = 10**400      # float() of it overflows
 WRONG: list[Any] = [
-    None, True, False, 0, -1, 1.5, 10**30, HUGE, 2**63, 1e308, NAN, INFINITY, -INFINITY, "", "text", "1", "\ud800", "a\0b",
+    None, True, False, 0, -1, 1.5, 10**30, HUGE, 2**63, 1e308, NAN, INFINITY, -INFINITY, "", "text", "1", "\ud800",
+    "a\0b",
     "x" * 10_000, [], [None], [NAN], [["x"]], [0] * 1000, {}, {"x": None}, {"": {"y": []}}, {"eager": {"x": HUGE}},
 ]
 NOT_JSON = ["", "{", "nul", "[1,]", "[" * 100_000, "9" * 10_000, '"\\ud800"', "\x00", "[" * 500 + "]" * 500]
-# (table, columns of its key, columns that may be damaged)
+# Table -> (its key, the columns to damage)
 TABLES = {
     "events": ("id", ("kind", "time", "step", "rank", "pid", "compile_id", "payload")),
     "sources": ("rowid", ("path", "line", "first_line", "text", "qualname")),
     "series": ("rowid", ("name", "steps", "data")),
 }
-CELLS: list[Any] = [None, -1, 2**62, NAN, INFINITY, 1e308, "", "text", "\0", b"", b"\xff", b"\xff" * 7, b"\0\0\xc0\x7f" * 3]
+CELLS: list[Any] = [
+    None, -1, 2**62, NAN, INFINITY, 1e308, "", "text", "\0", b"", b"\xff", b"\xff" * 7, b"\0\0\xc0\x7f" * 3,
+]
 DELETED = object()
 
 
@@ -65,6 +67,11 @@ def stored_facts(path: Path) -> dict[str, Any]:
 def num_rows(path: Path, table: str) -> int:
     with closing(sqlite3.connect(path)) as db:
         return int(db.execute(f"select count(*) from {table}").fetchone()[0])
+
+
+def cell(path: Path, query: str) -> str:
+    with closing(sqlite3.connect(path)) as db:
+        return str(db.execute(query).fetchone()[0])
 
 
 def paths_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -108,17 +115,19 @@ def assert_ends_normally(outcome: Outcome) -> None:
     assert (outcome.status, outcome.stderr) == (0, "") or (outcome.status == 2 and outcome.stderr.count("\n") == 1)
 
 
-@pytest.fixture(autouse=True)
-def _digits() -> Iterator[None]:
-    """json.dumps of HUGE needs more digits than Python writes by default; what reads them must not."""
-    limit = sys.get_int_max_str_digits()
-    sys.set_int_max_str_digits(4300)
-    yield
-    sys.set_int_max_str_digits(limit)
-
-
 def files_of(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("*.sqlite"))
+
+
+@contextmanager
+def copy_of(run: Path) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(shutil.copytree(run, Path(folder) / run.name))
+
+
+def execute(path: Path, statement: str, values: tuple[Any, ...]) -> None:
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(statement, values)
 
 
 @settings(max_examples=120)
@@ -128,21 +137,17 @@ def test_one_damaged_fact_never_ends_a_report(data: st.DataObject, run: Path, fo
     facts = stored_facts(run / name)
     key = data.draw(st.sampled_from(sorted(facts)))
     value = damaged_json(data, facts[key])
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(shutil.copytree(run, Path(temporary) / run.name))
-        with closing(sqlite3.connect(folder / name)) as db, db:
-            db.execute("update facts set value = ? where key = ?", (value, key))
-        assert_ends_normally(report(folder, "--format", form, "--events", "--verbose"))
-        if data.draw(st.booleans()):
-            assert_ends_normally(report(folder, "--format", form, "--redact"))
+    redact = data.draw(st.sampled_from([[], ["--redact"]]))
+    with copy_of(run) as folder:
+        execute(folder / name, "update facts set value = ? where key = ?", (value, key))
+        assert_ends_normally(report(folder, "--format", form, "--events", "--verbose", *redact))
 
 
 @settings(max_examples=60)
 @given(st.data(), st.sampled_from([run for run in RUNS if (run / STUDY_FILE).exists()]), st.sampled_from(FORMATS))
 def test_one_damaged_value_of_a_study_never_ends_a_report(data: st.DataObject, run: Path, form: str) -> None:
     text = damaged_json(data, json.loads((run / STUDY_FILE).read_text()))
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(shutil.copytree(run, Path(temporary) / run.name))
+    with copy_of(run) as folder:
         (folder / STUDY_FILE).write_text(text, encoding="utf-8", errors="surrogatepass")
         assert_ends_normally(report(folder, "--format", form, "--events", "--verbose"))
 
@@ -150,24 +155,41 @@ def test_one_damaged_value_of_a_study_never_ends_a_report(data: st.DataObject, r
 @settings(max_examples=120)
 @given(st.data(), st.sampled_from(RUNS), st.sampled_from(FORMATS))
 def test_one_damaged_row_never_ends_a_report(data: st.DataObject, run: Path, form: str) -> None:
-    name = data.draw(st.sampled_from(files_of(run)))
-    table = data.draw(st.sampled_from([table for table in TABLES if num_rows(run / name, table)] or ["facts"]))
-    if table == "facts":
-        return
+    name = next(name for name in files_of(run) if name != LAUNCHER_FILE)
+    table = data.draw(st.sampled_from([table for table in TABLES if num_rows(run / name, table)]))
     key, columns = TABLES[table]
     column = data.draw(st.sampled_from(columns))
     row = data.draw(st.integers(0, num_rows(run / name, table) - 1))
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(shutil.copytree(run, Path(temporary) / run.name))
-        with closing(sqlite3.connect(folder / name)) as db, db:
-            where = f"{key} = (select {key} from {table} limit 1 offset {row})"
-            if column == "payload" and data.draw(st.booleans()):
-                [before] = db.execute(f"select payload from {table} where {where}").fetchone()
-                value: Any = damaged_json(data, json.loads(before))
-            else:
-                value = data.draw(st.sampled_from(CELLS))
-            try:
-                db.execute(f"update {table} set {column} = ? where {where}", (value,))
-            except sqlite3.IntegrityError:      # NULL where the table refuses it
-                return
+    where = f"{key} = (select {key} from {table} limit 1 offset {row})"
+    value: Any = data.draw(st.sampled_from(CELLS))
+    if column == "payload" and data.draw(st.booleans()):
+        value = damaged_json(data, json.loads(cell(run / name, f"select payload from events where {where}")))
+    with copy_of(run) as folder:
+        try:
+            execute(folder / name, f"update {table} set {column} = ? where {where}", (value,))
+        except sqlite3.IntegrityError:      # the table refuses NULL here
+            reject()
         assert_ends_normally(report(folder, "--format", form, "--events", "--verbose"))
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("value", ["1e308", "[" * 100_000], ids=["huge", "deep"])
+def test_a_time_without_a_date_is_left_out_and_reported(value: str, form: str) -> None:
+    [run] = [run for run in RUNS if run.name.startswith("demo")]
+    with copy_of(run) as folder:
+        execute(folder / LAUNCHER_FILE, "update facts set value = ? where key = 'end'", (value,))
+        assert_ends_normally(report(folder, "--format", form))
+        page = json.loads(report(folder, "--format", "json").stdout)
+    assert "end of the launcher is damaged and was left out" in [finding["title"] for finding in page["findings"]]
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("time", [1e308, "text"])
+def test_an_event_without_a_date_is_unparsed_and_reported(time: Any, form: str) -> None:
+    [run] = [run for run in RUNS if run.name.startswith("demo")]
+    name = next(name for name in files_of(run) if name != LAUNCHER_FILE)
+    with copy_of(run) as folder:
+        execute(folder / name, "update events set time = ? where id = 17", (time,))
+        assert_ends_normally(report(folder, "--format", form))
+        page = json.loads(report(folder, "--format", "json").stdout)
+    assert "TT906" in [finding["code"] for finding in page["findings"]]

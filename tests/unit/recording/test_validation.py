@@ -21,7 +21,8 @@ class Point:
 @pytest.mark.parametrize(("value", "hint", "converted"), [
     ("a", str, "a"), (3, int, 3), (3, float, 3), (1.5, float, 1.5), (True, bool, True), (None, int | None, None),
     (math.inf, AnyFloat, math.inf), (0, Time, 0), (1.7e9, Time, 1.7e9),
-    ([1, 2], tuple[int, ...], (1, 2)), ([1, "a"], tuple[int, str], (1, "a")), ({"a": [1]}, Mapping[str, tuple[int, ...]], {"a": (1,)}),
+    ([1, 2], tuple[int, ...], (1, 2)), ([1, "a"], tuple[int, str], (1, "a")),
+    ({"a": [1]}, Mapping[str, tuple[int, ...]], {"a": (1,)}),
     ({"x": 1}, Point, Point(x=1)), ({"x": 1, "later": 2}, Point, Point(x=1)), ({"any": [None]}, Any, {"any": [None]}),
 ])
 def test_a_value_that_fits_is_converted(value: Any, hint: Any, converted: Any) -> None:
