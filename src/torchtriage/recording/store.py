@@ -189,10 +189,10 @@ def _read_series(db: sqlite3.Connection, damage: list[Damage]) -> dict[str, Seri
     for name, step_bytes, value_bytes in db.execute("select name, steps, data from series"):
         try:
             steps, values = array.array("f", step_bytes), array.array("f", value_bytes)
-            is_whole = isinstance(name, str) and len(steps) == len(values) and math.isfinite(sum(steps))
+            is_consistent = isinstance(name, str) and len(steps) == len(values) and math.isfinite(sum(steps))
         except (TypeError, ValueError):     # not bytes, or not four for each number
-            is_whole = False
-        if is_whole:
+            is_consistent = False
+        if is_consistent:
             all_series[name] = Series(name=name, steps=steps, values=values)
         else:
             damage.append(Damage(name=f"series {name}", problem="its steps and values do not match"))
