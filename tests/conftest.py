@@ -1,7 +1,7 @@
-"""What holds for every test: a busy machine fails none, and no worker's marks reach a child.
+"""Settings for every test: results do not depend on a busy machine, on workers of xdist or on the shell.
 
-Hypothesis keeps no clock. Tests may run in workers of xdist; what they start must not take itself
-for one. A shell lets what it starts in the background ignore Ctrl-C; what tests start must hear it.
+Hypothesis has no deadline. Tests may run in a worker of xdist, but processes that they start must not take themselves
+for one. A shell makes background processes ignore Ctrl-C, but processes that tests start must receive it.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Runs small programs under observation, in a process of their own as a user would."""
+"""Runs small programs under observation, in a separate process as a user would."""
 
 import importlib.metadata
 import json
@@ -17,13 +17,13 @@ TORCHTRIAGE = [sys.executable, "-m", "torchtriage"]
 
 
 def torch_version() -> tuple[int, ...]:
-    """Of the torch that the programs will import, as (2, 13); found without importing it."""
+    """The version of the torch that the programs import, as (2, 13); torch is not imported for it."""
     return tuple(int(part) for part in importlib.metadata.version("torch").split(".")[:2])
 
 
 @dataclass
 class Outcome:
-    """How an observed program ended, and the report of its recording."""
+    """The exit status and output of an observed program, and the report of its recording."""
 
     status: int
     stdout: str
@@ -73,6 +73,6 @@ def command(folder: Path, *words: str, env: Mapping[str, str] | None = None, std
 
 
 def plain(folder: Path, script: Path, *args: str, env: Mapping[str, str] | None = None) -> Done:
-    """The program without us."""
+    """Run the program unobserved."""
     return subprocess.run([sys.executable, script.name, *args], cwd=folder, env=environment(env),
                           capture_output=True, text=True, timeout=300)

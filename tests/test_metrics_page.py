@@ -1,4 +1,4 @@
-"""docs/metrics.md lists the vocabulary of recording/series.py; `TORCHTRIAGE_GOLDEN=write` writes its tables again."""
+"""docs/metrics.md lists the vocabulary of recording/series.py; `TORCHTRIAGE_GOLDEN=write` updates its tables."""
 
 import os
 import re
@@ -24,7 +24,7 @@ def table(section: str) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def test_the_tables_are_those_of_the_vocabulary() -> None:
+def test_the_tables_match_the_vocabulary() -> None:
     stored = PAGE.read_text()
     expected = TABLE.sub(lambda match: match[1] + table(match[2]) + match[3], stored)
     if IS_REWRITING:
@@ -33,7 +33,7 @@ def test_the_tables_are_those_of_the_vocabulary() -> None:
         assert stored == expected, "write the tables with: TORCHTRIAGE_GOLDEN=write pytest tests/test_metrics_page.py"
 
 
-def test_every_section_of_the_vocabulary_has_its_table() -> None:
+def test_every_section_has_its_table() -> None:
     sections = [match[2] for match in TABLE.finditer(PAGE.read_text())]
     assert sections == list(dict.fromkeys(quantity.section for quantity in quantities()))
 

@@ -48,13 +48,15 @@ def test_no_series_name_is_a_literal(path: Path) -> None:
     assert names == [], f"{path}: import these names from torchtriage.recording.series"
 
 
-@pytest.mark.parametrize("program", ['row["ppo/kl"]', 'f"grad_norm/{name}"', 'x = ("loss", 1)', 'name.startswith("lstm/")'])
+@pytest.mark.parametrize(
+    "program", ['row["ppo/kl"]', 'f"grad_norm/{name}"', 'x = ("loss", 1)', 'name.startswith("lstm/")'],
+)
 def test_a_literal_is_recognised(program: str, tmp_path: Path) -> None:
     path = tmp_path / "program.py"
     path.write_text(program)
     assert any(is_series_name(text) for _, text in literals(path))
 
 
-def test_every_homonym_is_still_there() -> None:
+def test_every_homonym_is_still_used() -> None:
     for name, words in HOMONYMS.items():
         assert words <= {text for _, text in literals(PACKAGE / name)}

@@ -1,6 +1,6 @@
 """Triage for PyTorch training: what torch.compile does to your program, what it costs, and what to change.
 
-PYTEST_DONT_REWRITE: an observed process has loaded this module before pytest, which would warn that it cannot rewrite its asserts.
+PYTEST_DONT_REWRITE: an observed process loads this module before pytest, which would warn that it cannot rewrite it.
 """
 
 __version__ = "0.1.0"
@@ -19,14 +19,17 @@ if TYPE_CHECKING:
 __all__ = ["Seen", "__version__", "benchmark", "bucketed", "compare_policies", "step", "watch"]
 
 _HOMES = {
-    "step": "torchtriage.capture.taps.steps", "watch": "torchtriage.integrations.watch", "Seen": "torchtriage.integrations.watch",
-    "bucketed": "torchtriage.shapes.functions.buckets", "benchmark": "torchtriage.shapes.functions.benchmark",
+    "step": "torchtriage.capture.taps.steps",
+    "watch": "torchtriage.integrations.watch",
+    "Seen": "torchtriage.integrations.watch",
+    "bucketed": "torchtriage.shapes.functions.buckets",
+    "benchmark": "torchtriage.shapes.functions.benchmark",
     "compare_policies": "torchtriage.integrations.compare",
 }
 
 
 def __getattr__(name: str) -> "Any":
-    """Public names load on first use, so that importing torchtriage costs nothing."""
+    """Load a public name on first use, so that importing torchtriage costs next to nothing."""
     if name not in _HOMES:
         raise AttributeError(f"module 'torchtriage' has no attribute {name!r}; it has: {', '.join(__all__)}")
     import importlib
@@ -37,5 +40,5 @@ def __getattr__(name: str) -> "Any":
 
 
 def __dir__() -> "list[str]":
-    """The public names, also those that are not loaded yet."""
+    """The public names, including those that are not loaded yet."""
     return list(__all__)

@@ -1,4 +1,4 @@
-"""Settings from [tool.torchtriage] in pyproject.toml and from the environment; the only reader of either."""
+"""The settings, from [tool.torchtriage] in pyproject.toml and from the environment; nothing else reads either."""
 
 import dataclasses
 import difflib
@@ -14,13 +14,13 @@ from torchtriage.errors import CommandError
 SEVERITIES = ("P0", "P1", "P2", "P3", "P4")
 FORMATS = ("text", "json", "html", "markdown", "sarif", "github", "chrome")
 COLOURS = ("auto", "always", "never")
-TRAIN = "train"     # [tool.torchtriage.train]: the settings of a training, which rl.config knows
+TRAIN = "train"     # [tool.torchtriage.train]: the settings of a training, which rl.config checks
 _SWITCH = {"1": True, "true": True, "0": False, "false": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Every key is the name of a flag with `-` for `_`."""
+    """Each key is a flag, with `-` instead of `_`."""
 
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
@@ -30,11 +30,11 @@ class Config:
     color: str = "auto"
     measure: bool = False
     telemetry: bool = True          # the flag is --no-telemetry
-    tickets: str | None = None      # the folder of tickets; the flag is --folder of the ticket command
+    tickets: str | None = None      # the folder of tickets; the flag is --folder of `torchtriage ticket`
 
 
 def load_config(folder: Path, environ: Mapping[str, str]) -> Config:
-    """File, then environment on top; flags go on top of that in the commands."""
+    """The settings of the file, overridden by the environment; the commands override both with their flags."""
     values = _from_file(folder)
     for field in dataclasses.fields(Config):
         variable = f"TORCHTRIAGE_{field.name.upper()}"
@@ -44,12 +44,12 @@ def load_config(folder: Path, environ: Mapping[str, str]) -> Config:
 
 
 def project_folder(folder: Path) -> Path | None:
-    """The nearest folder, this one or one above it, that has a pyproject.toml."""
+    """The nearest folder with a pyproject.toml: this one or one above it."""
     return next((parent for parent in (folder, *folder.parents) if (parent / "pyproject.toml").is_file()), None)
 
 
 def train_table(folder: Path) -> tuple[dict[str, Any], Path | None]:
-    """[tool.torchtriage.train] as it stands, and the file it is in."""
+    """The unchecked content of [tool.torchtriage.train], and the file it is in."""
     project = project_folder(folder)
     path = project / "pyproject.toml" if project else None
     table = _table(path).get(TRAIN, {}) if path else {}
@@ -76,21 +76,22 @@ def _table(path: Path) -> dict[str, Any]:
 
 def _checked(path: Path) -> dict[str, Any]:
     table = {key: value for key, value in _table(path).items() if key != TRAIN}
-    known = {field.name.replace("_", "-"): field.name for field in dataclasses.fields(Config)}
+    names = {field.name.replace("_", "-"): field.name for field in dataclasses.fields(Config)}
     values = {}
     for key, value in table.items():
-        if key not in known:
-            raise unknown_key(key, known, f"[tool.torchtriage] of {path}")
-        values[known[key]] = _parsed(known[key], value, f"{key} in {path}")
+        if key not in names:
+            raise unknown_key(key, names, f"[tool.torchtriage] of {path}")
+        values[names[key]] = _parsed(names[key], value, f"{key} in {path}")
     for name in ("baseline", "tickets"):
         if name in values:
             values[name] = str(path.parent / values[name])
     return values
 
 
-def unknown_key(key: str, known: Iterable[str], where: str) -> CommandError:
-    near = difflib.get_close_matches(key, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"valid keys: {', '.join(known)}"
+def unknown_key(key: str, valid: Iterable[str], where: str) -> CommandError:
+    """The error for a key that does not exist, with the valid key nearest to it, or all of them."""
+    near = difflib.get_close_matches(key, valid, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"valid keys: {', '.join(valid)}"
     return CommandError(f"unknown key {key!r} in {where}; {hint}")
 
 

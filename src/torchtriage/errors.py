@@ -1,12 +1,12 @@
-"""The errors that torchtriage raises on purpose."""
+"""The errors that torchtriage raises, and the care for those of the program that pass through its frames."""
 
 
 class TriageError(Exception):
-    """Something the user can act on: says what was asked, what was found, what to do."""
+    """An error that the user can act on: its message says what was asked, what was found and what to do."""
 
 
 class CommandError(TriageError):
-    """A command cannot go on; its message goes to stderr and its code to the shell."""
+    """A command cannot continue; the message goes to stderr, and the exit code to the shell."""
 
     def __init__(self, message: str, exit_code: int = 2) -> None:
         super().__init__(message)
@@ -14,14 +14,20 @@ class CommandError(TriageError):
 
 
 def hide_frame(error: BaseException) -> None:
-    """Take the frame that catches `error` off its traceback: the program must not see ours. A bare `raise` does not put it back."""
+    """Remove the frame that catches `error` from its traceback, so that the program does not see our frames.
+
+    A bare `raise` does not add the frame again.
+    """
     if error.__traceback__ is not None:
         error.__traceback__ = error.__traceback__.tb_next
 
 
 def pass_on_signals(error: BaseException) -> None:
-    """Raise `error` again if a signal handler raised it in the midst of our code: a timeout of the program's is not ours to swallow."""
-    import signal  # only now: this module is loaded in every process
+    """Raise `error` again if a signal handler of the program raised it in our code, as a timeout does.
+
+    Such an error is meant for the program, so we must not suppress it.
+    """
+    import signal  # not at the top, because every process loads this module
 
     handlers = [handler for number in signal.valid_signals() if callable(handler := signal.getsignal(number))]
     codes = {getattr(getattr(handler, "__func__", handler), "__code__", None) for handler in handlers}

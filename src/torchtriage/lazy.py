@@ -1,4 +1,4 @@
-"""Public names of a package that load on first use, so that importing the package costs next to nothing."""
+"""Lazy public names of a package: they load on first use, so that importing the package costs next to nothing."""
 
 import importlib
 import sys

@@ -1,4 +1,4 @@
-"""How people read durations, counts, lists, paths and function names.
+"""The text form of durations, counts, lists, paths and function names.
 
 Every folder uses these functions, so one value reads the same in every report, ticket and message.
 """
@@ -16,7 +16,7 @@ _TIME_UNITS = (
     (7200.0, 60.0, "min"),
     (math.inf, 3600.0, "h"),
 )
-# Control characters, line separators, marks that change the direction of text, lone surrogates.
+# Control characters, line separators, marks that change the direction of text, and lone surrogates.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _INSTALLED = re.compile(r"(?:^|/)(?:site|dist)-packages/")
 _STANDARD_LIBRARY = re.compile(r"(?:^|/)lib/python3\.\d+/")
@@ -76,7 +76,7 @@ def times(number: int) -> str:
 
 
 def factor(ratio: float) -> str:
-    """How many times something is as fast or as large: "1.40x", "3.1x", "3,784x"."""
+    """A ratio of speeds or sizes: "1.40x", "3.1x", "3,784x"."""
     if ratio < 2:
         return f"{ratio:.2f}x"
     return f"{ratio:.1f}x" if ratio < 10 else f"{ratio:,.0f}x"
@@ -111,7 +111,7 @@ def and_more(number: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Text of the program's with every character that a terminal would act on written as its escape, `\\x1b`."""
+    """Text of the program, with every character that a terminal would act on replaced by its escape, `\\x1b`."""
     return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 

@@ -250,7 +250,7 @@ def test_a_malformed_policy_is_told_in_one_line_and_the_program_runs_as_written(
     reason = '"dynamic" must be one of "true", "false", "none", got "yes"'
     assert seen.stdout.splitlines()[0] == "2.0"
     assert [line for line in seen.stderr.splitlines() if "POLICY" in line] == [
-        f"torchtriage: TORCHTRIAGE_POLICY: {reason}; the program runs as written",
+        f"torchtriage: TORCHTRIAGE_POLICY: {reason}; the program runs unmodified",
     ]
     (tap,) = [tap for tap in found.of(Tap) if tap.name == "policy"]
     assert (tap.state, tap.detail) == ("absent", reason)

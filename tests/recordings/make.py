@@ -1,4 +1,4 @@
-"""Makes the recordings in `runs` again, with the torch of this interpreter: `python tests/recordings/make.py [NAME...]`."""
+"""Makes the recordings in `runs` again with the installed torch: `python tests/recordings/make.py [NAME...]`."""
 
 import importlib.util
 import os
@@ -17,8 +17,9 @@ COMMANDS = {
     "demo": ["demo", "--measure"],
     "explosion": ["run", "explosion.py"],
     "ppo": [
-        "train", "--env", "CartPoleNoVel-v1", "--no-compile", "--envs", "4", "--steps", "64", "--batch", "64", "--epochs", "20",
-        "--total-steps", "8192", "--lr", "0.05", "--clip", "5", "--max-grad-norm", "1000", "--eval-episodes", "1",
+        "train", "--env", "CartPoleNoVel-v1", "--no-compile", "--envs", "4", "--steps", "64", "--batch", "64",
+        "--epochs", "20", "--total-steps", "8192", "--lr", "0.05", "--clip", "5", "--max-grad-norm", "1000",
+        "--eval-episodes", "1",
     ],
     "shapes": ["shapes", "--budget", "3m", "--rounds", "3", "shapes.py"],
     "shapes_eager": ["shapes", "--budget", "5m", "--rounds", "4", "--backend", "eager", "shapes.py"],
@@ -29,7 +30,7 @@ def main() -> None:
     for name in sys.argv[1:] or COMMANDS:
         target = RUNS / f"{name}-torch{'.'.join(version('torch').split('.')[:2])}.triage"
         with tempfile.TemporaryDirectory() as folder:
-            recording = recorded(name, Path(folder))
+            recording = record(name, Path(folder))
             shutil.rmtree(target, ignore_errors=True)
             target.mkdir()
             for path in sorted(recording.iterdir()):
@@ -38,8 +39,8 @@ def main() -> None:
         print(f"{target.name}: {size} bytes", file=sys.stderr)
 
 
-def recorded(name: str, folder: Path) -> Path:
-    """The recording of one command, made in an empty folder with nothing of the caller's settings."""
+def record(name: str, folder: Path) -> Path:
+    """The recording of one command, made in an empty folder without the caller's settings."""
     for program in RUNS.glob("*.py"):
         shutil.copy(program, folder)
     command, *words = COMMANDS[name]
@@ -52,7 +53,7 @@ def recorded(name: str, folder: Path) -> Path:
 
 
 def copy(source: Path, target: Path, folder: str) -> None:
-    """A copy that names no path of this machine; a database is copied as one compact file."""
+    """Copy a file without the paths of this machine; a database becomes one compact file."""
     if source.name.endswith(("-wal", "-shm")):
         return
     with source.open("rb") as file:
@@ -72,8 +73,8 @@ def copy(source: Path, target: Path, folder: str) -> None:
 
 
 def neutral(text: str, folder: str) -> str:
-    """The text with the folders of this machine renamed: the program's, the virtual environment's, Python's and ours."""
-    # torch shortens paths from the left, so that of the folder only its own name is sure to be there.
+    """The text with neutral names for the folders of the program, the environment, Python and torchtriage."""
+    # torch shortens paths from the left, so only the name of the folder itself is certain to be there.
     text = re.sub(rf"[\w./-]*{Path(folder).name}\b", "/app", text)
     packages = f"/venv/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
     replacements = {
@@ -89,12 +90,11 @@ def neutral(text: str, folder: str) -> str:
 
 
 def site_packages(name: str) -> str:
-    """The folder that a package lies in, found without importing it."""
+    """The folder that contains a package, found without importing it."""
     spec = importlib.util.find_spec(name)
     assert spec is not None
     assert spec.origin is not None
     return str(Path(spec.origin).parents[1])
-
 
 
 if __name__ == "__main__":

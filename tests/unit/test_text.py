@@ -27,7 +27,7 @@ def test_duration_has_three_significant_digits(seconds: float, expected: str) ->
 @pytest.mark.parametrize(("seconds", "expected"), [
     (0, "0 s"), (-0.0, "0 s"), (math.nan, "unknown"), (math.inf, "unknown"), (-math.inf, "unknown"),
 ])
-def test_duration_of_nothing_and_of_no_number(seconds: float, expected: str) -> None:
+def test_duration_of_zero_nan_and_infinity(seconds: float, expected: str) -> None:
     assert text.duration(seconds) == expected
 
 
@@ -70,8 +70,10 @@ def test_irregular_plural() -> None:
     assert [text.counted(n, "entry", "entries") for n in (0, 1, 2)] == ["0 entries", "1 entry", "2 entries"]
 
 
-@pytest.mark.parametrize(("number", "expected"), [(0, "0 times"), (1, "once"), (2, "twice"), (3, "3 times"), (1000, "1,000 times")])
-def test_how_often(number: int, expected: str) -> None:
+@pytest.mark.parametrize(
+    ("number", "expected"), [(0, "0 times"), (1, "once"), (2, "twice"), (3, "3 times"), (1000, "1,000 times")],
+)
+def test_times_is_a_word_or_a_number(number: int, expected: str) -> None:
     assert text.times(number) == expected
 
 
@@ -84,7 +86,8 @@ def test_list_in_a_sentence(items: list[object], most: int | None, expected: str
 
 
 @pytest.mark.parametrize(("items", "most", "expected"), [
-    ([], None, ""), ([1], 1, "1"), ([1, 2, 3], None, "1, 2, 3"), ([1, 2, 3], 3, "1, 2, 3"), ([1, 2, 3, 4, 5], 2, "1, 2 and 3 more"),
+    ([], None, ""), ([1], 1, "1"), ([1, 2, 3], None, "1, 2, 3"), ([1, 2, 3], 3, "1, 2, 3"),
+    ([1, 2, 3, 4, 5], 2, "1, 2 and 3 more"),
 ])
 def test_list_of_values(items: list[object], most: int | None, expected: str) -> None:
     assert text.row(items, most) == expected
@@ -102,8 +105,10 @@ def test_a_cut_list_accounts_for_every_item(words: list[str], most: int) -> None
 
 @pytest.mark.parametrize(("path", "expected"), [
     ("/app/net/model.py:3", "net/model.py:3"), ("/app", "/app"), ("/application/model.py", "/application/model.py"),
-    ("/v/lib/python3.11/site-packages/timm/x.py", "timm/x.py"), ("/usr/lib/python3/dist-packages/timm/x.py", "timm/x.py"),
-    ("/app/.venv/lib/python3.11/site-packages/timm/x.py", "timm/x.py"), ("unknown", "unknown"), ("C:\\other\\a.py", "C:\\other\\a.py"),
+    ("/v/lib/python3.11/site-packages/timm/x.py", "timm/x.py"),
+    ("/usr/lib/python3/dist-packages/timm/x.py", "timm/x.py"),
+    ("/app/.venv/lib/python3.11/site-packages/timm/x.py", "timm/x.py"), ("unknown", "unknown"),
+    ("C:\\other\\a.py", "C:\\other\\a.py"),
     ("/app/my-site-packages/x.py", "my-site-packages/x.py"),
 ])
 def test_short_path(path: str, expected: str) -> None:
@@ -122,7 +127,8 @@ def test_short_path_is_below_the_first_root_that_contains_it() -> None:
 @pytest.mark.parametrize(("path", "expected"), [
     ("/app/net/model.py", "net/model.py"), ("net/model.py", "net/model.py"),
     ("/app/.venv/lib/python3.11/site-packages/timm/x.py", None), ("/usr/lib/python3.11/contextlib.py", None),
-    ("/application/model.py", None), ("../model.py", None), ("<string>", None), ("/app/venv/Lib/site-packages/timm/x.py", None),
+    ("/application/model.py", None), ("../model.py", None), ("<string>", None),
+    ("/app/venv/Lib/site-packages/timm/x.py", None),
     ("C:\\app\\model.py", None), ("", None),
 ])
 def test_project_path_is_how_the_repository_names_the_file(path: str, expected: str | None) -> None:

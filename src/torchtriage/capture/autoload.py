@@ -1,4 +1,4 @@
-"""Runs at the start of every Python process of an observed run: joins the recording and waits for torch."""
+"""Entry point in every Python process of an observed run: joins the recording and waits for torch."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ if TYPE_CHECKING:
     from torchtriage.capture.policy.taps import PolicyTaps
     from torchtriage.recording.recorder import Recorder
 
-recorder: Recorder | None = None     # of this process, once it has imported torch
+recorder: Recorder | None = None     # of this process, from the import of torch on
 
 
 def start() -> None:
-    """Called by torchtriage.pth when TORCHTRIAGE is set; costs next to nothing in a process that never imports torch."""
+    """Called by torchtriage.pth when TORCHTRIAGE is set.
+
+    It costs next to nothing in a process that never imports torch.
+    """
     if sys.flags.no_site or getattr(sys, "_torchtriage_observed", False):
         return
     sys._torchtriage_observed = True  # type: ignore[attr-defined]
@@ -36,9 +39,9 @@ def start() -> None:
 
 
 def _is_first(folder: str, what: str) -> bool:
-    """Leave a mark in the folder; whether no process of the run has before.
+    """Leave a file of this name in the folder; returns whether this is the first process of the run to do so.
 
-    "joined" lets the reader tell "torch was never imported" from "nothing of ours ran in there".
+    The file "joined" lets the reader distinguish "torch was never imported" from "torchtriage never ran".
     """
     try:
         with open(os.path.join(folder, what), "x"):
@@ -48,7 +51,7 @@ def _is_first(folder: str, what: str) -> bool:
 
 
 def _arm(folder: str) -> None:
-    """torch is being imported: start the recorder and the taps."""
+    """Start the recorder and the taps; called while torch is being imported."""
     global recorder
     from pathlib import Path
 
@@ -58,7 +61,7 @@ def _arm(folder: str) -> None:
     from torchtriage.recording.recorder import Recorder
 
     started = time.time()
-    # One process says what was watched even if nothing happens in it; so does every rank.
+    # The first process, and every rank, records what was watched even if nothing happens in it.
     always = _is_first(folder, "imported_torch") or "RANK" in os.environ
     recorder = recorders.current = Recorder(Path(folder), lambda: process_facts(started), always=always)
     measure = os.environ.get(environment.MEASURE, "").lower() in ("1", "true")
@@ -68,14 +71,14 @@ def _arm(folder: str) -> None:
     observer.arm_for_run()
     recorder.follow(observer)
     atexit.register(recorder.close)
-    # os._exit skips atexit, and every forked worker of multiprocessing ends with it; exec can fail, and the program goes on.
+    # os._exit skips atexit, and forked workers of multiprocessing end with it. If exec fails, the program continues.
     _before("_exit", recorder.close)
     _before("execv", recorder.sync)
     _before("execve", recorder.sync)
 
 
 def _policy(folder: str, recorder: Recorder) -> PolicyTaps | None:
-    """The shape policy of this run; one that cannot be read is told, once a run, and forces nothing."""
+    """The shape policy of this run; a policy that cannot be read forces nothing and is reported once per run."""
     text = os.environ.get(environment.POLICY)
     if not text:
         return None
@@ -87,13 +90,13 @@ def _policy(folder: str, recorder: Recorder) -> PolicyTaps | None:
         return PolicyTaps(parse_policy(text))
     except (ValueError, OSError) as error:
         if _is_first(folder, "policy_refused"):
-            print(f"torchtriage: {environment.POLICY}: {error}; the program runs as written", file=sys.stderr)
+            print(f"torchtriage: {environment.POLICY}: {error}; the program runs unmodified", file=sys.stderr)
         recorder.add(Tap(name="policy", state="absent", detail=str(error), time=time.time(), pid=os.getpid()))
         return None
 
 
 def _before(name: str, write: Callable[[], None]) -> None:
-    """Write first whenever the program calls this function of os."""
+    """Call `write` before each call of this function of os."""
     original = getattr(os, name)
 
     def call(*args: Any) -> None:

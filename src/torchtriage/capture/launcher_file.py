@@ -1,4 +1,7 @@
-"""The launcher's own file in a recording: what was started, and how it ended."""
+"""The launcher's file in a recording: the command that was started, and its exit status.
+
+It is in capture/ because it writes to a recording, which launch/ may not import: every observed process loads launch/.
+"""
 
 import os
 import time
@@ -13,17 +16,18 @@ from torchtriage.recording.store import Writer
 
 
 def begin(folder: Path, run_id: str, command: Sequence[str]) -> Writer:
-    """Claim a fresh folder for this run; raises OSError or sqlite3.Error if it cannot be written."""
+    """Claim a new folder for this run; raises OSError or sqlite3.Error if it cannot be written."""
     from torchtriage import __version__
 
     environment.claim(str(folder), run_id)
     writer = Writer(folder / LAUNCHER_FILE)
-    facts = LauncherFacts(run_id=run_id, argv=tuple(redacted(command)), cwd=os.getcwd(), start=time.time(), torchtriage=__version__)
+    facts = LauncherFacts(
+        run_id=run_id, argv=tuple(redacted(command)), cwd=os.getcwd(), start=time.time(), torchtriage=__version__)
     writer.put_facts(to_dict(facts))
     return writer
 
 
 def end(writer: Writer, exit_status: int) -> None:
-    """Write how the run ended; raises sqlite3.Error if that cannot be written."""
+    """Write the end of the run; raises sqlite3.Error if it cannot be written."""
     writer.put_facts({"end": time.time(), "exit_status": exit_status})
     writer.close()

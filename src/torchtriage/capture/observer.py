@@ -1,4 +1,4 @@
-"""Arms the taps on torch, as its modules are imported or at once, and sends what they see to one sink."""
+"""The observer of a process: arms the taps on torch and sends their events to one sink."""
 
 import os
 import time
@@ -13,14 +13,16 @@ from torchtriage.capture.taps.eager_meter import EagerMeter
 from torchtriage.capture.taps.learning import CLIP_MODULE, SCALER_MODULE, LearningTaps, new_telemetry
 from torchtriage.capture.taps.piece_timer import PieceTimer
 from torchtriage.capture.taps.trace import TraceHandler, attach, filtered, is_attached
-from torchtriage.capture.torch_private import base as torch_private
+from torchtriage.capture.torch_private import dynamo as torch_private_dynamo
+from torchtriage.capture.torch_private.base import Undo, is_torch_file
 from torchtriage.errors import pass_on_signals
 from torchtriage.launch.imports import ImportWatcher
 from torchtriage.recording.events import CompileStart, Event, FrameSkipped, LimitHit, Recompile, Tap
 from torchtriage.recording.recording import Series
+from torchtriage.text import short_place
 
 if TYPE_CHECKING:
-    from torchtriage.capture.policy.taps import PolicyTaps  # loaded only where a policy is asked for
+    from torchtriage.capture.policy.taps import PolicyTaps  # loaded only in a run under a policy
 
 _TRACING = ("TORCH_TRACE", "TORCH_DTRACE", "TORCH_COMPILE_DEBUG")
 _STDLIB = os.path.dirname(os.__file__) + os.sep
@@ -29,23 +31,29 @@ _STDLIB = os.path.dirname(os.__file__) + os.sep
 class Observer:
     """One observation of this process, from arming to the end of the process or to `disarm`."""
 
-    def __init__(self, sink: Callable[[Event], None], measure: bool = False, on_first_step: Callable[[], None] = lambda: None,
-                 telemetry: bool = False, policy: "PolicyTaps | None" = None) -> None:
+    def __init__(
+        self, sink: Callable[[Event], None], measure: bool = False, on_first_step: Callable[[], None] = lambda: None,
+        telemetry: bool = False, policy: "PolicyTaps | None" = None,
+    ) -> None:
         self._sink = sink
         self.steps = steps.StepCounter(on_first_step, policy.clock if policy is not None else None)
         self.meter = EagerMeter()
         self.timer = PieceTimer() if measure else None
-        self.learning = LearningTaps(lambda: new_telemetry(self._put, self.steps.current), self._tap, self._on_error) if telemetry else None
+        self.learning: LearningTaps | None = None
+        if telemetry:
+            self.learning = LearningTaps(
+                lambda: new_telemetry(self._put, self.steps.current), self._tap, self._on_error)
         self.policy = policy
-        self._undo: list[Callable[[], None]] = []
+        self._undo: list[Undo] = []
         self._skipped: set[tuple[str, int, str]] = set()
         self._errors = 0
         self._trace_armed = False
         self._facts_at_end: dict[str, Any] | None = None
-        self._handler = TraceHandler(self._take, self.steps.current, torch_private.lookup_interned_string, self._on_error)
+        self._handler = TraceHandler(
+            self._take, self.steps.current, torch_private_dynamo.lookup_interned_string, self._on_error)
 
     def arm_for_run(self) -> None:
-        """Arm every tap as torch's modules appear; nothing is imported for our sake."""
+        """Arm each tap when the program imports its module of torch; torchtriage imports none itself."""
         os.register_at_fork(after_in_child=self._start_over)
         steps.active.append(self.steps)
         watcher = ImportWatcher()
@@ -63,7 +71,7 @@ class Observer:
             self.policy.arm(self._armed, self._on_error)
 
     def arm_for_block(self) -> None:
-        """Arm what can be taken away again, for `watch()`."""
+        """Arm those taps that can be removed again, for `watch()`."""
         import torch._dynamo.convert_frame
         import torch.autograd.profiler
 
@@ -78,7 +86,7 @@ class Observer:
         self._undo.append(self.meter.disarm)
 
     def _start_over(self) -> None:
-        """A forked child counts its own steps, calls and seconds."""
+        """Reset all counts in a forked child, which counts its own steps, calls and seconds."""
         self.steps.start_over()
         self.meter.start_over()
         if self.timer is not None:
@@ -89,7 +97,7 @@ class Observer:
             self.policy.start_over()
 
     def disarm(self) -> None:
-        """Leave logging and Dynamo as they were."""
+        """Restore logging and Dynamo to their previous state."""
         for event in self._handler.unfinished():
             self._put(event)
         self._facts_at_end = self.facts()
@@ -98,40 +106,54 @@ class Observer:
         self._undo.clear()
 
     def facts(self) -> dict[str, Any]:
-        """The running totals: steps, and what the silent-eager meter counted."""
+        """The running totals of all taps."""
         if self._facts_at_end is not None:
             return self._facts_at_end
         if self._trace_armed and not is_attached(self._handler):
             self._trace_armed = False
-            self._tap("trace", "lost", "the logger torch.__trace was replaced or stripped of its class")
-        return {**self.steps.facts(), "first_step_time": self.steps.first_time(), "eager_calls": self.meter.facts(),
-                **(self.learning.facts() if self.learning is not None else {}),
-                **(self.policy.facts() if self.policy is not None else {})}
+            self._tap("trace", "lost", "the logger torch.__trace was replaced, or its class was")
+        facts = {
+            **self.steps.facts(), "first_step_time": self.steps.first_time(), "eager_calls": self.meter.facts(),
+        }
+        if self.learning is not None:
+            facts.update(self.learning.facts())
+        if self.policy is not None:
+            facts.update(self.policy.facts())
+        return facts
 
     def series(self) -> list[Series]:
-        learned = self.learning.series() if self.learning is not None else ()
-        called = self.policy.series() if self.policy is not None else ()
-        return [*([self.steps.series()] if self.steps.marks else []), *learned, *called]
+        series: list[Series] = []
+        if self.steps.marks:
+            series.append(self.steps.series())
+        if self.learning is not None:
+            series.extend(self.learning.series())
+        if self.policy is not None:
+            series.extend(self.policy.series())
+        return series
 
     def last_events(self) -> list[Event]:
-        """What is only known at the end: recompiles under way, the sums of --measure, and what telemetry could not see."""
+        """Events that are only complete at the end: recompiles in progress and the sums of --measure."""
         if self.learning is not None:
             self.learning.close()
-        pending = self._handler.unfinished()
-        return pending + (list(self.timer.events(time=time.time(), pid=os.getpid())) if self.timer else [])
+        events = self._handler.unfinished()
+        if self.timer is not None:
+            events.extend(self.timer.events(time=time.time(), pid=os.getpid()))
+        return events
 
     def _arm_trace_early(self, internal: ModuleType) -> None:
-        """Right after torch's logging is loaded and before anybody has bound trace_structured."""
+        """Arm the trace right after torch's logging is loaded, before any module has imported trace_structured."""
         attach(self._handler)
         self._trace_armed = True
-        if not any(name in os.environ for name in _TRACING):    # the program's own trace names the line that called trace_structured
-            torch_private.wrap_trace_structured(internal, lambda original: filtered(original, torch_private.is_recompile))
+        # The program's own trace names the line that called trace_structured, so a wrapper would show in it.
+        if not any(name in os.environ for name in _TRACING):
+            torch_private_dynamo.wrap_trace_structured(
+                internal, lambda original: filtered(original, torch_private_dynamo.is_recompile))
         self._tap("trace", "armed")
 
     def _arm_steps(self, profiler_module: ModuleType) -> None:
         undo = steps.watch_optimizers(self.steps, profiler_module)
-        self._armed("steps", undo, "torch.autograd.profiler.record_function is gone")
-        if self.learning is not None:       # after the count: what is taken belongs to the step just counted
+        self._armed("steps", undo, "this torch has no torch.autograd.profiler.record_function")
+        if self.learning is not None:       # after the counter: a sample belongs to the step just counted
             self.learning.arm_optimizers(profiler_module, self._armed)
 
     def _arm_backward(self, autograd: ModuleType) -> None:
@@ -143,25 +165,29 @@ class Observer:
         self.learning.arm_no_grad(self._armed)
 
     def _arm_compile_calls(self, dynamo: ModuleType) -> None:
-        undo = torch_private.wrap_optimize(dynamo, self._on_compile_call)
-        self._armed("compile calls", undo, "torch._dynamo.optimize is gone")
-        if self.policy is not None:
-            self._tap("policy", "absent" if undo is None else "armed", "torch._dynamo.optimize is gone" if undo is None else "")
+        undo = torch_private_dynamo.wrap_optimize(dynamo, self._on_compile_call)
+        missing = "this torch has no torch._dynamo.optimize"
+        self._armed("compile calls", undo, missing)
+        if self.policy is not None and undo is None:
+            self._tap("policy", "absent", missing)
+        elif self.policy is not None:
+            self._tap("policy", "armed")
 
     def _arm_convert_frame(self, convert_frame: ModuleType) -> None:
-        undo = torch_private.ask_for_whole_frame_breaks(convert_frame)
-        self._armed("whole-frame breaks", undo, "convert_frame has no graph_break_log")
-        undo = torch_private.wrap_add_skip_reason(convert_frame, self._on_skip)
-        self._armed("skipped frames", undo, "this torch gives no skip reasons (2.13 and later do)")
+        undo = torch_private_dynamo.ask_for_whole_frame_breaks(convert_frame)
+        self._armed("whole-frame breaks", undo, "this torch has no graph_break_log in convert_frame")
+        undo = torch_private_dynamo.wrap_add_skip_reason(convert_frame, self._on_skip)
+        self._armed("skipped frames", undo, "this torch does not give reasons for skipped frames (2.13 and later do)")
 
     def _arm_timer(self, output_graph: ModuleType) -> None:
         assert self.timer is not None
         wrap = self.timer.wrap
-        undo = torch_private.wrap_compiled_pieces(output_graph, lambda compile_id, piece, _: wrap(compile_id, piece))
-        self._armed("piece timer", undo, "OutputGraph.install_global_unsafe is gone")
+        undo = torch_private_dynamo.wrap_compiled_pieces(
+            output_graph, lambda compile_id, piece, _: wrap(compile_id, piece))
+        self._armed("piece timer", undo, "this torch has no OutputGraph.install_global_unsafe")
 
-    def _armed(self, name: str, undo: Callable[[], None] | None, missing: str) -> None:
-        """Say whether a tap found its place in this torch, and remember how to take it away."""
+    def _armed(self, name: str, undo: Undo | None, missing: str) -> None:
+        """Record whether this torch has a place for a tap, and keep the function that removes the tap."""
         if undo is None:
             self._tap(name, "absent", missing)
             return
@@ -169,7 +195,7 @@ class Observer:
         self._tap(name, "armed")
 
     def _put(self, event: Event) -> None:
-        """Hand an event over; what happens to it from there on is never the program's trouble."""
+        """Pass an event to the sink; an error in the sink never reaches the program."""
         try:
             self._sink(event)
         except Exception as error:
@@ -177,6 +203,7 @@ class Observer:
             self._errors += 1
 
     def _take(self, event: Event) -> None:
+        """Pass on an event of the trace, and let the other taps react to it."""
         self._put(event)
         if isinstance(event, CompileStart):
             if self.timer is not None:
@@ -185,13 +212,16 @@ class Observer:
                 self.policy.on_compile_start()
         if isinstance(event, Recompile):
             self.meter.count_recompile()
-        elif isinstance(event, LimitHit) and not self.meter.asked:
+        elif isinstance(event, LimitHit) and not self.meter.was_armed:
             problem = self.meter.arm()
-            self._tap("silent-eager meter", "absent" if problem else "armed", problem or f"since {event.function} hit its limit")
+            if problem:
+                self._tap("silent-eager meter", "absent", problem)
+            else:
+                self._tap("silent-eager meter", "armed", f"since {event.function} hit its limit")
 
     def _on_compile_call(self, arguments: dict[str, Any], frame: FrameType) -> Callable[[Any], None] | None:
         try:
-            call = compile_call(arguments, frame, time=time.time(), step=self.steps.current(), pid=os.getpid())
+            call = compile_call(arguments, frame, **self._columns())
             self._put(call)
             return None if self.policy is None else self.policy.on_compile_call(call, arguments)
         except Exception as error:
@@ -208,22 +238,26 @@ class Observer:
         path = code.co_filename
         in_stdlib = path.startswith((_STDLIB, "<frozen")) and "site-packages" not in path
         key = (path, code.co_firstlineno, code.co_name)
-        if key in self._skipped or in_stdlib or path.startswith(OUR_FOLDERS) or torch_private.is_torch_file(path):
-            return  # Dynamo passes over thousands of frames of torch and python; only the program's own are news
+        if key in self._skipped or in_stdlib or path.startswith(OUR_FOLDERS) or is_torch_file(path):
+            return  # Dynamo skips thousands of frames of torch and Python; only those of the program matter
         self._skipped.add(key)
-        self._put(FrameSkipped(path=path, line=code.co_firstlineno, function=code.co_name, reason=str(reason)[:500],
-                               time=time.time(), step=self.steps.current(), pid=os.getpid()))
+        self._put(FrameSkipped(
+            path=path, line=code.co_firstlineno, function=code.co_name, reason=str(reason)[:500], **self._columns()))
 
     def _on_error(self, error: Exception) -> None:
-        """Our failure becomes a fact of the recording, once, and never the user's."""
+        """Record the first failure of our own code; none of them reaches the program."""
         pass_on_signals(error)
         self._errors += 1
         if self._errors == 1:
-            frame = error.__traceback__
-            place = f"{os.path.basename(frame.tb_frame.f_code.co_filename)}:{frame.tb_lineno}" if frame else ""
+            trace = error.__traceback__
+            place = short_place(trace.tb_frame.f_code.co_filename, trace.tb_lineno) if trace else ""
             self._tap("recorder", "lost", f"{type(error).__name__}: {error} ({place})")
 
     def _tap(self, name: str, state: str, detail: str = "") -> None:
-        self._put(Tap(name=name, state=state, detail=detail, time=time.time(), step=self.steps.current(), pid=os.getpid()))
+        self._put(Tap(name=name, state=state, detail=detail, **self._columns()))
+
+    def _columns(self) -> dict[str, Any]:
+        """The columns of an event that happens now."""
+        return {"time": time.time(), "step": self.steps.current(), "pid": os.getpid()}
 
 

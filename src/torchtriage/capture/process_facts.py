@@ -1,4 +1,4 @@
-"""What is worth knowing about a process: what ran, on what, where its code lies."""
+"""The facts of a process: its program, its machine, and the folders of its code."""
 
 import glob
 import json
@@ -11,32 +11,30 @@ from typing import Any
 from torchtriage.launch.environment import RUN_ID
 from torchtriage.launch.privacy import allowed_environment, redacted
 
-RECORD_HEAD = 16_384    # bytes, some 200 lines: enough to name the packages of a distribution, and quick with hundreds of them
+# Bytes of a RECORD file, about 200 lines: enough to name the packages of a distribution, and fast for hundreds.
+RECORD_HEAD = 16_384
 
 
 def process_facts(started: float) -> dict[str, Any]:
-    """Facts of this process; nothing is imported for them."""
+    """The facts of this process, as recording/facts.ProgramFacts reads them; nothing is imported for them."""
+    from torchtriage import __version__
+
     torch = sys.modules.get("torch")
     rank = os.environ.get("RANK")
     return {
         "run_id": os.environ.get(RUN_ID), "start": started, "pid": os.getpid(), "ppid": os.getppid(),
-        "argv": redacted(getattr(sys, "argv", [])), "executable": sys.executable, "cwd": os.getcwd(), "host": platform.node() or "host",
+        "argv": redacted(getattr(sys, "argv", [])), "executable": sys.executable, "cwd": os.getcwd(),
+        "host": platform.node() or "host",
         "rank": int(rank) if rank and rank.isdigit() else None, "world_size": os.environ.get("WORLD_SIZE"),
         "python": platform.python_version(), "platform": platform.platform(), "cpu_count": os.cpu_count(),
-        "torch": str(getattr(torch, "__version__", "")) or None, "torchtriage": our_version(),
+        "torch": str(getattr(torch, "__version__", "")) or None, "torchtriage": __version__,
         "environment": allowed_environment(os.environ), "your_roots": your_roots(),
         "torch_dir": os.path.dirname(getattr(torch, "__file__", "") or ""), "libraries": installed_libraries(),
     }
 
 
-def our_version() -> str:
-    from torchtriage import __version__
-
-    return __version__
-
-
 def your_roots() -> list[str]:
-    """The folders whose code is the user's: the script's, the working folder, and editable installs."""
+    """The folders that hold the user's code: that of the script, the working folder, and editable installs."""
     roots = [os.getcwd()]
     main = sys.modules.get("__main__")
     script = getattr(main, "__file__", None) or (sys.argv[0] if getattr(sys, "argv", None) else "")
@@ -65,14 +63,14 @@ def _editable_roots() -> list[str]:
 
 
 def installed_libraries() -> dict[str, tuple[str, str]]:
-    """Top-level package -> (distribution, version), from the folder names and RECORD heads of what is installed."""
-    found: dict[str, tuple[str, str]] = {}
+    """Top-level package -> (distribution, version) of everything installed, from folder names and RECORD files."""
+    libraries: dict[str, tuple[str, str]] = {}
     for folder in _site_folders():
         for info in glob.glob(os.path.join(folder, "*.dist-info")):
             name, _, version = os.path.basename(info).removesuffix(".dist-info").rpartition("-")
             for top in _top_levels(info) or [name]:
-                found.setdefault(top, (name.replace("_", "-"), version))
-    return found
+                libraries.setdefault(top, (name.replace("_", "-"), version))
+    return libraries
 
 
 def _top_levels(info: str) -> list[str]:

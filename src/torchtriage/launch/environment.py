@@ -1,4 +1,4 @@
-"""How a run and its processes find each other: the variables they inherit, and the folder they join."""
+"""The environment variables that the processes of a run inherit, and the folder that they join."""
 
 from __future__ import annotations
 
@@ -6,22 +6,24 @@ import os
 import sys
 import time
 
-TYPE_CHECKING = False   # every observed process loads this module, most of them never torch: it imports nothing that python has not
+# Every observed process loads this module, and most of them never load torch. So it imports only modules that Python
+# has loaded already, and not typing.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
-FOLDER = "TORCHTRIAGE"              # the recording's folder; set it before any command to observe that command
-RUN_ID = "TORCHTRIAGE_RUN_ID"       # set by the process that made the folder; whoever inherits it joins
+FOLDER = "TORCHTRIAGE"              # the folder of the recording; set it to observe any command
+RUN_ID = "TORCHTRIAGE_RUN_ID"       # set by the process that made the folder; a process that inherits it joins
 MEASURE = "TORCHTRIAGE_MEASURE"     # "1": time compiled pieces and the gaps between them
 TELEMETRY = "TORCHTRIAGE_TELEMETRY"     # "0": gradients, weights and losses are not recorded
-POLICY = "TORCHTRIAGE_POLICY"       # JSON: what `torchtriage shapes` forces on this run, and what it notes; see capture/policy
+POLICY = "TORCHTRIAGE_POLICY"       # JSON: the shape policy of a run of `torchtriage shapes`; see capture/policy
 RUN_FILE = "run_id"
-MAX_READS = 100                     # a second, for an id that another process is writing
+MAX_READS = 100                     # one second, to wait for an id that another process is writing
 _JOB_IDS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")
 
 
 def new_run_id(environ: MutableMapping[str, str]) -> str:
-    """An id that the ranks of one job agree on without talking, where the scheduler gives one."""
+    """An id that the ranks of one job share without communication if the scheduler gives one; else a new one."""
     for name in _JOB_IDS:
         value = environ.get(name)
         if value and value != "none":
@@ -30,7 +32,10 @@ def new_run_id(environ: MutableMapping[str, str]) -> str:
 
 
 def join_folder(environ: MutableMapping[str, str]) -> str | None:
-    """The folder this process records into; the first process makes it. None, with a line on stderr, if it cannot be written."""
+    """The folder that this process records into; the first process makes it.
+
+    None, with a line on stderr, if it cannot be written.
+    """
     folder = os.path.abspath(environ[FOLDER])
     run_id = environ.get(RUN_ID)
     try:
@@ -41,13 +46,14 @@ def join_folder(environ: MutableMapping[str, str]) -> str | None:
         environ[FOLDER] = folder
         return folder
     except OSError as error:
-        print(f"torchtriage: cannot write {folder}: {error.strerror or error}; the program runs unobserved", file=sys.stderr)
+        reason = error.strerror or error
+        print(f"torchtriage: cannot write {folder}: {reason}; the program runs unobserved", file=sys.stderr)
         environ.pop(FOLDER, None)
         return None
 
 
 def _claim(folder: str, run_id: str) -> str:
-    """Make the folder for this run; the folder of another run is left alone and the next free name taken."""
+    """Make the folder for this run; if it belongs to another run, take the next free name."""
     base, suffix = os.path.splitext(folder)
     number = 1
     while not claim(folder, run_id):
@@ -59,7 +65,7 @@ def _claim(folder: str, run_id: str) -> str:
 
 
 def claim(folder: str, run_id: str) -> bool:
-    """Whether this run now owns the folder: it made it, or another process of the same run did."""
+    """Make the folder; returns whether this run owns it, through this process or another one of the same run."""
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, RUN_FILE)
     if _holds_recording(folder) and not os.path.exists(path):
@@ -73,7 +79,7 @@ def claim(folder: str, run_id: str) -> bool:
 
 
 def _read_id(path: str) -> str:
-    """The id in the file; another rank may have made it this instant and be about to write it."""
+    """The id in the file; another rank may just have made the file and be about to write it."""
     for _ in range(MAX_READS):
         with open(path, encoding="utf-8") as file:
             run_id = file.read()

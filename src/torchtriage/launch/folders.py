@@ -1,4 +1,4 @@
-"""A folder that is free for a new recording: nothing but an earlier recording ever makes way."""
+"""Finds a free folder for a new recording; only an earlier recording is ever overwritten."""
 
 import shutil
 from pathlib import Path
@@ -8,7 +8,7 @@ from torchtriage.launch.environment import RUN_FILE
 
 
 def free_folder(name: str | Path, *, replace: bool, flag: str) -> Path:
-    """The folder's path, with nothing there; it is made when the run begins. `flag` names another folder."""
+    """The path of the folder, which does not exist yet; `flag` is the command-line flag that names another one."""
     folder = Path(name).absolute()
     if folder.suffix != ".triage":
         folder = folder.with_name(folder.name + ".triage")

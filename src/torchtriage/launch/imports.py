@@ -1,4 +1,4 @@
-"""Calls back as soon as a module has been imported, whoever imports it."""
+"""Calls back as soon as a module has been imported, by whichever import."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 from torchtriage.errors import hide_frame
 
-TYPE_CHECKING = False   # importing typing here would be most of what an observed process pays before torch
+TYPE_CHECKING = False   # importing typing would be most of the cost of an observed process that never imports torch
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import ModuleType
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class _CallingLoader:
-    """A loader that steps aside before the module runs, so that the module never sees it."""
+    """A loader that restores the original one before the module runs, so that the module never sees it."""
 
     def __init__(self, loader: Any, callback: Callback) -> None:
         self._loader = loader
@@ -45,13 +45,13 @@ class _CallingLoader:
 
 
 class ImportWatcher:
-    """A finder that finds nothing itself and only wraps the loader of the modules it waits for."""
+    """A finder that finds no modules itself, but wraps the loader of those that it waits for."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, Callback] = {}
 
     def when_imported(self, name: str, callback: Callback) -> None:
-        """Call back now if the module is loaded, else right after it has been."""
+        """Call back now if the module is loaded, else right after its import."""
         module = sys.modules.get(name)
         if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", False):
             _safely(callback, module)
@@ -63,16 +63,17 @@ class ImportWatcher:
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
         if name not in self._waiting:
             return None
-        for finder in sys.meta_path[sys.meta_path.index(self) + 1:]:    # those before us had nothing to say
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1:]:    # those before this one found nothing
             spec = finder.find_spec(name, path, target) if hasattr(finder, "find_spec") else None
             if spec is not None:
                 if hasattr(spec.loader, "exec_module"):
-                    spec.loader = _CallingLoader(spec.loader, lambda module: self._arrived(name, module))  # type: ignore[assignment]
+                    loader = _CallingLoader(spec.loader, lambda module: self._on_import(name, module))
+                    spec.loader = loader  # type: ignore[assignment]
                 return spec
         return None
 
-    def _arrived(self, name: str, module: ModuleType) -> None:
-        """Only now: whoever asks for a spec, as importlib.util.find_spec does, need not import it."""
+    def _on_import(self, name: str, module: ModuleType) -> None:
+        """Stop waiting only now: a search for the spec, as by importlib.util.find_spec, need not import the module."""
         callback = self._waiting.pop(name, None)
         if not self._waiting and self in sys.meta_path:
             sys.meta_path.remove(self)
@@ -81,7 +82,7 @@ class ImportWatcher:
 
 
 def _safely(callback: Callback, module: ModuleType) -> None:
-    """Our failure must not become an ImportError of the user's."""
+    """Call back; our failure must not become an ImportError of the program."""
     try:
         callback(module)
     except Exception as error:

@@ -1,4 +1,7 @@
-"""What of the environment and the command line may be recorded: an allow-list, and never a secret."""
+"""The parts of the environment and the command line that may be recorded: an allow-list without secrets.
+
+A report that is passed on is redacted further, by findings/redaction.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -13,17 +16,27 @@ _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|PWD|CRED|AUTH", re.I)
 
 
 def allowed_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that bear on torch.compile, never one whose name looks like a secret."""
-    return {k: v for k, v in sorted(environ.items()) if _ALLOWED.match(k) and not _SECRET.search(k) and not k.startswith(FOLDER)}
+    """The variables that affect torch.compile, without those whose names look like secrets."""
+    allowed = {}
+    for name, value in sorted(environ.items()):
+        if _ALLOWED.match(name) and not _SECRET.search(name) and not name.startswith(FOLDER):
+            allowed[name] = value
+    return allowed
 
 
 def redacted(words: Sequence[str]) -> list[str]:
     """A command line without the values of flags whose names look like secrets."""
-    shown: list[str] = []
-    hide_next = False
+    result: list[str] = []
+    is_value = False        # whether the word before is a secret flag, so that this one is its value
     for word in words:
         flag, equals, _ = word.partition("=")
-        is_secret = word.startswith("-") and bool(_SECRET.search(flag))
-        shown.append("***" if hide_next and not word.startswith("-") else f"{flag}=***" if is_secret and equals else word)
-        hide_next = is_secret and not equals
-    return shown
+        is_flag = word.startswith("-")
+        is_secret = is_flag and bool(_SECRET.search(flag))
+        if is_value and not is_flag:
+            result.append("***")
+        elif is_secret and equals:
+            result.append(f"{flag}=***")
+        else:
+            result.append(word)
+        is_value = is_secret and not equals
+    return result

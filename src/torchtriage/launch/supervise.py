@@ -1,4 +1,4 @@
-"""Starts the program as a process of its own, stays out of its way, and returns how it ended."""
+"""Runs the program in a separate process, without interfering with it."""
 
 import signal
 import subprocess
@@ -12,12 +12,14 @@ TICK_SECONDS = 0.25
 
 
 def python_command(script: Sequence[str], module: bool) -> list[str]:
-    """What `python script.py args` or `python -m pkg args` would be, with the interpreter that runs us."""
+    """The command `python script.py args` or `python -m pkg args`, with the interpreter that runs torchtriage."""
     return [sys.executable, *(["-m"] if module else []), *script]
 
 
-def observed_environment(base: Mapping[str, str], folder: str, run_id: str, measure: bool, telemetry: bool = True) -> dict[str, str]:
-    """The environment in which every Python process below joins the recording."""
+def observed_environment(
+    base: Mapping[str, str], folder: str, run_id: str, measure: bool, telemetry: bool = True,
+) -> dict[str, str]:
+    """An environment in which the command and every Python process that it starts join the recording."""
     env = dict(base)
     env[environment.FOLDER] = folder
     env[environment.RUN_ID] = run_id
@@ -29,9 +31,9 @@ def observed_environment(base: Mapping[str, str], folder: str, run_id: str, meas
 
 
 def run_to_end(command: Sequence[str], env: Mapping[str, str], tick: Callable[[], None] | None = None) -> int:
-    """Run the command with our own stdin, stdout and stderr; returns its exit status, 128 + N if signal N ended it."""
+    """Run the command with our stdin, stdout and stderr; returns its exit status, 128 + N if signal N ended it."""
     child = subprocess.Popen(list(command), env=dict(env))
-    # Ctrl-C reaches the whole process group: the program decides what it means, and we stay to report.
+    # Ctrl-C reaches the entire process group: the program decides what it means, and we wait in order to report.
     previous = {s: signal.signal(s, _pass_on(child, s)) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
         while True:

@@ -1,5 +1,5 @@
-/* Counts guard hits and misses. Called by Dynamo through ctypes.PyDLL: no Python code runs here, so no signal
-   handler can raise inside the hook, which would abort the process. */
+/* Counts guard hits and misses. Dynamo calls this through ctypes.PyDLL. No Python code runs here, so no signal handler
+   can raise inside the hook, which would abort the process. */
 
 #include <stdatomic.h>
 #include <stdbool.h>

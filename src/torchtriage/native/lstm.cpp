@@ -1,5 +1,6 @@
-/* One LSTM layer over whole sequences, forward and backward, from the products of inputs with weights on. Plain C interface, called by
-   pointer; no Python and no torch headers. All float32 and contiguous, one thread. Sizes: T steps, B sequences, H units. */
+/* One LSTM layer over complete sequences, forward and backward, given the products of the inputs and the input weights.
+   Plain C interface, called by pointer; no Python or torch headers. All tensors are float32 and contiguous. One thread.
+   Sizes: T steps, B sequences, H units. */
 
 #include "processor.h"
 
@@ -13,13 +14,14 @@ struct Sizes {
     int64_t T, B, H;
 };
 
-/* z [T, B, 4H]: what the inputs bring to the gates i, f, g, o; w [4H, H]. Gates (after their sigmoid or tanh) and cells are for the backward. */
+/* z [T, B, 4H]: the input part of the gates i, f, g, o; w [4H, H]: the recurrent weights. The gates (after their
+   sigmoid or tanh) and the cells are outputs that the backward needs. */
 struct Forward {
     const float *z, *keep, *h, *c, *w;
     float *y, *c_last, *gates, *cells;
 };
 
-/* grad_h and grad_c come in as the gradients of the last state and leave as those of the first. */
+/* grad_h and grad_c are the gradients of the last state on entry, and those of the first state on return. */
 struct Backward {
     const float *grad_y, *keep, *c, *w, *gates, *cells;
     float *grad_z, *grad_h, *grad_c;
@@ -54,7 +56,7 @@ struct Isa {
     void (*backward)(const Sizes &, const Backward &, float *);
 };
 
-/* From the plainest to the widest. */
+/* In the order of `widest`. */
 const Isa ISAS[] = {
     {"plain", plain::forward, plain::backward},
 #if ON_X86
@@ -63,7 +65,8 @@ const Isa ISAS[] = {
 #endif
 };
 
-/* Weights as the kernel wants them: padded to whole panels, whose columns are at most four vectors of 64 bytes, and aligned to these. */
+/* Memory for the weights in the kernel's layout: padded to full panels, whose columns are at most four vectors of
+   64 bytes, and aligned to such vectors. */
 struct Panels {
     void *memory;
     explicit Panels(int64_t H) : memory(malloc((size_t)(4 * H * ((H + 63) / 64 * 64)) * sizeof(float) + 64)) {}
@@ -71,8 +74,10 @@ struct Panels {
     float *aligned() const { return (float *)(((uintptr_t)memory + 63) & ~(uintptr_t)63); }
 };
 
-/* 0, or 1 where there is no memory. Subnormals, into which gradients fade over a long sequence, are taken as 0: they would cost a hundredfold. */
-template <class Arguments> int run(void (*kernel)(const Sizes &, const Arguments &, float *), const Sizes &sizes, const Arguments &arguments)
+/* Returns 0, or 1 if there is no memory. Gradients fade into subnormals over a long sequence; these are flushed to 0,
+   because they would take a hundred times as long. */
+template <class Arguments>
+int run(void (*kernel)(const Sizes &, const Arguments &, float *), const Sizes &sizes, const Arguments &arguments)
 {
     const Panels panels(sizes.H);
     if (!panels.memory) return 1;
@@ -87,14 +92,14 @@ EXPORT int lstm_widest(void) { return widest(); }
 
 EXPORT const char *lstm_isa(int isa) { return isa >= 0 && isa <= widest() ? ISAS[isa].name : 0; }
 
-EXPORT int lstm_forward(int isa, int64_t T, int64_t B, int64_t H, const float *z, const float *keep, const float *h, const float *c, const float *w,
-                        float *y, float *c_last, float *gates, float *cells)
+EXPORT int lstm_forward(int isa, int64_t T, int64_t B, int64_t H, const float *z, const float *keep, const float *h,
+                        const float *c, const float *w, float *y, float *c_last, float *gates, float *cells)
 {
     return run(ISAS[isa].forward, {T, B, H}, Forward{z, keep, h, c, w, y, c_last, gates, cells});
 }
 
-EXPORT int lstm_backward(int isa, int64_t T, int64_t B, int64_t H, const float *grad_y, const float *keep, const float *c, const float *w,
-                         const float *gates, const float *cells, float *grad_z, float *grad_h, float *grad_c)
+EXPORT int lstm_backward(int isa, int64_t T, int64_t B, int64_t H, const float *grad_y, const float *keep,
+                         const float *c, const float *w, const float *gates, const float *cells, float *grad_z, float *grad_h, float *grad_c)
 {
     return run(ISAS[isa].backward, {T, B, H}, Backward{grad_y, keep, c, w, gates, cells, grad_z, grad_h, grad_c});
 }

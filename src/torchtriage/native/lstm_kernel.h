@@ -1,8 +1,9 @@
-/* The steps of an LSTM, forward and backward. Included once for each instruction set: ISA names its namespace, ISA_TARGET lets the
-   compiler use it, ISA_BYTES is the size of its vectors. No #pragma once, for that reason.
+/* The steps of an LSTM, forward and backward. Included once for each instruction set, so it has no #pragma once: ISA
+   names its namespace, ISA_TARGET lets the compiler use it, ISA_BYTES is the size of its vectors.
 
-   The products with the recurrent weights are the work. Weights are packed once a call into panels of four vectors a row; a tile is a few
-   sequences times one panel, and its sums stay in registers. Forward, the four vectors are the four gates of the same units. */
+   Most of the time goes into the products with the recurrent weights. Each call packs the weights once into panels
+   with four vectors per row. A tile is a few sequences times one panel, and its sums stay in registers. In the
+   forward, the four vectors are the four gates of the same units. */
 
 namespace ISA {
 
@@ -11,9 +12,10 @@ typedef uint32_t Words __attribute__((vector_size(ISA_BYTES)));
 typedef float Loose __attribute__((vector_size(ISA_BYTES), aligned(4), may_alias));
 
 constexpr int LANES = ISA_BYTES / 4;
-constexpr int MAX_ROWS = ISA_BYTES == 64 ? 6 : 3;      /* four sums a row, beside the weights: all registers of AVX-512, or of the others */
+/* Four sums per row, beside the weights, fill the registers: 32 with AVX-512, 16 otherwise. */
+constexpr int MAX_ROWS = ISA_BYTES == 64 ? 6 : 3;
 
-/* The first `num` lanes; the others are 0. */
+/* Loads the first `num` lanes; the others are 0. */
 FN Floats load(const float *from, int64_t num)
 {
     if (num >= LANES) return *(const Loose *)from;
@@ -28,7 +30,7 @@ FN void store(float *to, Floats x, int64_t num)
     else for (int64_t i = 0; i < num; i++) to[i] = x[i];
 }
 
-/* Into [-limit, limit]; NaN stays NaN. */
+/* Clamps to [-limit, limit]; NaN stays NaN. */
 FN Floats clamped(Floats x, float limit)
 {
     const Floats low = Floats{} - limit, high = Floats{} + limit;
@@ -36,17 +38,18 @@ FN Floats clamped(Floats x, float limit)
     return x > high ? high : x;
 }
 
-/* e^x = power * (1 + rest), power being one of two; |x| is at most 87. The polynomial is (e^r - 1 - r) / r^2 within 2^+-0.5. */
+/* e^x = power * (1 + rest), with a power of two; |x| is at most 87. The polynomial is (e^r - 1 - r) / r^2 for e^r
+   within 2^+-0.5. */
 FN void exponential(Floats x, Floats &power, Floats &rest)
 {
-    const Floats shifted = x * 0x1.715476p0f + 0x1.8p23f, n = shifted - 0x1.8p23f;      /* the integer is in the last bits */
+    const Floats shifted = x * 0x1.715476p0f + 0x1.8p23f, n = shifted - 0x1.8p23f;      /* n is in the last bits */
     const Floats r = x - n * 0x1.62e4p-1f - n * 0x1.7f7d1cp-20f;
     const Floats q = 0.5f + r * (0x1.5554dcp-3f + r * (0x1.5554e8p-5f + r * (0x1.120ba6p-7f + r * 0x1.6d4366p-10f)));
     power = (Floats)(((Words)shifted + 127) << 23);
     rest = r + r * r * q;
 }
 
-/* Of what is neither 0 nor infinite. A division takes as long as eight products. */
+/* 1 / x, for x that is neither 0 nor infinite. A division takes as long as eight products. */
 FN Floats inverse(Floats x)
 {
 #if ISA_BYTES == 64
@@ -64,7 +67,7 @@ FN Floats sigmoid(Floats x)
     return inverse(1 + (power + power * rest));
 }
 
-/* By e^2x - 1, which is exact to the last bits where x is small. */
+/* Through e^2x - 1, which is exact to the last bits for small x. */
 FN Floats tanh(Floats x)
 {
     Floats power, rest;
@@ -74,12 +77,14 @@ FN Floats tanh(Floats x)
 }
 
 /* tile[row][4] = the sum over k of rows[row][k] * panel[k][4] */
-template <int ROWS> ISA_TARGET void products(const float *rows, int64_t stride, const float *panel, int64_t num, Floats *tile)
+template <int ROWS>
+ISA_TARGET void products(const float *rows, int64_t stride, const float *panel, int64_t num, Floats *tile)
 {
     Floats sums[ROWS][4];
 #define EACH_SUM for (int row = 0; row < ROWS; row++) for (int part = 0; part < 4; part++)
     EACH_SUM sums[row][part] = Floats{};
-    for (int64_t k = 0; k < num; k++) EACH_SUM sums[row][part] += rows[row * stride + k] * ((const Floats *)panel)[4 * k + part];
+    for (int64_t k = 0; k < num; k++)
+        EACH_SUM sums[row][part] += rows[row * stride + k] * ((const Floats *)panel)[4 * k + part];
     EACH_SUM tile[4 * row + part] = sums[row][part];
 #undef EACH_SUM
 }
@@ -92,7 +97,7 @@ Products *const PRODUCTS[MAX_ROWS + 1] = {
 #endif
 };
 
-/* Blocks of rows, as even as can be: a short last one would leave the processor idle. */
+/* Blocks of rows of nearly equal size: a short last block would leave the processor idle. */
 struct Blocks {
     int64_t num_rows, num = (num_rows + MAX_ROWS - 1) / MAX_ROWS;
     int64_t begin(int64_t block) const { return num_rows * block / num; }
@@ -150,7 +155,8 @@ ISA_TARGET void forward(const Sizes &s, const Forward &at, float *panels)
     __builtin_memcpy(at.c_last, at.cells + (s.T - 1) * step, step * sizeof(float));
 }
 
-/* grad_h and grad_c hold the gradients with respect to the state before step t + 1, and then before step t. */
+/* Before each step t, grad_h and grad_c are the gradients of the state before step t + 1; after it, of that before t.
+   */
 ISA_TARGET void backward(const Sizes &s, const Backward &at, float *panels)
 {
     const int64_t H = s.H, step = s.B * H;

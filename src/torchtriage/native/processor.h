@@ -1,4 +1,5 @@
-/* What the native parts share: how a function is exported, which instruction sets this processor has, how it treats subnormals. */
+/* Shared by the native libraries: exported functions, the instruction sets of the processor, its mode for subnormals.
+   */
 
 #include <stdint.h>
 
@@ -18,8 +19,8 @@
 
 namespace {
 
-/* How the processor treats subnormals, until the end of a scope. An x86 one takes about 150 cycles for a sum or product of one unless
-   told to flush it to zero; torch.set_flush_denormal may have told it before. */
+/* Sets the processor's mode for subnormals until the end of a scope. On x86 a sum or product with a subnormal takes
+   about 150 cycles, unless it is flushed to zero; torch.set_flush_denormal may have set either mode before. */
 struct Subnormals {
     enum Mode { EXACT = 0x1f80, FLUSH = 0x9fc0 };
 #if ON_X86
@@ -38,7 +39,7 @@ struct Subnormals {
 };
 
 #if ON_X86
-/* Asked of the processor itself: clang 14 knows no name for it. */
+/* Asks the processor itself, because clang 14 has no name for this feature. */
 bool converts_half()
 {
     unsigned a, b, c, d;
@@ -46,12 +47,14 @@ bool converts_half()
 }
 #endif
 
-/* The instruction sets that sources are compiled for, from the plainest to the widest: 0 plain, 1 AVX2, 2 AVX-512. */
+/* The widest instruction set of this processor: 0 plain, 1 AVX2, 2 AVX-512. */
 int widest()
 {
 #if ON_X86
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")) return 2;
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl"))
+        return 2;
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && converts_half()) return 1;
 #endif
     return 0;

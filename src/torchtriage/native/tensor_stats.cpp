@@ -1,5 +1,5 @@
-/* Norm, mean, spread, extremes and counts of many tensors, each read once from memory. Plain C interface, called by pointer;
-   no Python and no torch headers. One thread, unless it is given a team of them. */
+/* Norm, mean, standard deviation, extremes and counts of many tensors, each read once from memory. Plain C interface,
+   called by pointer; no Python or torch headers. One thread, unless the caller gives a team of threads. */
 
 #include "processor.h"
 
@@ -7,12 +7,12 @@
 
 namespace {
 
-/* A row of the table: the order of columns is that of telemetry/statistics/columns.py. */
+/* A row of the table; the order of its columns is that of telemetry/statistics/columns.py. */
 struct Row {
     double norm, mean, std, min, max, max_abs, num_nan, num_inf, num_zero, num_small, num_large, num_elements;
 };
 
-/* Moments of what was seen so far, in units of two to the exponent. */
+/* Moments of the elements so far, in units of 2^exponent. */
 struct Merged {
     double num, mean, deviations, squares;
     int exponent;
@@ -20,10 +20,10 @@ struct Merged {
 
 double scaled(double value, int exponent) { return exponent ? __builtin_ldexp(value, exponent) : value; }
 
-/* Brings in `num` elements by their sums about a pivot. */
+/* Adds `num` elements, given their sums about a pivot. */
 void merge(Merged &into, double num, double pivot, double sum, double square, int exponent)
 {
-    const bool zeros = square == 0 && pivot == 0;       /* they fit any unit, and must not drown the smallest */
+    const bool zeros = square == 0 && pivot == 0;       /* zeros fit any unit, so they must not choose a larger one */
     const int unit = into.squares == 0 || (!zeros && exponent > into.exponent) ? exponent : into.exponent;
     const double offset = sum / num;
     const double mean = scaled(pivot + offset, exponent - unit);
@@ -52,7 +52,8 @@ void finish(Row &row, const Merged &merged, int64_t num, double low, double high
 
 double power_of_two(int exponent) { return __builtin_ldexp(1, exponent); }
 
-/* The nearest F that is not below / not above a limit: comparing in F then counts what comparing in double would. */
+/* The nearest F that is not below / not above a limit, so that a comparison in F counts the same elements as one in
+   double. */
 template <class F> F above(double limit)
 {
     F near = (F)limit;
@@ -104,7 +105,7 @@ struct Isa {
     uint64_t (*read)(const void *, int64_t);
 };
 
-/* From the plainest to the widest. */
+/* In the order of `widest`. */
 const Isa ISAS[] = {
     {"plain", plain::RUN, plain::read},
 #if ON_X86
@@ -113,7 +114,7 @@ const Isa ISAS[] = {
 #endif
 };
 
-/* All tensors of a call; `next` is the first that nobody has taken. */
+/* All tensors of a call; `next` is the first that no thread has started. */
 struct Work {
     const plain::Run *run;
     int64_t num_tensors;
@@ -126,7 +127,7 @@ struct Work {
 
 using Team = void (*)(void (*)(void *), void *, unsigned num_threads, unsigned flags);
 
-/* What each thread does: one tensor after the other, as long as there are any. */
+/* The work of each thread: one tensor after the other, until none is left. */
 void share_in(void *given)
 {
     Work &work = *(Work *)given;
@@ -145,10 +146,11 @@ EXPORT int tensor_stats_widest(void) { return widest(); }
 
 EXPORT const char *tensor_stats_isa(int isa) { return isa >= 0 && isa <= widest() ? ISAS[isa].name : 0; }
 
-/* table: num_tensors rows. dtypes: 0 float32, 1 float64, 2 bfloat16, 3 float16. A limit of 0 or infinity is not counted.
-   A null pointer stands for a tensor without elements. Returns 0, or 1 + the tensor that was not understood (the table is then unchanged).
-   team: GOMP_parallel of an OpenMP runtime, or null for this thread alone. */
-EXPORT int64_t tensor_stats_run(int isa, int64_t num_tensors, const int64_t *pointers, const int64_t *nums, const int32_t *dtypes, double small, double large, double *table, Team team, int num_threads)
+/* table: num_tensors rows. dtypes: 0 float32, 1 float64, 2 bfloat16, 3 float16. A limit of 0 or infinity counts
+   nothing. A null pointer means a tensor without elements. team: GOMP_parallel of an OpenMP runtime, or null for this
+   thread alone. Returns 0, or 1 + the index of a tensor with invalid arguments (the table is then unchanged). */
+EXPORT int64_t tensor_stats_run(int isa, int64_t num_tensors, const int64_t *pointers, const int64_t *nums,
+                                const int32_t *dtypes, double small, double large, double *table, Team team, int num_threads)
 {
     for (int64_t i = 0; i < num_tensors; i++)
         if (dtypes[i] < 0 || dtypes[i] > 3 || nums[i] < 0 || (nums[i] && !pointers[i])) return 1 + i;

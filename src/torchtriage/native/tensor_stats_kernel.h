@@ -1,8 +1,9 @@
 /* The statistics of one tensor. Included once for each instruction set, after tensor_stats_passes.h.
 
-   A chunk stays in the nearest caches. Almost every chunk takes one pass: extremes, counts, and sums about a pivot (0, or the mean so
-   far where that is far from 0). A chunk that shows itself unfit for it is done again from the cache, with the cure: a mask for what
-   is not finite, a power-of-two scale for squares that overflow or vanish, a better pivot for a mean far above the spread. */
+   A chunk stays in the nearest caches. Almost every chunk takes one pass: extremes, counts, and sums about a pivot
+   (0, or the mean so far if that is far from 0). A chunk that turns out to be unfit for it is repeated from the cache
+   with a remedy: a mask for non-finite elements, a power-of-two scale for squares that overflow or vanish, or a
+   better pivot for a mean far above the standard deviation. */
 
 namespace ISA {
 
@@ -31,9 +32,10 @@ template <class X> struct Kernel : Passes<X> {
     using P::STEP;
     using P::INF;
     using P::INF_BITS;
-    static constexpr double MAX_SPREAD = WIDE ? 1e6 : 2;              /* squares about the pivot over squares about the mean */
+    static constexpr double MAX_SPREAD = WIDE ? 1e6 : 2;              /* squares about pivot / squares about mean */
     static constexpr double MIN_SQUARE = WIDE ? 0x1p-900 : 0x1p-120;  /* smaller squares have lost digits */
-    static constexpr int COMFORT = WIDE ? 400 : 50, MAX_SCALE = WIDE ? 1022 : 126;    /* exponents: whose squares F holds; of a normal F */
+    /* Exponents: the largest whose square F holds safely, and the largest of a normal F. */
+    static constexpr int COMFORT = WIDE ? 400 : 50, MAX_SCALE = WIDE ? 1022 : 126;
     static constexpr F NORMAL = (F)(WIDE ? __DBL_MIN__ : __FLT_MIN__);
 
     FN I lowest(M x)
@@ -57,7 +59,8 @@ template <class X> struct Kernel : Passes<X> {
         return sum_of<int64_t>(wide);
     }
 
-    /* Whether extremes from a first pass are exact. 16-bit ones are if there are both signs; others unless they may be subnormal. */
+    /* Whether extremes from a first pass are exact. Those of 16-bit elements are if both signs occur, others unless
+       they may be subnormal. */
     FN bool exact(const Extremes &e)
     {
         const bool low = any((M)(e.low <= -NORMAL)), high = any((M)(e.high >= NORMAL));
@@ -65,7 +68,7 @@ template <class X> struct Kernel : Passes<X> {
         return (low || !any((M)(e.low < NORMAL))) && (high || !any((M)(e.high > -NORMAL)));
     }
 
-    /* Whether squares near zero are the truth: all elements equal the pivot, and its own square can be held. */
+    /* Whether squares near zero are correct: all elements equal the pivot, and F can hold the square of the pivot. */
     FN bool flat(F pivot, const Extremes &e)
     {
         if (pivot == 0 || any((M)(e.low != pivot) & (M)(e.low != INF)) || any((M)(e.high != pivot) & (M)(e.high != -INF))) return false;
@@ -76,7 +79,8 @@ template <class X> struct Kernel : Passes<X> {
     FN Moments moments(const typename P::Sums &s) { return {sum_of<double>(s.sum), sum_of<double>(s.square)}; }
     FN bool fit(Moments m, double n) { return m.square == 0 || m.square <= MAX_SPREAD * (m.square - m.sum * m.sum / n); }
 
-    template <bool SCALE, bool LIFT> static ISA_TARGET __attribute__((noinline)) Moments add_again(const Element *x, int n, F pivot, int exponent)
+    template <bool SCALE, bool LIFT>
+    static ISA_TARGET __attribute__((noinline)) Moments add_again(const Element *x, int n, F pivot, int exponent)
     {
         const V scale = all((F)power_of_two(-exponent)), unit = all(LIFT ? (F)power_of_two(-149 - exponent) : 0);
         typename P::template AddAgain<SCALE, LIFT> p{all(pivot), scale, unit}, other = p;
@@ -88,7 +92,7 @@ template <class X> struct Kernel : Passes<X> {
         Row &row;
         const Limits &limits;
         F pivot = 0;
-        bool odd = false;                       /* the chunk before was not fit for the first pass */
+        bool odd = false;                       /* the previous chunk was not fit for the first pass */
         M low = all_bits(INF_BITS), high = all_bits(~INF_BITS);         /* ordered */
         Longs zero{}, small{};
         Merged merged{};
@@ -105,7 +109,8 @@ template <class X> struct Kernel : Passes<X> {
         LookAgain p{t.limits}, other = p;
         each(x, n, p, other);
         counts.num_nan = count(p.num_nan + other.num_nan), counts.num_inf = count(p.num_inf + other.num_inf);
-        counts.num_large = count(p.num_large + other.num_large) - counts.num_nan;      /* as integers, NaN are beyond any limit */
+        /* As integers, NaN are beyond any limit. */
+        counts.num_large = count(p.num_large + other.num_large) - counts.num_nan;
         return {(V)ordered(lower(p.low, other.low)), (V)ordered(higher(p.high, other.high)), p.zero + other.zero, p.small + other.small};
     }
 
@@ -203,7 +208,8 @@ template <class X> struct Kernel : Passes<X> {
 typedef void (*Run)(const void *, int64_t, double, double, Row &);
 static const Run RUN[] = {Kernel<Float32>::run, Kernel<Float64>::run, Kernel<BFloat16>::run, Kernel<Float16>::run};
 
-/* The yardstick: what it costs to read the same bytes, in the way that was found to be the fastest, which is that of a pass. */
+/* For benchmarks: only reads the same bytes, in the way that was measured to be the fastest, which is that of a pass.
+   */
 static ISA_TARGET uint64_t read(const void *from, int64_t num_bytes)
 {
     typedef Lanes<uint64_t> L;

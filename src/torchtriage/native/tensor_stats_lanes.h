@@ -1,5 +1,6 @@
-/* Vectors of ISA_BYTES, and how each dtype is read into them. Included once for each instruction set: ISA names its namespace,
-   ISA_TARGET lets the compiler use it, ISA_F16C says that it converts half precision. No #pragma once, for that reason. */
+/* Vectors of ISA_BYTES, and the loads of each dtype into them. Included once for each instruction set, so it has no
+   #pragma once: ISA names its namespace, ISA_TARGET lets the compiler use it, ISA_F16C is 1 if it converts half
+   precision. */
 
 namespace ISA {
 
@@ -15,11 +16,11 @@ typedef Lanes<int64_t>::type Longs;
 
 template <class Part, class Wide> FN Wide widened(Part part, Wide) { return __builtin_convertvector(part, Wide); }
 #if ISA_BYTES == 64
-/* The compiler's own way converts quarters and puts them together. */
+/* The compiler itself would convert quarters and join them. */
 FN Doubles widened(Lanes<float, 32>::type part, Doubles) { return (Doubles)_mm512_maskz_cvtps_pd(0xff, (__m256)part); }
 #endif
 
-/* Lanes of T, added to fewer lanes of 64 bits. */
+/* Adds lanes of T to fewer lanes of 64 bits. */
 template <class T, class V, class Wide> FN void add_up(V x, Wide &into)
 {
     constexpr int PARTS = 8 / sizeof(T);
@@ -45,7 +46,7 @@ template <class M> FN bool any(M mask)
     return bits != 0;
 }
 
-/* Counters: one more in each lane where an integer is 0, or less than another. */
+/* Counters: add 1 in each lane in which an integer is 0, or less than another. */
 #if ISA_BYTES == 64
 #define MASKED_SUBTRACTION(BITS)                                                                                             \
     FN Lanes<int##BITS##_t>::type plus_zero(Lanes<int##BITS##_t>::type n, Lanes<int##BITS##_t>::type x)                      \
@@ -70,7 +71,8 @@ template <class M> FN M plus_zero(M n, M x) { return n - (M)(x == 0); }
 template <class M> FN M plus_less(M n, M x, M y) { return n - (M)(x < y); }
 #endif
 
-/* How a dtype is read: LOADS vectors of F at a time, in any order, for no statistic depends on it. I is an integer of F's size. */
+/* The loads of a dtype: LOADS vectors of F at a time, in any order, because no statistic depends on the order. I is an
+   integer of F's size. */
 struct Float32 {
     typedef float F, Element;
     typedef int32_t I;
@@ -118,10 +120,12 @@ struct Float16 {
         for (int l = 0; l < 2; l++) to[l] = (Floats)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)from + l));
     }
 #else
-    /* The exponent moves by 112; by as much again for infinities and NaN; and a subnormal is what its bits add to 2^-14. */
+    /* The exponent grows by 112, and by another 112 for infinities and NaN. A subnormal is 2^-14 with its bits added,
+       less 2^-14. */
     FN Floats widened(Words half)
     {
-        const Words bits = (half & 0x7fff) << 13, sign = half << 16 & (int32_t)0x80000000, shift = (Words)(bits >= 0x7c00 << 13) & 112 << 23;
+        const Words bits = (half & 0x7fff) << 13, sign = half << 16 & (int32_t)0x80000000;
+        const Words shift = (Words)(bits >= 0x7c00 << 13) & 112 << 23;
         const Floats subnormal = (Floats)(bits + (113 << 23)) - 0x1p-14f;
         const Words is_subnormal = (Words)(bits < 0x0400 << 13), normal = bits + (112 << 23) + shift;
         return (Floats)(((Words)subnormal & is_subnormal) | (normal & ~is_subnormal) | sign);

@@ -1,7 +1,8 @@
-/* What one pass over a chunk does: extremes and counts, sums, or both. Included once for each instruction set, after tensor_stats_lanes.h.
+/* A pass over a chunk: extremes and counts, sums, or both. Included once for each instruction set, after
+   tensor_stats_lanes.h.
 
-   Counting is done on integers: floats of one sign are in the order of their bits, and so subnormals count as what they are even while
-   the processor takes them for zero in sums, where they are too small to matter. */
+   Counts use integers, because floats of one sign are in the order of their bits. So subnormals are counted correctly
+   even while the processor treats them as zero in sums, where they are too small to matter. */
 
 namespace ISA {
 
@@ -14,11 +15,11 @@ template <class X> struct Passes {
     static constexpr bool WIDE = sizeof(F) == 8, HALF = sizeof(Element) == 2;
     static constexpr int LANES = ISA_BYTES / sizeof(F), STEP = LANES * X::LOADS;
     static constexpr int CHUNK = CHUNK_BYTES / sizeof(Element);
-    static constexpr int BLOCK = 2 * 16 * LANES;                      /* at most 16 floats are added in a lane before doubles take over */
+    static constexpr int BLOCK = 2 * 16 * LANES;      /* each lane adds at most 16 floats, then a double */
     static constexpr F INF = (F)__builtin_inf();
     static constexpr I POSITIVE = (I)(~(uint64_t)0 >> (65 - 8 * sizeof(I))), INF_BITS = (I)(WIDE ? 0x7ffll << 52 : 0xffll << 23);
 
-    /* As bits of F; the small one also as bits of a 16-bit element. */
+    /* The limits as bits of F; the small one also as bits of a 16-bit element. */
     struct Limits { I small, large; int16_t small_half; };
 
     FN V all(F value) { return value - V{}; }
@@ -27,10 +28,10 @@ template <class X> struct Passes {
     template <class T> FN T choose(M mask, T x, T y) { return (T)(((M)x & mask) | ((M)y & ~mask)); }
     template <class T> FN T lower(T x, T y) { return x < y ? x : y; }
     template <class T> FN T higher(T x, T y) { return x > y ? x : y; }
-    /* Between the bits of floats and integers of the same order; there and back. */
+    /* Converts the bits of floats to integers of the same order, and back. */
     FN M ordered(M bits) { return bits ^ ((bits >> (8 * sizeof(I) - 1)) & POSITIVE); }
 
-    /* Lowest, highest, and how many are zero or small. */
+    /* Lowest, highest, and the numbers of zero and small elements. */
     struct Extremes { V low = all(INF), high = all(-INF); M zero{}, small{}; };
 
     template <bool SMALL> FN void see(Extremes &e, V x, const Limits &limits)
@@ -45,8 +46,8 @@ template <class X> struct Passes {
         e.zero += other.zero, e.small += other.small;
     }
 
-    /* The same of 16-bit elements as integers, in half the operations: the largest signed one is the maximum if any element is
-       positive, the largest unsigned one the minimum if any is negative. */
+    /* The same for 16-bit elements as integers, in half the operations: the largest signed integer is the maximum if
+       any element is positive, the largest unsigned integer is the minimum if any is negative. */
     struct HalfExtremes { Halves positive{}, negative{}, zero{}, small{}; };
 
     template <bool SMALL> FN void see_halves(HalfExtremes &e, const Element *from, const Limits &limits)
@@ -82,7 +83,7 @@ template <class X> struct Passes {
         s.lane_sum = s.lane_square = other.lane_sum = other.lane_square = V{};
     }
 
-    /* Passes: what they take from each load, and from some lanes of the last one. AHEAD: elements that were not read before. */
+    /* Passes: their work on each load, and on some lanes of the last load. AHEAD: the elements were not read before. */
 
     template <bool SMALL, bool PIVOT> struct FirstPass {
         static constexpr bool AHEAD = true;
@@ -114,7 +115,7 @@ template <class X> struct Passes {
         FN void flush(FirstPass &p, FirstPass &other) { Passes::flush(p.sums, other.sums); }
     };
 
-    /* Everything but sums, of any data. Extremes are compared as integers in the order of floats. */
+    /* Everything but sums, for any data. Extremes are compared as integers in the order of floats. */
     struct LookAgain {
         static constexpr bool AHEAD = true;
         const Limits &limits;
@@ -142,7 +143,8 @@ template <class X> struct Passes {
         FN void flush(LookAgain &, LookAgain &) {}
     };
 
-    /* Sums again: about a better pivot; SCALE: scaled, of finite elements; LIFT: with subnormals, which are integers times 2^-149. */
+    /* Sums again, about a better pivot. SCALE: scaled, over finite elements. LIFT: with subnormals, as integers times
+       2^-149. */
     template <bool SCALE, bool LIFT> struct AddAgain {
         static constexpr bool AHEAD = false;
         V pivot, scale, unit;
@@ -187,7 +189,7 @@ template <class X> struct Passes {
         FN void flush(CountLarge &, CountLarge &) {}
     };
 
-    /* Two of a pass take turns, so that one need not wait for the other's last addition. */
+    /* Two accumulators of a pass alternate, so that neither waits for the last addition of the other. */
     template <class Pass> FN void each(const Element *x, int n, Pass &p, Pass &other)
     {
         if constexpr (Pass::AHEAD)
@@ -215,8 +217,8 @@ template <class X> struct Passes {
         Pass::flush(p, other);
     }
 
-    /* A whole chunk, read at STREAMS places in turn: the processor then looks up the addresses of as many pages at once. And the chunk
-       after this one is on its way while this one is worked on: without that, work and memory take turns. */
+    /* A full chunk, read at STREAMS places in turn, so that the processor looks up the addresses of that many pages
+       at once. The next chunk is prefetched meanwhile; without that, computing and reading memory would alternate. */
     template <class Pass> FN void each_of_chunk(const Element *x, Pass &p, Pass &other)
     {
         constexpr int PART = CHUNK / STREAMS, LINE = LINE_BYTES / sizeof(Element);

@@ -4,10 +4,10 @@ from torchtriage.recording.recording import Series
 
 
 class MeanSeries:
-    """Takes values one by one: exact at first; beyond `max_points` (an even number) every point is the mean of its values.
+    """Collects values one by one, in at most `max_points` points (an even number).
 
-    Whenever all points are full, neighbours merge and each point covers twice as many values. A curve whose extremes
-    matter is kept by telemetry's downsampling instead, which keeps the smallest and largest value of each stretch.
+    At first each point is one value. Whenever all points are full, neighbours merge, and each point is the mean of
+    twice as many values. For curves whose extremes matter, telemetry's downsampling keeps minimum and maximum instead.
     """
 
     __slots__ = ("_max_points", "_num_values", "_stride", "_sums")
@@ -31,7 +31,7 @@ class MeanSeries:
         """The means as a series; the first value belongs to `first_step`."""
         means = [total / self._stride for total in self._sums]
         if self._stride > 1:
-            num_in_last = self._num_values - (len(self._sums) - 1) * self._stride   # it may still lack some of its values
+            num_in_last = self._num_values - (len(self._sums) - 1) * self._stride   # may be less than a full point
             means[-1] = self._sums[-1] / num_in_last
         steps = [first_step + i * self._stride for i in range(len(means))]
         return Series(name=name, steps=steps, values=means)

@@ -1,4 +1,4 @@
-"""What can happen in a run: one frozen type an event, and its form in the recording."""
+"""The events of a run: one frozen type per kind of event, and its form in the recording."""
 
 import dataclasses
 import json
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from torchtriage.recording.validation import AnyFloat, WrongTypeError, checked, field_types
+from torchtriage.recording.validation import AnyFloat, Time, WrongTypeError, checked, field_types
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,11 +21,11 @@ class StackEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One fact with its time, step and rank; time is seconds since the epoch, 0 where the source has none."""
+    """Something that happened, with its time, step and rank; the time is 0 if the source has none."""
 
     kind: ClassVar[str] = ""
 
-    time: float = 0.0
+    time: Time = 0.0
     step: int | None = None
     rank: int | None = None
     pid: int | None = None
@@ -34,7 +34,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed(Event):
-    """An event at torch's own place in the program; `line` is None where the source does not tell."""
+    """An event at a place in the program, as torch names it; `line` is None if the source does not give it."""
 
     path: str = "unknown"
     line: int | None = None
@@ -44,14 +44,14 @@ class Placed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileStart(Placed):
-    """Dynamo begins to trace a frame; `line` is the first line of the code object."""
+    """Dynamo starts to trace a frame; `line` is the first line of the code object."""
 
     kind: ClassVar[str] = "compile_start"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileEnd(Placed):
-    """Dynamo is done with a frame, well or not. `seconds` is None if torch did not say."""
+    """Dynamo has finished with a frame, successfully or not. `seconds` is None if torch does not give it."""
 
     kind: ClassVar[str] = "compile_end"
 
@@ -69,7 +69,7 @@ class CompileEnd(Placed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphBreak(Placed):
-    """A graph break at the line that torch names; `stack` ends at that line."""
+    """A graph break at the line that torch names, which is also the last of `stack`."""
 
     kind: ClassVar[str] = "graph_break"
 
@@ -92,12 +92,12 @@ class Recompile(Placed):
     kind: ClassVar[str] = "recompile"
 
     reasons: tuple[str, ...] = ()
-    knows_caller: bool = False      # the stack holds the very line that called the frame
+    knows_caller: bool = False      # the stack holds the line that called the frame
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardValue(Event):
-    """What a guarded source was at this compile: the new value that a recompile reason does not carry."""
+    """The value of a guarded source at this compile: the new value, which a recompile reason lacks."""
 
     kind: ClassVar[str] = "guard_value"
 
@@ -118,7 +118,7 @@ class LimitHit(Placed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameSkipped(Placed):
-    """Dynamo decided to run a whole frame eager."""
+    """Dynamo decided to run an entire frame eager."""
 
     kind: ClassVar[str] = "frame_skipped"
 
@@ -127,7 +127,7 @@ class FrameSkipped(Placed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheUse(Event):
-    """One look-up in a compile cache: cache is fx_graph or aotautograd, outcome hit, miss or bypass."""
+    """One lookup in a compile cache: `cache` is fx_graph or aotautograd, `outcome` is hit, miss or bypass."""
 
     kind: ClassVar[str] = "cache_use"
 
@@ -138,7 +138,7 @@ class CacheUse(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileCall(Placed):
-    """The program called torch.compile (or Module.compile) here, on this target."""
+    """A call of torch.compile (or Module.compile) by the program, on this target."""
 
     kind: ClassVar[str] = "compile_call"
 
@@ -153,7 +153,7 @@ class CompileCall(Placed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PieceTime(Event):
-    """With --measure: a compiled piece ran `calls` times and took `seconds` in all."""
+    """With --measure: a compiled piece ran `calls` times and took `seconds` in total."""
 
     kind: ClassVar[str] = "piece_time"
 
@@ -174,7 +174,7 @@ class GapTime(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anomaly(Event):
-    """A rule of the learning fired while the program ran; `subject` is a tensor, a group, a head or the quantity itself."""
+    """A learning rule fired while the program ran; `subject` is a tensor, a group, a head or the quantity itself."""
 
     kind: ClassVar[str] = "anomaly"
 
@@ -187,7 +187,7 @@ class Anomaly(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSkipped(Event):
-    """GradScaler found a gradient that is not finite and left the optimizer's step out; `total` counts those of this optimizer."""
+    """GradScaler found a non-finite gradient and skipped the step; `total` counts skipped steps of this optimizer."""
 
     kind: ClassVar[str] = "step_skipped"
 
@@ -197,7 +197,7 @@ class StepSkipped(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingEvent(Event):
-    """What a training tells of itself: `name` is the kind of a TelemetryEvent, `values` its fields as JSON."""
+    """An event that a training reports itself: `name` is the kind of a TelemetryEvent, `values` its fields as JSON."""
 
     kind: ClassVar[str] = "training_event"
 
@@ -207,7 +207,7 @@ class TrainingEvent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tap(Event):
-    """A source of events says that it is armed, absent, or lost from now on."""
+    """A source of events is armed, absent, or lost from now on."""
 
     kind: ClassVar[str] = "tap"
 
@@ -218,7 +218,7 @@ class Tap(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unparsed(Event):
-    """Something that was meant for us and could not be read; kept, never dropped."""
+    """A record or event that could not be read; it is kept, never dropped."""
 
     kind: ClassVar[str] = "unparsed"
 
@@ -240,18 +240,18 @@ COLUMNS = ("time", "step", "rank", "pid", "compile_id")
 def to_payload(event: Event) -> str:
     """The event without its columns, as JSON; fields that hold their default are left out."""
     fields: dict[str, Any] = {}
-    for f in dataclasses.fields(event):
-        value = getattr(event, f.name)
-        if f.name in COLUMNS or value == f.default:
+    for field in dataclasses.fields(event):
+        value = getattr(event, field.name)
+        if field.name in COLUMNS or value == field.default:
             continue
-        if f.name == "stack":
-            value = [[e.path, e.line, e.function, e.code] for e in value]
-        fields[f.name] = value
+        if field.name == "stack":
+            value = [[entry.path, entry.line, entry.function, entry.code] for entry in value]
+        fields[field.name] = value
     return json.dumps(fields, separators=(",", ":"))
 
 
 def from_payload(kind: str, payload: str, **columns: Any) -> Event:
-    """The event that `to_payload` wrote; one of a later version, or with a value of a wrong type, is kept as Unparsed."""
+    """The event that `to_payload` wrote; one of a later version, or with a value of a wrong type, becomes Unparsed."""
     try:
         cls = EVENT_TYPES[kind]
         fields = json.loads(payload)
@@ -267,7 +267,7 @@ def from_payload(kind: str, payload: str, **columns: Any) -> Event:
 
 
 def _stack(rows: list[list[Any]]) -> tuple[StackEntry, ...]:
-    """Most of what a recording holds are lines of stacks, so they are checked without the general machinery."""
+    """The entries of a stack. Most of a recording is stacks, so they are checked without the general machinery."""
     entries = []
     for path, line, function, code in rows:
         if not (type(path) is str and type(line) is int and type(function) is str and type(code) is str):
@@ -277,10 +277,11 @@ def _stack(rows: list[list[Any]]) -> tuple[StackEntry, ...]:
 
 
 def _readable(columns: Mapping[str, Any]) -> dict[str, Any]:
-    types, kept = field_types(Event), {}
+    """Those columns whose value has the right type."""
+    types, readable = field_types(Event), {}
     for name, value in columns.items():
         try:
-            kept[name] = checked(value, types[name])
+            readable[name] = checked(value, types[name])
         except WrongTypeError:
             continue
-    return kept
+    return readable

@@ -1,19 +1,17 @@
 """The facts that a process or a launcher leaves in a recording: one frozen record per writer.
 
-A record's field is a key of the stored JSON. The reader checks each against its type; a damaged fact is left out and reported."""
+Each field of a record is a key of the stored JSON. The reader checks each fact against the type of its field; a damaged
+fact is left out and reported.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, TypeVar, cast
 
-from torchtriage.recording.validation import AnyFloat, WrongTypeError, checked, field_types
+from torchtriage.recording.validation import AnyFloat, Time, WrongTypeError, checked, field_types
 
 F = TypeVar("F")
-
-
-def _unwritten() -> Any:
-    """A fact that is None until it is known, and is not written before."""
-    return field(default=None, metadata={"unwritten": True})
+UNWRITTEN = {"unwritten": True}     # metadata of a fact that is None until it is known; None is then not written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,10 +24,10 @@ class Damage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramFacts:
-    """What ran, on which machine, and where its code is; by capture/process_facts."""
+    """The program of a process, its machine, and the folders of its code; by capture/process_facts."""
 
     run_id: str | None = None
-    start: float | None = None
+    start: Time | None = None
     pid: int | None = None
     ppid: int | None = None
     argv: tuple[str, ...] | None = None
@@ -51,11 +49,11 @@ class ProgramFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecorderFacts:
-    """How the recording of a process ended, and what it could not keep; by recording/recorder."""
+    """The end of a process's recording, and the events that it could not keep; by recording/recorder."""
 
-    end: float | None = _unwritten()
-    recorder_error: str | None = _unwritten()
-    dropped: Mapping[str, int] | None = _unwritten()        # kind of event -> number that was counted and not kept
+    end: Time | None = field(default=None, metadata=UNWRITTEN)
+    recorder_error: str | None = field(default=None, metadata=UNWRITTEN)
+    dropped: Mapping[str, int] | None = field(default=None, metadata=UNWRITTEN)     # kind of event -> how many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +63,7 @@ class StepFacts:
     num_steps: int | None = None
     step_source: str | None = None
     steps_of_other_optimizers: tuple[int, ...] = ()
-    first_step_time: float | None = None
+    first_step_time: Time | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +96,7 @@ class Override:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeMark:
-    """A place where the program itself marks a dimension, and how often it did."""
+    """A place where the program itself marks a dimension, with the number of calls."""
 
     path: str
     line: int
@@ -119,7 +117,7 @@ class CompiledFunction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputSize:
-    """The values that one dimension (or one int) of a compiled frame's input took, the most frequent ones."""
+    """The most frequent values of one dimension (or one int) of a compiled frame's input."""
 
     path: str
     line: int
@@ -133,24 +131,24 @@ class InputSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyFacts:
-    """A run under a shape policy; by capture/policy. `policy` is None in every other run."""
+    """The calls, sizes and memory of a run under a shape policy; by capture/policy. `policy` is None in other runs."""
 
     policy: Mapping[str, Any] | None = None
     overrides: tuple[Override, ...] = ()
     marks: tuple[SizeMark, ...] = ()
     functions: tuple[CompiledFunction, ...] = ()
-    first_call_time: float | None = None
+    first_call_time: Time | None = None
     first_call_seconds: float | None = None
     peak_memory_bytes: int | None = None
-    peak_device_memory_bytes: int | None = _unwritten()
+    peak_device_memory_bytes: int | None = field(default=None, metadata=UNWRITTEN)
     processor_wait_seconds: float | None = None
-    sizes: tuple[InputSize, ...] | None = _unwritten()      # only where the policy asks for them
-    num_inputs_left_out: int | None = _unwritten()
+    sizes: tuple[InputSize, ...] | None = field(default=None, metadata=UNWRITTEN)   # if the policy asks for them
+    num_inputs_left_out: int | None = field(default=None, metadata=UNWRITTEN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearningFacts:
-    """The optimizers and limits of a training; by telemetry and rl, each of which knows some of them."""
+    """The optimizers and limits of a training; telemetry and rl each write some of them."""
 
     grad_dtypes: tuple[str, ...] = ()
     autocast_dtype: str | None = None
@@ -162,7 +160,7 @@ class LearningFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardFacts:
-    """Which part of sharded parameters a rank holds: `elements` counts those of each tensor."""
+    """The shards of a rank: `elements` is the number of elements that it holds of each tensor."""
 
     ranks: tuple[int, ...]
     place: int
@@ -171,7 +169,7 @@ class ShardFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetryFacts:
-    """What telemetry had no room for, and the shards of this rank; its other facts are only read by people."""
+    """The samples that telemetry lost, and the shards of this rank. Only people read its other facts."""
 
     num_dropped: int = 0
     num_left_out: int = 0
@@ -196,25 +194,28 @@ class TraceFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LauncherFacts:
-    """What was started, and how it ended; by launch/launcher. A trace adds its version of torch, a watched block its folder."""
+    """The command that was started, and its end; by capture/launcher_file.
+
+    A trace adds its version of torch, a watched block its folder.
+    """
 
     run_id: str | None = None
     argv: tuple[str, ...] | None = None
     cwd: str | None = None
-    start: float | None = None
+    start: Time | None = None
     torchtriage: str | None = None
-    end: float | None = _unwritten()
-    exit_status: int | None = _unwritten()
-    torch: str | None = _unwritten()
+    end: Time | None = field(default=None, metadata=UNWRITTEN)
+    exit_status: int | None = field(default=None, metadata=UNWRITTEN)
+    torch: str | None = field(default=None, metadata=UNWRITTEN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderFacts:
-    """What the folder of a recording shows beside the files of its processes; by recording/reader."""
+    """Facts that come from the folder of a recording rather than from a file of a process; by recording/reader."""
 
     joined: bool = False
     unreadable_files: tuple[str, ...] = ()
-    shapes: Any = None              # of shapes.json; findings/shape_study checks it
+    shapes: Any = None              # the content of shapes.json; findings/shape_study checks it
     shapes_problem: str = ""
 
 
@@ -246,7 +247,7 @@ class RecordingFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Nested:
-    """Facts that are not a record of their own, or hold one as their value."""
+    """Facts that belong to no record, or whose value is itself a record."""
 
     name: str | None = None     # of this process among several, such as "seed 3"; by rl
     telemetry: Mapping[str, Any] | None = None
@@ -275,25 +276,25 @@ def read_recording_facts(stored: Mapping[str, Any]) -> RecordingFacts:
 
 
 def _read(cls: type[F], stored: Mapping[str, Any], damage: list[Damage], within: str = "") -> F:
-    """The record of these facts; one that does not fit keeps its default and adds to `damage`."""
-    kept = {}
+    """The record of these facts; a fact of a wrong type keeps its default and is added to `damage`."""
+    values = {}
     for name, hint in field_types(cls).items():
         if name not in stored:
             continue
         try:
-            kept[name] = checked(stored[name], hint)
+            values[name] = checked(stored[name], hint)
         except WrongTypeError as error:
             damage.append(Damage(name=within + name, problem=str(error)))
-    return cls(**kept)
+    return cls(**values)
 
 
 def to_dict(record: Any) -> dict[str, Any]:
     """The facts of a record as they are stored."""
     stored = {}
-    for one in fields(record):
-        value = getattr(record, one.name)
-        if value is not None or "unwritten" not in one.metadata:
-            stored[one.name] = _plain(value)
+    for fact in fields(record):
+        value = getattr(record, fact.name)
+        if value is not None or fact.metadata != UNWRITTEN:
+            stored[fact.name] = _plain(value)
     return stored
 
 

@@ -1,4 +1,4 @@
-"""Reads a `.triage` folder: every process that left a file, and what the launcher says of the run."""
+"""Reads a `.triage` folder: the files of its processes and of its launcher."""
 
 import json
 from pathlib import Path
@@ -7,11 +7,11 @@ from typing import Any
 from torchtriage.errors import TriageError
 from torchtriage.recording.facts import Damage
 from torchtriage.recording.recording import Recording
-from torchtriage.recording.shards import with_whole
+from torchtriage.recording.shards import with_complete_series
 from torchtriage.recording.store import read_process
 
 LAUNCHER_FILE = "launcher.sqlite"
-STUDY_FILE = "shapes.json"      # what `torchtriage shapes` measured, beside the recording of the program as it is written
+STUDY_FILE = "shapes.json"      # the results of `torchtriage shapes`, beside the recording of the unmodified program
 
 
 def is_recording(folder: Path) -> bool:
@@ -19,7 +19,7 @@ def is_recording(folder: Path) -> bool:
 
 
 def read_recording(folder: Path) -> Recording:
-    """The processes of a run in the order of rank and start; the launcher's facts are the run's."""
+    """The processes of a run, ordered by rank and start; the facts of the run are those of its launcher."""
     facts: dict[str, object] = {"joined": (folder / "joined").exists()}
     processes = []
     problems = []
@@ -28,7 +28,7 @@ def read_recording(folder: Path) -> Recording:
         try:
             process = read_process(path)
         except TriageError as error:
-            problems.append(error)      # a process that was killed as it began must not take the others with it
+            problems.append(error)      # a process that was killed as it started must not hide the others
             continue
         if path.name == LAUNCHER_FILE:
             facts.update(process.facts)
@@ -42,11 +42,11 @@ def read_recording(folder: Path) -> Recording:
     facts["unreadable_files"] = [str(problem) for problem in problems]
     facts.update(_shapes(folder / STUDY_FILE))
     processes.sort(key=lambda p: (p.rank if p.rank is not None else -1, p.program.start or 0.0))
-    return Recording(processes=tuple(with_whole(processes)), facts=facts, path=str(folder), unreadable=damage)
+    return Recording(processes=tuple(with_complete_series(processes)), facts=facts, path=str(folder), unreadable=damage)
 
 
 def _shapes(path: Path) -> dict[str, Any]:
-    """The study as plain data under `shapes`, or under `shapes_problem` why it cannot be read; nothing if there is none."""
+    """The study as plain data under `shapes`, or why it cannot be read under `shapes_problem`; empty without one."""
     try:
         return {"shapes": json.loads(path.read_text(encoding="utf-8"))}
     except FileNotFoundError:

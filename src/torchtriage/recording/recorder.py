@@ -1,7 +1,6 @@
-"""Takes events from a running program and writes them on a thread of its own; never raises, never blocks a step."""
+"""The recorder of a process: writes its events on a separate thread; it never raises and never blocks a step."""
 
 import collections
-import itertools
 import os
 import sys
 import threading
@@ -15,16 +14,16 @@ from torchtriage.recording.recording import Series, Source
 from torchtriage.recording.sources import source_around
 from torchtriage.recording.store import ERROR_SUFFIX, Writer
 
-MAX_EVENTS = 200_000    # about 200 MB of recording; past this, events are counted by kind and no longer kept
+MAX_EVENTS = 200_000    # about 200 MB of recording; beyond this, events are only counted by kind
 MAX_QUEUE = 20_000      # events that wait for the disk; a compile makes about ten
 FLUSH_SECONDS = 0.25
 IDLE_SECONDS = 2.0      # between writes of the running totals while there are no events
 CLOSE_SECONDS = 5.0
-FORK_SECONDS = 1.0      # that a fork waits for a write in progress at most
+FORK_SECONDS = 1.0      # the longest that a fork waits for a write in progress
 
 
-class Observed(Protocol):
-    """What a recorder asks for at each write, and once at the end."""
+class RecordingSource(Protocol):
+    """Facts and series that a recorder asks for at each write, and events that it asks for once at the end."""
 
     def facts(self) -> Mapping[str, Any]: ...
 
@@ -33,13 +32,13 @@ class Observed(Protocol):
     def last_events(self) -> Iterable[Event]: ...
 
 
-current: "Recorder | None" = None      # of a process that is observed; whoever has more to say follows it
-# Closing the parent's SQLite connection in a forked child could truncate the parent's log, so it is kept alive.
+current: "Recorder | None" = None      # of this process if it is observed; further sources call its `follow`
+# Closing the parent's SQLite connection in a forked child could truncate the parent's log, so it stays open.
 _left_with_parent: list[Writer] = []
 
 
 class Recorder:
-    """One process's way into the recording. The file is made with the first event, so an idle process leaves none."""
+    """Writes the file of one process. The file is created with the first event, so an idle process leaves none."""
 
     def __init__(self, folder: Path, facts: Callable[[], Mapping[str, Any]], always: bool = False) -> None:
         self._folder = folder
@@ -49,7 +48,7 @@ class Recorder:
         self._queue: collections.deque[Event] = collections.deque()
         self._taps: list[Tap] = []
         self._dropped: collections.Counter[str] = collections.Counter()
-        self._seen_places: set[tuple[str, int]] = set()
+        self._places: set[tuple[str, int]] = set()
         self._num_written = 0
         self._last_facts: dict[str, Any] = {}
         self._writer: Writer | None = None
@@ -59,12 +58,13 @@ class Recorder:
         self._thread: threading.Thread | None = None
         self._closing = False
         self._pid = os.getpid()
-        self._observed: list[Observed] = []
+        self._sources: list[RecordingSource] = []
         self._forking: set[int] = set()     # threads that hold the lock while they fork
-        os.register_at_fork(before=self._before_fork, after_in_parent=self._after_fork_in_parent, after_in_child=self._after_fork)
+        os.register_at_fork(
+            before=self._before_fork, after_in_parent=self._after_fork_in_parent, after_in_child=self._after_fork)
 
     def add(self, event: Event) -> None:
-        """Queue an event; called on the program's threads, so it does no more than append."""
+        """Queue an event; called on the program's threads, so it only appends."""
         if len(self._queue) >= MAX_QUEUE or self._num_written >= MAX_EVENTS:
             self._dropped[event.kind] += 1
             return
@@ -74,20 +74,20 @@ class Recorder:
         else:
             self.start()
 
-    def follow(self, observed: Observed) -> None:
-        """Also write what this source has to say beside its events."""
-        self._observed.append(observed)
+    def follow(self, source: RecordingSource) -> None:
+        """Also write the facts, series and last events of this source."""
+        self._sources.append(source)
         if self._always:
             self.start()
 
     def start(self) -> None:
-        """Begin to write, if need be without an event: a program that trains is worth a file."""
+        """Start to write, even without an event: a program that trains gets a file."""
         self._has_news = True
         if self._thread is None and not self._closing:
             self._start_thread()
 
     def close(self) -> None:
-        """Write what is left; a slow disk may take some seconds, then the program's end goes first."""
+        """Write the remaining events; gives up after some seconds on a slow disk, so that the program can end."""
         if self._closing or self._pid != os.getpid():
             return
         self._closing = True
@@ -96,10 +96,10 @@ class Recorder:
                 self._finish()
         except Exception as error:
             self._note(error)
-            self._leave_word()
+            self._write_error_file()
 
     def sync(self) -> None:
-        """Write what there is, as if the process ended here: exec never comes back, unless it fails."""
+        """Write all queued events and the end of the process, because exec returns only if it fails."""
         if self._closing or not self._has_news or not self._lock.acquire(timeout=CLOSE_SECONDS):
             return
         try:
@@ -117,18 +117,19 @@ class Recorder:
             self._thread.join(CLOSE_SECONDS)
         if self._lock.acquire(timeout=CLOSE_SECONDS):
             try:
-                for observed in self._observed:
-                    self._queue.extend(observed.last_events())
+                for source in self._sources:
+                    self._queue.extend(source.last_events())
                 self._flush()
                 if self._writer is not None:
-                    self._writer.put_facts({"end": time.time(), "recorder_error": self._error, "dropped": dict(self._dropped)})
+                    end = {"end": time.time(), "recorder_error": self._error, "dropped": dict(self._dropped)}
+                    self._writer.put_facts(end)
                     self._writer.close()
                     self._writer = None
             finally:
                 self._lock.release()
 
-    def _leave_word(self) -> None:
-        """A full disk takes no more rows; a few bytes in a file of their own often still fit."""
+    def _write_error_file(self) -> None:
+        """Write the error to a separate file: on a full disk a few bytes often still fit where rows do not."""
         try:
             if self._writer is not None:
                 self._writer.path.with_suffix(ERROR_SUFFIX).write_text(self._error, encoding="utf-8")
@@ -139,7 +140,7 @@ class Recorder:
         thread = threading.Thread(target=self._loop, name="torchtriage", daemon=True)
         try:
             thread.start()
-        except RuntimeError as error:   # no more threads, or the interpreter is ending; `close` writes what is queued
+        except RuntimeError as error:   # no more threads, or the interpreter is ending; `close` writes the queue
             self._note(error)
             return
         self._thread = thread
@@ -158,11 +159,14 @@ class Recorder:
 
     def _flush(self) -> None:
         try:
-            facts = {name: value for observed in self._observed for name, value in observed.facts().items()}
-            series = [one for observed in self._observed for one in observed.series()]
+            facts: dict[str, Any] = {}
+            series: list[Series] = []
+            for source in self._sources:
+                facts.update(source.facts())
+                series.extend(source.series())
             if self._dropped:
                 facts["dropped"] = dict(self._dropped)
-            if not self._last_facts:    # nothing is on the disk yet
+            if not self._last_facts:    # nothing has been written yet
                 facts = {**self._facts(), **facts}
             if self._writer is None:
                 self._writer = self._new_file(facts)
@@ -172,16 +176,22 @@ class Recorder:
 
     def _new_file(self, facts: Mapping[str, Any]) -> Writer:
         self._folder.mkdir(parents=True, exist_ok=True)
-        rank = facts.get("rank")
-        stem = f"{'' if rank is None else f'rank{rank}-'}{facts.get('host', 'host')}-{os.getpid()}"
-        # Process ids come again in a long run, and exec keeps its own; compile ids would get mixed in one file.
-        names = (f"{stem}{'' if number == 1 else f'-{number}'}.sqlite" for number in itertools.count(1))
-        return Writer(next(path for name in names if not (path := self._folder / name).exists()))
+        stem = f"{facts.get('host', 'host')}-{os.getpid()}"
+        if facts.get("rank") is not None:
+            stem = f"rank{facts['rank']}-{stem}"
+        # Process ids are reused in a long run, and exec keeps its own. In one file, compile ids would get mixed up.
+        path = self._folder / f"{stem}.sqlite"
+        number = 1
+        while path.exists():
+            number += 1
+            path = self._folder / f"{stem}-{number}.sqlite"
+        return Writer(path)
 
     def _write(self, writer: Writer, facts: Mapping[str, Any], series: list[Series]) -> None:
-        """Events, and only those facts that differ from the last write, so that an idle run does not touch the disk."""
+        """Write the events, and those facts that changed since the last write: an idle run does not touch the disk."""
         batch = [self._queue.popleft() for _ in range(len(self._queue))]
-        changed = {k: v for k, v in facts.items() if k not in self._last_facts or self._last_facts[k] != v}
+        last = self._last_facts
+        changed = {name: value for name, value in facts.items() if name not in last or last[name] != value}
         try:
             writer.put(batch, facts=changed, sources=self._new_sources(batch), series=series)
         except Exception:
@@ -191,20 +201,21 @@ class Recorder:
         self._num_written += len(batch)
 
     def _new_sources(self, batch: list[Event]) -> dict[tuple[str, int], Source]:
-        found: dict[tuple[str, int], Source] = {}
+        sources: dict[tuple[str, int], Source] = {}
         for event in batch:
             if not isinstance(event, Placed):
                 continue
-            for path, line in {(event.path, event.line or 0), *((e.path, e.line) for e in event.stack)}:
-                if (path, line) not in self._seen_places:
-                    self._seen_places.add((path, line))
+            places = {(entry.path, entry.line) for entry in event.stack} | {(event.path, event.line or 0)}
+            for path, line in places:
+                if (path, line) not in self._places:
+                    self._places.add((path, line))
                     source = source_around(path, line)
                     if source is not None:
-                        found[path, line] = source
-        return found
+                        sources[path, line] = source
+        return sources
 
     def _before_fork(self) -> None:
-        """A fork in the middle of a write would leave the child SQLite's own locks taken, and nobody there to give them back."""
+        """Wait for a write in progress: the child would inherit SQLite's locks, without the thread to release them."""
         if self._lock.acquire(timeout=FORK_SECONDS):
             self._forking.add(threading.get_ident())
 
@@ -214,12 +225,12 @@ class Recorder:
             self._lock.release()
 
     def _after_fork(self) -> None:
-        """The thread, the lock and the connection stayed with the parent; a child with events of its own makes its own file."""
+        """Begin again in the child: thread, lock and connection are the parent's. The first event makes a new file."""
         if self._writer is not None:
             _left_with_parent.append(self._writer)
         self._queue = collections.deque(self._taps)
         self._dropped.clear()
-        self._seen_places.clear()
+        self._places.clear()
         self._num_written = 0
         self._last_facts.clear()
         self._writer = None

@@ -1,4 +1,4 @@
-"""A run as it is read back: its processes, each with facts, events, source lines and series."""
+"""A run as it is read from a file: its processes, each with facts, events, source lines and series."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """The lines around a place, as they were when the run was recorded."""
+    """The source lines around a place at the time of the run."""
 
     first_line: int
     lines: tuple[str, ...]
@@ -52,16 +52,16 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """One process of a run. Compile ids have a meaning only within it, and start again after torch._dynamo.reset().
+    """One process of a run. Compile ids are unique only within it, and start again after torch._dynamo.reset().
 
-    `facts` are as they were stored; the properties give them checked, a record per writer.
+    `facts` is the stored form; the properties are the same facts after the checks, one record per writer.
     """
 
     events: tuple[Event, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
     sources: Mapping[tuple[str, int], Source] = field(default_factory=dict)
     series: Mapping[str, Series] = field(default_factory=dict)
-    unreadable: tuple[Damage, ...] = ()     # facts, series and sources that their file holds in another form
+    unreadable: tuple[Damage, ...] = ()     # facts, series and sources that could not be read from its file
     _cache: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def of(self, kind: type[E]) -> Iterator[E]:
@@ -70,7 +70,7 @@ class Process:
         return iter(self._cache[kind])
 
     def once(self, function: Callable[["Process"], R]) -> R:
-        """The result of a pure function of this process, computed the first time it is asked for."""
+        """The result of a pure function of this process, computed on the first call."""
         if function not in self._cache:
             self._cache[function] = function(self)
         return cast(R, self._cache[function])
@@ -81,7 +81,7 @@ class Process:
 
     @property
     def damage(self) -> tuple[Damage, ...]:
-        """What was left out because it could not be read."""
+        """Everything that was left out because it could not be read."""
         return (*self.unreadable, *self._checked.damage)
 
     @property
@@ -139,7 +139,7 @@ def _checked_facts(process: Process) -> ProcessFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """What a run left behind. `origin` is recording, trace, log or watch."""
+    """A run. `origin` is recording, trace, log or watch."""
 
     processes: tuple[Process, ...]
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -160,7 +160,7 @@ class Recording:
 
     @property
     def damage(self) -> tuple[Damage, ...]:
-        """What was left out of the launcher's facts because it could not be read."""
+        """The facts of the launcher that were left out because they could not be read."""
         return (*self.unreadable, *self._checked.damage)
 
     @property

@@ -5,25 +5,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-SHARD = "shard_"            # before the name of a series that covers only what one rank holds
+SHARD = "shard_"            # before the name of a series that covers only the shards of one rank
 GROUP = "group:"            # before the name of a group of tensors: `grad_norm/group:actor`
 
-# Who writes a series.
+# The writers of series.
 RUN = "`torchtriage run`"
 SHAPES = "`torchtriage shapes`"
 TELEMETRY = "telemetry"                     # of a `Monitor`, and of `torchtriage run` for any training
 TRAIN = "`torchtriage train`"
-PROGRAM = "the program"                     # hands its own numbers to `Monitor.step`
+PROGRAM = "the program"                     # passes its own numbers to `Monitor.step`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantity:
-    """What a series measures. The name of its series is `name`, or `name/SUBJECT` where it has a subject."""
+    """The quantity that a series measures. The name of the series is `name`, or `name/SUBJECT` if it has a subject."""
 
     name: str
     meaning: str
     unit: str
-    statistic: str              # how many numbers became the one that is recorded
+    statistic: str              # how several numbers become the one that is recorded
     writer: str
     section: str                # the table of docs/metrics.md
     subject: str = ""           # what follows the slash: NAME of a parameter, GROUP, HEAD, MODULE
@@ -36,7 +36,7 @@ class Quantity:
 
 
 class SeriesParts(NamedTuple):
-    """The name of a series, taken apart: `shard_grad_norm/group:actor` is a shard of grad_norm of the group actor."""
+    """The parts of a series name: `shard_grad_norm/group:actor` is a shard of grad_norm of the group actor."""
 
     quantity: str
     subject: str = ""           # of a tensor, a group (without `group:`), a head; empty for the total
@@ -77,21 +77,21 @@ def series_of_group(quantity: str, group: str) -> str:
 
 
 def series_of_shard(name: str) -> str:
-    """The series of what one rank holds, by the name of the series of the complete parameters."""
+    """The series of one rank's shards, by the name of the series of the complete parameters."""
     return SHARD + name
 
 
 def parts_of(name: str) -> SeriesParts:
-    """Take the name of a series apart. A quantity whose own name has a slash, as `ppo/kl`, stays in one piece."""
+    """Split the name of a series. A quantity whose own name has a slash, such as `ppo/kl`, is not split there."""
     is_shard = name.startswith(SHARD)
     rest = name.removeprefix(SHARD)
     if rest in _NAMES:
         return SeriesParts(rest, is_shard=is_shard)
     quantity, _, subject = rest.partition("/")
     if quantity not in _NAMES:
-        for known in _NAMES_WITH_SLASH:
-            if rest.startswith(f"{known}/"):
-                quantity, subject = known, rest.removeprefix(f"{known}/")
+        for name_with_slash in _NAMES_WITH_SLASH:
+            if rest.startswith(f"{name_with_slash}/"):
+                quantity, subject = name_with_slash, rest.removeprefix(f"{name_with_slash}/")
     is_group = subject.startswith(GROUP)
     return SeriesParts(quantity, subject.removeprefix(GROUP), is_group, is_shard)
 
@@ -102,8 +102,8 @@ def is_of(name: str, quantity: str) -> bool:
 
 
 def total_norm(norms: Sequence[float]) -> float:
-    """The L2 norm of all tensors as one, from the norm of each. NaN takes precedence over Inf, as in clip_grad_norm_."""
-    norm = math.hypot(*norms)       # neither overflows nor underflows on the way; but hypot prefers Inf to NaN
+    """The L2 norm of several tensors, from the norm of each. NaN takes precedence over Inf, as in clip_grad_norm_."""
+    norm = math.hypot(*norms)       # no intermediate overflow or underflow, but it prefers Inf to NaN
     if math.isinf(norm) and any(map(math.isnan, norms)):
         return math.nan
     return norm

@@ -1,4 +1,4 @@
-"""Puts together what ranks recorded of their parts of the same parameters: series of the whole from those of the shards."""
+"""Combines the series that ranks recorded of their shards into series of the complete parameters."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,38 +17,42 @@ from torchtriage.recording.series import (
     total_norm,
 )
 
-Parts = Sequence[tuple[float, int]]     # the value of each part, and its number of elements
+Parts = Sequence[tuple[float, int]]     # (value, number of elements) of each shard
 
 
 def _norm(parts: Parts) -> float:
     return total_norm([value for value, _ in parts])
 
 
-def _share(parts: Parts) -> float:
+def _fraction(parts: Parts) -> float:
     return sum(value * size for value, size in parts) / sum(size for _, size in parts)
 
 
-# What parts add up to, by quantity; a mean or a spread needs more than a recording keeps.
+# How shards combine, by quantity; a mean or a standard deviation needs more than a recording keeps.
 COMBINED: Mapping[str, Callable[[Parts], float]] = {
     GRAD_NORM: _norm, GRAD_NORM_AFTER_CLIP: _norm, WEIGHT_NORM: _norm,
-    GRAD_ZERO_FRACTION: _share, GRAD_SMALL_FRACTION: _share, GRAD_LARGE_FRACTION: _share,
+    GRAD_ZERO_FRACTION: _fraction, GRAD_SMALL_FRACTION: _fraction, GRAD_LARGE_FRACTION: _fraction,
     GRAD_MAX_ABS: lambda parts: max(value for value, _ in parts),
 }
 
 
-def with_whole(processes: Sequence[Process]) -> list[Process]:
-    """The first of the ranks that share parameters tells of them as a whole, at the steps that all of them have kept."""
+def with_complete_series(processes: Sequence[Process]) -> list[Process]:
+    """The processes, of which the first of each group of ranks that share parameters has their complete series.
+
+    A complete series has those steps that all ranks of the group have kept.
+    """
     groups: dict[tuple[int, ...], list[Process]] = {}
     for process in processes:
         if process.telemetry.shards is not None:
             groups.setdefault(process.telemetry.shards.ranks, []).append(process)
-    found = {id(process): process for process in processes}
+    result = {id(process): process for process in processes}
     for ranks, group in groups.items():
         group.sort(key=lambda process: _shards(process).place)
-        if [_shards(process).place for process in group] == list(range(len(ranks))):     # nobody is missing, or there twice
-            whole = {series.name: series for series in _whole(group)}
-            found[id(group[0])] = replace(group[0], series={**group[0].series, **whole})
-    return list(found.values())
+        places = [_shards(process).place for process in group]
+        if places == list(range(len(ranks))):     # no rank is missing or there twice
+            complete = {series.name: series for series in _complete_series(group)}
+            result[id(group[0])] = replace(group[0], series={**group[0].series, **complete})
+    return list(result.values())
 
 
 def _shards(process: Process) -> ShardFacts:
@@ -56,26 +60,40 @@ def _shards(process: Process) -> ShardFacts:
     return process.telemetry.shards
 
 
-def _whole(group: Sequence[Process]) -> Iterator[Series]:
-    names = {name.removeprefix(SHARD): None for process in group for name in process.series if name.startswith(SHARD)}
-    for name in names:
+def _complete_series(group: Sequence[Process]) -> Iterator[Series]:
+    for name in _shard_names(group):
         quantity, _, tensor = name.partition("/")
+        if quantity not in COMBINED:
+            continue
         sizes = [_shards(process).elements.get(tensor, 0) for process in group]
-        # A group of tensors, or all of them, has no size of its own: every rank tells of it.
-        holders = [(process, size) for process, size in zip(group, sizes, strict=True) if size or not any(sizes)]
-        parts = [process.series.get(SHARD + name) for process, _ in holders]
-        known = [part for part in parts if part is not None]
-        if quantity in COMBINED and len(known) == len(parts):
-            yield _merged(name, known, [size for _, size in holders], group[0].series.get(name))
+        parts, part_sizes = [], []
+        for process, size in zip(group, sizes, strict=True):
+            # `elements` lists single tensors. Every rank records a series of several tensors, which has no entry.
+            if size or not any(sizes):
+                parts.append(process.series.get(SHARD + name))
+                part_sizes.append(size)
+        complete_parts = [part for part in parts if part is not None]
+        if len(complete_parts) == len(parts):
+            yield _merged(name, complete_parts, part_sizes, group[0].series.get(name))
+
+
+def _shard_names(group: Sequence[Process]) -> list[str]:
+    """The series of which any rank has a shard, by the name of the complete series."""
+    names: dict[str, None] = {}
+    for process in group:
+        names.update((name.removeprefix(SHARD), None) for name in process.series if name.startswith(SHARD))
+    return list(names)
 
 
 def _merged(name: str, parts: Sequence[Series], sizes: Sequence[int], before: Series | None) -> Series:
-    """`before`: what the ranks put together themselves, as they ran."""
+    """The combined series; where the ranks combined a step themselves while they ran (`before`), that value is used."""
     combine = COMBINED[name.partition("/")[0]]
     values_by_step = [dict(zip(part.steps, part.values, strict=True)) for part in parts]
     common = set.intersection(*map(set, values_by_step))
-    found = {step: combine([(values[step], size) for values, size in zip(values_by_step, sizes, strict=True)]) for step in common}
+    combined = {}
+    for step in common:
+        combined[step] = combine([(values[step], size) for values, size in zip(values_by_step, sizes, strict=True)])
     if before is not None:
-        found |= dict(zip(before.steps, before.values, strict=True))
-    steps = sorted(found)
-    return Series(name=name, steps=steps, values=[found[step] for step in steps])
+        combined |= dict(zip(before.steps, before.values, strict=True))
+    steps = sorted(combined)
+    return Series(name=name, steps=steps, values=[combined[step] for step in steps])

@@ -63,12 +63,12 @@ def _is_function_above(lines: list[str], start: int, line: int) -> bool:
 
 
 def qualname_at(lines: list[str], line: int) -> str:
-    """The dotted name of the function that holds a line, by indentation: `Policy.forward`."""
+    """The dotted name of the function that contains a line, by indentation: `Policy.forward`."""
     names: list[str] = []
     start = _definition_below(lines, line)
     indent = _indent(lines[start - 1]) + bool(_SCOPE.match(lines[start - 1]))
     for text in reversed(lines[:start]):
-        # A bracket that closes a signature stands left of the body and ends no block.
+        # A bracket that closes a signature is left of the body, but it does not end a block.
         if _indent(text) >= indent or not text.strip() or text.lstrip()[0] in "#)]}":
             continue
         indent = _indent(text)
@@ -81,7 +81,7 @@ def qualname_at(lines: list[str], line: int) -> str:
 
 
 def _definition_below(lines: list[str], line: int) -> int:
-    """A code object's first line may be its decorator; the name stands on the `def` below it."""
+    """The line of the `def` or `class` below a decorator, which may be a code object's first line; else `line`."""
     if not lines[line - 1].lstrip().startswith("@"):
         return line
     indent = _indent(lines[line - 1])

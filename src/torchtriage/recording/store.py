@@ -1,4 +1,4 @@
-"""The file of one process: SQLite, readable while it grows, versioned."""
+"""The file of one process: a versioned SQLite database that can be read while it grows."""
 
 import array
 import json
@@ -21,13 +21,15 @@ from torchtriage.recording.validation import WrongTypeError, checked
 from torchtriage.text import counted
 
 SCHEMA = 1
-ERROR_SUFFIX = ".error"     # beside a process's file: why its last rows could not be written
-COPY_SECONDS = 60.0     # how stale the copy on a network file system may get while the run goes on
-NETWORK_FILE_SYSTEMS = ("nfs", "cifs", "smb", "lustre", "gpfs", "beegfs", "fuse", "9p", "afs", "ceph", "glusterfs", "orangefs", "panfs")
+ERROR_SUFFIX = ".error"     # of a file beside that of a process: why its last rows could not be written
+COPY_SECONDS = 60.0     # the greatest age of the copy on a network file system while the run continues
+NETWORK_FILE_SYSTEMS = (
+    "nfs", "cifs", "smb", "lustre", "gpfs", "beegfs", "fuse", "9p", "afs", "ceph", "glusterfs", "orangefs", "panfs",
+)
 
 _SOURCE_ROW = tuple[str, int, int, str, str]     # path, line, first line, text, qualname
 
-# One transaction: whoever opens the file finds nothing in it, or all of this.
+# One transaction: a reader finds an empty file or all of these tables.
 _TABLES = f"""
 begin;
 create table if not exists facts (key text primary key, value text not null);
@@ -42,7 +44,7 @@ commit;
 
 
 class Writer:
-    """Appends to one file; every call is one transaction, so that a kill leaves the file whole."""
+    """Appends to one file; every call is one transaction, so that a kill leaves a consistent file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -60,31 +62,31 @@ class Writer:
                 pass
             db.close()
             _unlink(self.path)
-        # Where WAL is refused, a lock over the network could block a step, so the file grows on a local disk.
+        # Where WAL is not available, a lock over the network could block a step, so the file grows on a local disk.
         self._local = Path(tempfile.mkdtemp(prefix="torchtriage-")) / self.path.name
         db = _prepared(_connect(self._local))
         self._copy(db)
         return db
 
-    def put(self, events: Iterable[Event] = (), facts: Mapping[str, Any] | None = None,
-            sources: Mapping[tuple[str, int], Source] | None = None, series: Iterable[Series] = ()) -> None:
+    def put(
+        self, events: Iterable[Event] = (), facts: Mapping[str, Any] | None = None,
+        sources: Mapping[tuple[str, int], Source] | None = None, series: Iterable[Series] = (),
+    ) -> None:
         series, events = list(series), list(events)
         if not (series or events or facts or sources):
             return
+        event_rows = [_event_row(event) for event in events]
+        fact_rows = [(key, json.dumps(value)) for key, value in (facts or {}).items()]
+        source_rows = [_source_row(path, line, source) for (path, line), source in (sources or {}).items()]
+        series_rows = [(one.name, _floats(one.steps), _floats(one.values)) for one in series]
         with self._db as db:
             db.executemany(
                 "insert into events (kind, time, step, rank, pid, compile_id, payload) values (?,?,?,?,?,?,?)",
-                [(e.kind, *(getattr(e, c) for c in COLUMNS), to_payload(e)) for e in events],
+                event_rows,
             )
-            db.executemany("insert or replace into facts values (?,?)", [(k, json.dumps(v)) for k, v in (facts or {}).items()])
-            db.executemany(
-                "insert or ignore into sources values (cast(? as text),?,?,cast(? as text),?)",
-                [(_encoded(p), n, s.first_line, _encoded("\n".join(s.lines)), s.qualname) for (p, n), s in (sources or {}).items()],
-            )
-            db.executemany(
-                "insert or replace into series values (?,?,?)",
-                [(s.name, array.array("f", s.steps).tobytes(), array.array("f", s.values).tobytes()) for s in series],
-            )
+            db.executemany("insert or replace into facts values (?,?)", fact_rows)
+            db.executemany("insert or ignore into sources values (cast(? as text),?,?,cast(? as text),?)", source_rows)
+            db.executemany("insert or replace into series values (?,?,?)", series_rows)
         if self._local and time.monotonic() - self._copied > COPY_SECONDS:
             self._copy(self._db)
 
@@ -97,7 +99,7 @@ class Writer:
             self._db.close()
             shutil.rmtree(self._local.parent, ignore_errors=True)
             return
-        # One plain file is easier to copy and to open read-only than a file with a log beside it.
+        # One file is easier to copy, and to open read-only, than a file with a log beside it.
         try:
             self._db.execute("pragma journal_mode=delete")
         except sqlite3.OperationalError:
@@ -105,7 +107,7 @@ class Writer:
         self._db.close()
 
     def _copy(self, db: sqlite3.Connection) -> None:
-        """Replace the copy at the destination as a whole, so that a reader never sees half of it."""
+        """Replace the copy at the destination in one operation, so that a reader never sees half of it."""
         half = self.path.with_suffix(".part")
         try:
             db.commit()
@@ -117,27 +119,37 @@ class Writer:
         self._copied = time.monotonic()
 
 
+def _event_row(event: Event) -> tuple[Any, ...]:
+    return (event.kind, *(getattr(event, column) for column in COLUMNS), to_payload(event))
+
+
+def _source_row(path: str, line: int, source: Source) -> tuple[Any, ...]:
+    return _encoded(path), line, source.first_line, _encoded("\n".join(source.lines)), source.qualname
+
+
+def _floats(values: Iterable[float]) -> bytes:
+    return array.array("f", values).tobytes()
+
+
 def read_process(path: Path) -> Process:
     """One file of a recording, also while it is being written. A row that cannot be read is left out and reported."""
     damage: list[Damage] = []
     try:
         with closing(_connect_to_read(path)) as db:
             if db.execute("select 1 from sqlite_master").fetchone() is None:
-                raise TriageError(f"{path} is empty: its process has only just begun, or was killed as it began")
+                raise TriageError(f"{path} is empty: its process has just started, or was killed as it started")
             db.text_factory = _decoded
             facts = _read_facts(db, damage)
             _check_schema(path, facts)
-            events = tuple(
-                from_payload(kind, payload, **dict(zip(COLUMNS, columns, strict=True)))
-                for kind, payload, *columns in db.execute(f"select kind, payload, {', '.join(COLUMNS)} from events order by id")
-            )
+            events = _read_events(db)
             sources, series = _read_sources(db, damage), _read_series(db, damage)
         error_file = path.with_suffix(ERROR_SUFFIX)
         if error_file.exists():
             facts["recorder_error"] = error_file.read_text(encoding="utf-8", errors="replace")
     except (sqlite3.DatabaseError, ValueError) as error:
-        raise TriageError(f"cannot read {path}: {error}; the file is damaged or not a recording of torchtriage") from error
-    return Process(events=events, facts=facts, sources=sources, series=series, unreadable=tuple(damage))
+        problem = f"cannot read {path}: {error}; the file is damaged or not a recording of torchtriage"
+        raise TriageError(problem) from error
+    return Process(events=tuple(events), facts=facts, sources=sources, series=series, unreadable=tuple(damage))
 
 
 def _read_facts(db: sqlite3.Connection, damage: list[Damage]) -> dict[str, Any]:
@@ -148,6 +160,13 @@ def _read_facts(db: sqlite3.Connection, damage: list[Damage]) -> dict[str, Any]:
         except (TypeError, ValueError, RecursionError):
             damage.append(Damage(name=str(key), problem="it is not JSON"))
     return facts
+
+
+def _read_events(db: sqlite3.Connection) -> list[Event]:
+    events = []
+    for kind, payload, *columns in db.execute(f"select kind, payload, {', '.join(COLUMNS)} from events order by id"):
+        events.append(from_payload(kind, payload, **dict(zip(COLUMNS, columns, strict=True))))
+    return events
 
 
 def _read_sources(db: sqlite3.Connection, damage: list[Damage]) -> dict[tuple[str, int], Source]:
@@ -170,10 +189,10 @@ def _read_series(db: sqlite3.Connection, damage: list[Damage]) -> dict[str, Seri
     for name, step_bytes, value_bytes in db.execute("select name, steps, data from series"):
         try:
             steps, values = array.array("f", step_bytes), array.array("f", value_bytes)
-            is_whole = isinstance(name, str) and len(steps) == len(values) and math.isfinite(sum(steps))
+            is_consistent = isinstance(name, str) and len(steps) == len(values) and math.isfinite(sum(steps))
         except (TypeError, ValueError):     # not bytes, or not four for each number
-            is_whole = False
-        if is_whole:
+            is_consistent = False
+        if is_consistent:
             all_series[name] = Series(name=name, steps=steps, values=values)
         else:
             damage.append(Damage(name=f"series {name}", problem="its steps and values do not match"))
@@ -181,12 +200,12 @@ def _read_series(db: sqlite3.Connection, damage: list[Damage]) -> dict[str, Seri
 
 
 def _check_schema(path: Path, facts: Mapping[str, Any]) -> None:
-    found = facts.get("schema")
-    if not isinstance(found, int):
+    schema = facts.get("schema")
+    if not isinstance(schema, int):
         raise TriageError(f"{path} has no schema number; it is not a recording of torchtriage")
-    if found > SCHEMA:
+    if schema > SCHEMA:
         raise TriageError(
-            f"{path} has schema {found}, this torchtriage reads up to {SCHEMA}; "
+            f"{path} has schema {schema}, this torchtriage reads up to {SCHEMA}; "
             f"upgrade torchtriage, or read it with version {facts.get('torchtriage', '?')}"
         )
 
@@ -196,7 +215,11 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _connect_to_read(path: Path) -> sqlite3.Connection:
-    """Read-only; where even that needs a write (a log beside the file, a read-only folder), a copy or the file as it stands."""
+    """A read-only connection.
+
+    With a log beside the file in a read-only folder, reading needs a write, so the connection is to a copy in memory.
+    Without a log, the file is opened as immutable.
+    """
     uri = path.absolute().as_uri()
     try:
         db = sqlite3.connect(f"{uri}?mode=ro", uri=True, timeout=5.0)
@@ -209,7 +232,7 @@ def _connect_to_read(path: Path) -> sqlite3.Connection:
 
 
 def _copy_in_memory(path: Path) -> sqlite3.Connection:
-    """The file together with the log beside it, which SQLite reads only where it may write an index of it."""
+    """The file together with the log beside it, which SQLite reads only where it can write an index of the log."""
     db = sqlite3.connect(":memory:")
     with tempfile.TemporaryDirectory(prefix="torchtriage-") as folder:
         for suffix in ("", "-wal"):
@@ -229,7 +252,7 @@ def _prepared(db: sqlite3.Connection) -> sqlite3.Connection:
 
 
 def _encoded(text: str) -> bytes:
-    """A file name that is not UTF-8 arrives with lone surrogates, which sqlite3 refuses as text."""
+    """Text as bytes: a file name that is not UTF-8 has lone surrogates, which sqlite3 refuses as text."""
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -246,16 +269,17 @@ def _unlink(path: Path) -> None:
 
 
 def _on_network(path: Path) -> bool:
-    """Whether the folder lies on a file system of another machine, where WAL is not safe even if SQLite accepts it."""
+    """Whether the folder is on a file system of another machine, where WAL is unsafe even if SQLite accepts it."""
     try:
         mounts = Path("/proc/mounts").read_text(errors="replace").splitlines()
     except OSError:
         return False
     folder = str(path.parent.resolve())
-    best, kind = "", ""
+    longest, file_system = "", ""       # the mount point that is nearest to the folder
     for mount in mounts:
-        _, point, file_system, *_ = mount.split(" ")
+        _, point, kind, *_ = mount.split(" ")
         point = point.replace("\\040", " ")
-        if (folder == point or folder.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
-            best, kind = point, file_system
-    return kind.startswith(NETWORK_FILE_SYSTEMS)
+        is_above = folder == point or folder.startswith(point.rstrip("/") + "/")
+        if is_above and len(point) >= len(longest):
+            longest, file_system = point, kind
+    return file_system.startswith(NETWORK_FILE_SYSTEMS)

@@ -9,12 +9,16 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar
 
 AnyFloat = Annotated[float, "may be infinite or NaN"]   # a measured value; every other float is finite
-LARGEST = 2**63     # JSON holds any number of digits; no count of ours has more
+Time = Annotated[float, "seconds since the epoch"]
+LARGEST = 2**63     # JSON holds any number of digits, but no number in a recording reaches this
+YEAR_10000 = 253_402_300_800    # seconds since the epoch; later times have no date
 _NAMES: Mapping[Any, str] = {
-    str: "text", int: "a whole number", float: "a finite number", bool: "true or false", type(None): "null", AnyFloat: "a number",
+    str: "text", int: "a whole number", float: "a finite number", bool: "true or false", type(None): "null",
+    AnyFloat: "a number", Time: "a time in seconds since 1970",
 }
-_FOUND: Mapping[type, str] = {
-    str: "text", int: "a whole number", float: "a number", bool: "true or false", type(None): "null", list: "a list", dict: "an object",
+_NAMES_OF_VALUES: Mapping[type, str] = {
+    str: "text", int: "a whole number", float: "a number", bool: "true or false", type(None): "null",
+    list: "a list", dict: "an object",
 }
 T = TypeVar("T")
 
@@ -28,9 +32,10 @@ def checked(value: object, hint: Any) -> Any:
 
     Raises WrongTypeError if any part of the value does not fit.
     """
-    if not (kept := _converter(hint)(value))[0]:
+    fits, converted = _converter(hint)(value)
+    if not fits:
         raise WrongTypeError(f"expected {_expected(hint)}, found {_found(value)}")
-    return kept[1]
+    return converted
 
 
 def field_types(cls: type) -> Mapping[str, Any]:
@@ -59,7 +64,9 @@ def _converter(hint: Any) -> Callable[[Any], Converted]:
     if hint is int:
         return lambda value: (_is_int(value), value)
     if hint is float:
-        return lambda value: (_is_number(value) and math.isfinite(value), value)
+        return lambda value: (_is_number(value) and -LARGEST < value < LARGEST, value)
+    if hint == Time:
+        return lambda value: (_is_number(value) and 0 <= value < YEAR_10000, value)
     if hint == AnyFloat:
         return lambda value: (_is_number(value), value)
     if origin in (types.UnionType, typing.Union):
@@ -78,6 +85,7 @@ def _is_int(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
+    """Whether the value is any float, NaN and infinity included, or an int in bounds."""
     return type(value) is float or _is_int(value)
 
 
@@ -169,5 +177,9 @@ def _expected(hint: Any) -> str:
 def _found(value: object) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
-    name = _FOUND.get(type(value), type(value).__name__)
-    return f"{name} with other content" if isinstance(value, list | dict) else name
+    name = _NAMES_OF_VALUES.get(type(value), type(value).__name__)
+    if isinstance(value, list | dict):
+        return f"{name} with other content"
+    if isinstance(value, int | float) and abs(value) >= LARGEST:
+        return f"{name} that is too large"
+    return name

@@ -1,4 +1,4 @@
-"""Which installed distribution a package comes from, told by the files that pip leaves beside it."""
+"""The distribution of an installed package is read from the files that pip leaves beside it."""
 
 from pathlib import Path
 
@@ -25,17 +25,17 @@ def test_a_package_is_named_by_its_top_level_file(site: Path) -> None:
     assert facts.installed_libraries() == {"yaml": ("PyYAML", "6.0"), "_yaml": ("PyYAML", "6.0")}
 
 
-def test_without_one_it_is_named_by_the_folders_of_its_record(site: Path) -> None:
+def test_without_a_top_level_file_the_folders_of_the_record_name_it(site: Path) -> None:
     files = ("../../bin/x", "__pycache__/a.pyc", "sklearn/a.py", "scikit_learn-1.7.dist-info/RECORD", "b.py")
     installed(site, "scikit_learn-1.7", RECORD="".join(f"{file},sha256=x,1\n" for file in files))
     assert facts.installed_libraries() == {"sklearn": ("scikit-learn", "1.7")}
 
 
-def test_a_distribution_that_tells_nothing_goes_by_its_own_name(site: Path) -> None:
+def test_a_distribution_without_either_has_its_own_name(site: Path) -> None:
     installed(site, "rich-15.0")
     assert facts.installed_libraries() == {"rich": ("rich", "15.0")}
 
 
-def test_a_long_record_is_read_only_so_far_that_it_names_the_packages(site: Path) -> None:
+def test_only_the_head_of_a_long_record_is_read(site: Path) -> None:
     installed(site, "big-1", RECORD="".join(f"big/{'é' * 40}{n}.py,,\n" for n in range(2000)) + "late/__init__.py,,\n")
     assert set(facts.installed_libraries()) == {"big"}

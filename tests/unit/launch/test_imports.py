@@ -1,4 +1,4 @@
-"""A callback comes right after a module was imported, and the module never notices."""
+"""A callback comes right after the import of a module, which is not affected by it."""
 
 import importlib
 import importlib.util
@@ -15,7 +15,9 @@ from torchtriage.launch.imports import ImportWatcher
 @pytest.fixture(autouse=True)
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with modules on sys.path; sys.modules and sys.meta_path as before at the end."""
-    (tmp_path / "tt_one.py").write_text("STATE = 'whole'\nLOADER = type(__loader__).__name__\nSPEC = type(__spec__.loader).__name__\n")
+    (tmp_path / "tt_one.py").write_text(
+        "STATE = 'whole'\nLOADER = type(__loader__).__name__\nSPEC = type(__spec__.loader).__name__\n"
+    )
     (tmp_path / "tt_bad.py").write_text("raise ValueError('the module is broken')\n")
     (tmp_path / "tt_pkg").mkdir()
     (tmp_path / "tt_pkg" / "__init__.py").write_text("from tt_pkg import sub\n")
@@ -28,7 +30,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def test_the_callback_comes_once_the_module_is_whole() -> None:
+def test_the_callback_comes_after_the_module_has_run() -> None:
     seen: list[str] = []
     ImportWatcher().when_imported("tt_one", lambda module: seen.append(module.STATE))
     assert seen == []
@@ -54,18 +56,20 @@ def test_a_callback_that_raises_does_not_break_the_import(capsys: pytest.Capture
     assert capsys.readouterr().err == "torchtriage: could not observe tt_one: RuntimeError: ours\n"
 
 
-def test_a_module_that_is_already_there_calls_back_at_once() -> None:
+def test_a_module_that_is_already_loaded_calls_back_at_once() -> None:
     module = importlib.import_module("tt_one")
     seen: list[ModuleType] = []
     ImportWatcher().when_imported("tt_one", seen.append)
     assert seen == [module]
 
 
-def test_a_module_that_is_just_being_imported_is_not_there_yet(modules: Path) -> None:
+def test_a_module_that_is_being_imported_is_not_loaded_yet(modules: Path) -> None:
     (modules / "tt_late.py").write_text("import tt_probe\ntt_probe.ask()\nSTATE = 'whole'\n")
     seen: list[bool] = []
     probe = ModuleType("tt_probe")
-    probe.ask = lambda: ImportWatcher().when_imported("tt_late", lambda m: seen.append(hasattr(m, "STATE")))  # type: ignore[attr-defined]
+    probe.ask = lambda: ImportWatcher().when_imported(
+        "tt_late", lambda m: seen.append(hasattr(m, "STATE")),
+    )  # type: ignore[attr-defined]
     sys.modules["tt_probe"] = probe
     importlib.import_module("tt_late")
     assert False not in seen
@@ -79,7 +83,7 @@ def test_a_submodule_that_its_package_imports_calls_back() -> None:
     assert seen == [7]
 
 
-def test_several_modules_and_several_watchers_wait_side_by_side() -> None:
+def test_several_watchers_may_wait_for_several_modules() -> None:
     seen: list[str] = []
     watcher = ImportWatcher()
     watcher.when_imported("tt_one", lambda module: seen.append("first"))
@@ -91,7 +95,7 @@ def test_several_modules_and_several_watchers_wait_side_by_side() -> None:
     assert type(module.__loader__).__name__ == "SourceFileLoader"
 
 
-def test_the_errors_of_a_module_are_its_own() -> None:
+def test_an_error_in_a_module_does_not_show_our_frames() -> None:
     called: list[ModuleType] = []
     ImportWatcher().when_imported("tt_bad", called.append)
     with pytest.raises(ValueError, match="the module is broken"):
@@ -111,7 +115,7 @@ def test_a_module_whose_first_import_failed_is_still_awaited(modules: Path) -> N
     assert len(called) == 1
 
 
-def test_a_watcher_that_waits_for_nothing_leaves_the_import_system() -> None:
+def test_a_watcher_that_has_nothing_to_wait_for_is_removed() -> None:
     before = list(sys.meta_path)
     ImportWatcher().when_imported("tt_one", lambda module: None)
     importlib.import_module("tt_one")
@@ -124,7 +128,7 @@ def test_a_module_that_does_not_exist_is_still_missing() -> None:
         importlib.import_module("tt_nowhere")
 
 
-def test_looking_for_a_module_is_not_importing_it() -> None:
+def test_finding_the_spec_of_a_module_does_not_call_back() -> None:
     seen: list[ModuleType] = []
     ImportWatcher().when_imported("tt_one", seen.append)
     assert importlib.util.find_spec("tt_one") is not None
@@ -133,12 +137,12 @@ def test_looking_for_a_module_is_not_importing_it() -> None:
     assert len(seen) == 1
 
 
-def test_a_namespace_package_is_imported_as_ever() -> None:
+def test_a_namespace_package_is_imported_as_usual() -> None:
     ImportWatcher().when_imported("tt_space", lambda module: None)
     assert importlib.import_module("tt_space").__path__
 
 
-def test_a_finder_without_find_spec_is_passed_over() -> None:
+def test_a_finder_without_find_spec_is_skipped() -> None:
     seen: list[ModuleType] = []
     ImportWatcher().when_imported("tt_one", seen.append)
     sys.meta_path.insert(1, object())  # type: ignore[arg-type]
@@ -146,7 +150,7 @@ def test_a_finder_without_find_spec_is_passed_over() -> None:
     assert len(seen) == 1
 
 
-def test_a_watcher_that_waits_again_stands_in_line_once() -> None:
+def test_a_watcher_that_waits_again_is_installed_once() -> None:
     watcher = ImportWatcher()
     watcher.when_imported("tt_one", lambda module: None)
     importlib.import_module("tt_one")

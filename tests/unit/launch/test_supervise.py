@@ -1,4 +1,4 @@
-"""The program ends as it would have without us: its status, its signals, its streams."""
+"""The program ends as it would unobserved: its status, signals and streams are the same."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ def test_the_exit_status_is_the_programs(status: int) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
-def test_a_program_that_a_signal_ended_gives_what_a_shell_would(number: signal.Signals) -> None:
+def test_a_program_ended_by_a_signal_has_the_status_of_a_shell(number: signal.Signals) -> None:
     assert run(f"import os; os.kill(os.getpid(), {int(number)})") == 128 + number
 
 
@@ -50,13 +50,13 @@ def test_a_tick_comes_while_the_program_runs_and_its_end_is_not_missed(monkeypat
     assert len(ticks) >= 2
 
 
-def test_our_signal_handlers_are_put_back() -> None:
+def test_the_signal_handlers_are_restored() -> None:
     before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
     run("pass")
     assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == before
 
 
-def test_ctrl_c_is_the_programs_to_handle_and_we_stay_for_its_status() -> None:
+def test_the_program_handles_ctrl_c_and_its_status_is_returned() -> None:
     program = (
         "import time\ntry:\n    print('up', flush=True)\n    time.sleep(60)\n"
         "except KeyboardInterrupt:\n    print('saved', flush=True)\n    raise SystemExit(5)"
@@ -70,7 +70,8 @@ def test_ctrl_c_is_the_programs_to_handle_and_we_stay_for_its_status() -> None:
 
 def test_sigterm_is_passed_on() -> None:
     program = (
-        "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: (print('saved', flush=True), sys.exit(6)))\n"
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (print('saved', flush=True), sys.exit(6)))\n"
         "print('up', flush=True)\ntime.sleep(60)"
     )
     child = supervised(program)
@@ -90,7 +91,7 @@ def test_python_is_called_as_the_user_would_call_it() -> None:
     assert python_command(["pkg.train", "-m"], module=True) == [sys.executable, "-m", "pkg.train", "-m"]
 
 
-def test_the_environment_below_names_the_recording_and_changes_nothing_else() -> None:
+def test_the_environment_only_adds_the_recording() -> None:
     base = {"PATH": "/bin", "PYTHONPATH": "/x"}
     env = observed_environment(base, "/out.triage", "run1", measure=False)
     assert {k: v for k, v in env.items() if not k.startswith("TORCHTRIAGE")} == base

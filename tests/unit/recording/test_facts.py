@@ -1,4 +1,4 @@
-"""Facts are read as typed records: what does not fit is left out and named, and no reader meets it."""
+"""Facts are read as typed records; a damaged fact is left out and reported."""
 
 import functools
 import json
@@ -34,7 +34,8 @@ RUNS = Path(__file__).parents[2] / "recordings" / "runs"
 SOURCES = Path(__file__).parents[3] / "src" / "torchtriage"
 NESTED = functools.reduce(lambda inner, _: [inner], range(500), 0)
 WRONG: list[Any] = [
-    None, True, -1, 10**30, 1.5, float("nan"), float("inf"), "", "text", [], [None], [["x"]], {}, {"x": None}, {"x": {"y": []}}, NESTED,
+    None, True, -1, 10**30, 1.5, float("nan"), float("inf"), "", "text", [], [None], [["x"]], {}, {"x": None},
+    {"x": {"y": []}}, NESTED,
 ]
 
 
@@ -63,7 +64,7 @@ def test_a_real_recording_has_no_damage(name: str) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_any_fact_of_a_real_recording_may_be_damaged(data: st.DataObject) -> None:
+def test_a_damaged_fact_of_a_real_recording_is_reported(data: st.DataObject) -> None:
     recording = recorded(data.draw(st.sampled_from(sorted(path.name for path in RUNS.glob("*.triage")))))
     number = data.draw(st.integers(0, len(recording.processes) - 1))
     process = recording.processes[number]
@@ -83,7 +84,7 @@ def test_any_fact_of_a_real_recording_may_be_damaged(data: st.DataObject) -> Non
 
 @settings(max_examples=50, deadline=None)
 @given(st.sampled_from(sorted(LauncherFacts.__dataclass_fields__)), st.sampled_from(WRONG))
-def test_any_fact_of_the_launcher_may_be_damaged(key: str, value: Any) -> None:
+def test_a_damaged_fact_of_the_launcher_is_reported(key: str, value: Any) -> None:
     recording = recorded("demo-torch2.13.triage")
     changed = replace(recording, facts={**recording.facts, key: value})
     _, page = rendered(changed)
@@ -91,7 +92,8 @@ def test_any_fact_of_the_launcher_may_be_damaged(key: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize(("key", "value"), [
-    ("rank", "four"), ("start", float("nan")), ("num_steps", True), ("argv", "train.py"), ("libraries", {"numpy": ["numpy"]}),
+    ("rank", "four"), ("start", float("nan")), ("num_steps", True), ("argv", "train.py"),
+    ("libraries", {"numpy": ["numpy"]}),
     ("eager_calls", {"hits": 1}), ("functions", [{"path": "a.py"}]), ("dropped", {"tap": -1.5}), ("name", NESTED),
 ])
 def test_a_damaged_fact_is_named_and_the_others_are_kept(key: str, value: Any) -> None:
@@ -108,7 +110,7 @@ def test_damage_inside_telemetry_loses_one_field() -> None:
     assert facts.telemetry.shards == ShardFacts(ranks=(0, 1), place=1, elements={"w": 4})
 
 
-def test_the_problem_says_what_was_expected_and_found() -> None:
+def test_the_problem_names_the_expected_and_the_actual_type() -> None:
     [damage] = read_process_facts({"rank": "four"}).damage
     assert damage.problem == "expected a whole number or null, found text"
 
@@ -119,16 +121,18 @@ def test_the_problem_says_what_was_expected_and_found() -> None:
     RecorderFacts(end=2.0, dropped={"tap": 3}),
     PolicyFacts(policy={"dynamic": "true"}, peak_memory_bytes=5),
 ])
-def test_a_record_comes_back_from_its_stored_form(record: Any) -> None:
+def test_a_record_survives_a_round_trip(record: Any) -> None:
     stored = json.loads(json.dumps(to_dict(record)))
     facts = read_process_facts(stored)
     assert facts.damage == ()
     assert record in (facts.program, facts.steps, facts.recorder, facts.policy)
 
 
-def test_facts_that_are_not_known_yet_are_not_written() -> None:
+def test_unknown_facts_are_not_written() -> None:
     assert to_dict(RecorderFacts(end=2.0)) == {"end": 2.0}
-    assert to_dict(EagerCalls(hits=1, misses=2, recompiles=0, eager=2)) == {"hits": 1, "misses": 2, "recompiles": 0, "eager": 2}
+    assert to_dict(
+        EagerCalls(hits=1, misses=2, recompiles=0, eager=2)
+    ) == {"hits": 1, "misses": 2, "recompiles": 0, "eager": 2}
 
 
 def test_the_facts_of_a_run_are_typed_too() -> None:
@@ -146,5 +150,7 @@ def test_no_module_reads_stored_facts_by_their_key() -> None:
 def test_a_process_without_facts_has_empty_records() -> None:
     process = Process()
     empty: Mapping[str, Any] = {}
-    assert (process.rank, process.num_steps, process.eager_calls, process.program.libraries) == (None, None, None, empty)
+    assert (
+        process.rank, process.num_steps, process.eager_calls, process.program.libraries,
+    ) == (None, None, None, empty)
     assert process.damage == ()

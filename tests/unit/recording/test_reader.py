@@ -1,4 +1,4 @@
-"""A folder becomes one run: its processes by rank, the launcher's facts; one damaged file does not take the others with it."""
+"""A folder is read as one run, with its processes and its launcher; one damaged file does not hide the others."""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "out.triage"
 
 
-def test_processes_come_in_the_order_of_rank_then_start(folder: Path) -> None:
+def test_processes_are_ordered_by_rank_and_start(folder: Path) -> None:
     for name, rank, start in [("a", 10, 1.0), ("b", 2, 1.0), ("c", None, 9.0), ("d", 2, 0.5), ("e", None, None)]:
         write(folder, f"{name}.sqlite", Tap(name=name), rank=rank, start=start)
     recording = read_recording(folder)
@@ -32,7 +32,7 @@ def test_processes_come_in_the_order_of_rank_then_start(folder: Path) -> None:
     assert (recording.origin, recording.path) == ("recording", str(folder))
 
 
-def test_what_the_launcher_says_are_facts_of_the_run(folder: Path) -> None:
+def test_the_facts_of_the_launcher_are_those_of_the_run(folder: Path) -> None:
     write(folder, LAUNCHER_FILE, argv=["train.py"], exit_status=3, end=5.0)
     write(folder, "box-1.sqlite", Recompile(), pid=1)
     recording = read_recording(folder)
@@ -57,22 +57,26 @@ def test_an_empty_folder_holds_no_recording(folder: Path) -> None:
         read_recording(folder)
 
 
-@pytest.mark.parametrize(("name", "expected"), [("run_id", True), ("box-1.sqlite", True), ("notes.txt", False), (None, False)])
-def test_what_a_recording_is(folder: Path, name: str | None, expected: bool) -> None:
+@pytest.mark.parametrize(
+    ("name", "expected"), [("run_id", True), ("box-1.sqlite", True), ("notes.txt", False), (None, False)],
+)
+def test_a_folder_with_an_id_or_a_file_of_a_process_is_a_recording(
+    folder: Path, name: str | None, expected: bool,
+) -> None:
     folder.mkdir()
     if name:
         (folder / name).touch()
     assert is_recording(folder) is expected
 
 
-def test_a_file_is_no_recording(tmp_path: Path) -> None:
+def test_a_file_is_not_a_recording(tmp_path: Path) -> None:
     (tmp_path / "x.triage").touch()
     assert not is_recording(tmp_path / "x.triage")
     assert not is_recording(tmp_path / "nothing")
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage"])
-def test_one_damaged_file_does_not_take_the_others_with_it(folder: Path, content: bytes) -> None:
+def test_the_other_files_are_read_if_one_is_damaged(folder: Path, content: bytes) -> None:
     write(folder, LAUNCHER_FILE, exit_status=137)
     write(folder, "rank0-box-1.sqlite", Recompile(), rank=0)
     (folder / "rank1-box-2.sqlite").write_bytes(content)
@@ -83,7 +87,7 @@ def test_one_damaged_file_does_not_take_the_others_with_it(folder: Path, content
     assert "rank1-box-2.sqlite" in problem
 
 
-def test_a_damaged_launcher_file_does_not_take_the_processes_with_it(folder: Path) -> None:
+def test_the_processes_are_read_if_the_launcher_file_is_damaged(folder: Path) -> None:
     write(folder, "box-1.sqlite", Recompile())
     (folder / LAUNCHER_FILE).write_bytes(b"garbage")
     recording = read_recording(folder)
@@ -105,7 +109,7 @@ def test_a_recording_of_a_newer_version_is_refused(folder: Path) -> None:
         read_recording(folder)
 
 
-def test_a_shape_study_is_handed_on_as_plain_data(folder: Path) -> None:
+def test_a_shape_study_is_read_as_plain_data(folder: Path) -> None:
     write(folder, "box-1.sqlite", Recompile())
     assert "shapes" not in read_recording(folder).facts
     (folder / STUDY_FILE).write_text('{"schema": 1, "unit": "step"}')
@@ -113,7 +117,7 @@ def test_a_shape_study_is_handed_on_as_plain_data(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b'{"schema": 1', b"\xff\xfe", b"[" * 100_000])
-def test_a_damaged_shape_study_does_not_take_the_recording_with_it(folder: Path, content: bytes) -> None:
+def test_the_recording_is_read_if_the_shape_study_is_damaged(folder: Path, content: bytes) -> None:
     write(folder, "box-1.sqlite", Recompile())
     (folder / STUDY_FILE).write_bytes(content)
     recording = read_recording(folder)
@@ -122,7 +126,7 @@ def test_a_damaged_shape_study_does_not_take_the_recording_with_it(folder: Path,
     assert recording.facts["shapes_problem"].startswith("cannot read shapes.json: ")
 
 
-def test_a_folder_in_place_of_a_shape_study_is_told(folder: Path) -> None:
+def test_a_folder_in_place_of_a_shape_study_is_reported(folder: Path) -> None:
     write(folder, "box-1.sqlite", Recompile())
     (folder / STUDY_FILE).mkdir()
     assert "cannot read shapes.json" in read_recording(folder).facts["shapes_problem"]

@@ -1,4 +1,4 @@
-"""The recorder takes events from a running program: it never raises into it, never grows without bound, and says what it lost."""
+"""The recorder never raises into the program, never grows without bound, and reports the events it lost."""
 
 import os
 import threading
@@ -88,7 +88,7 @@ def failing(times: float = float("inf")) -> type[Writer]:
     return FailingWriter
 
 
-def test_what_is_added_is_read_back(folder: Path) -> None:
+def test_an_event_that_is_added_can_be_read(folder: Path) -> None:
     recorder = Recorder(folder, facts)
     recorder.add(Tap(name="trace"))
     recorder.add(EVENT)
@@ -113,7 +113,7 @@ def test_a_process_without_an_event_leaves_no_file(folder: Path) -> None:
     assert not folder.exists()
 
 
-def test_taps_alone_make_no_file(folder: Path) -> None:
+def test_taps_alone_do_not_make_a_file(folder: Path) -> None:
     recorder = Recorder(folder, facts)
     recorder.add(Tap(name="trace"))
     recorder.follow(Watched(num_steps=None))
@@ -138,7 +138,7 @@ def test_a_process_that_steps_leaves_a_file(folder: Path) -> None:
     assert the_process(folder).num_steps == 7
 
 
-def test_what_is_written_before_exec_looks_ended_and_may_go_on(folder: Path) -> None:
+def test_a_sync_before_exec_writes_an_end_and_recording_may_continue(folder: Path) -> None:
     recorder = Recorder(folder, facts)
     recorder.add(EVENT)
     recorder.sync()
@@ -156,12 +156,14 @@ def test_a_process_without_an_event_leaves_no_file_before_exec(folder: Path) -> 
     assert not folder.exists()
 
 
-def test_a_process_id_that_comes_again_gets_a_file_of_its_own(folder: Path) -> None:
+def test_a_reused_process_id_gets_a_separate_file(folder: Path) -> None:
     for _ in range(3):
         recorder = Recorder(folder, facts)
         recorder.add(EVENT)
         recorder.close()
-    assert [path.name for path in files(folder)] == sorted(f"box-{os.getpid()}{tail}.sqlite" for tail in ("", "-2", "-3"))
+    assert [path.name for path in files(folder)] == sorted(
+        f"box-{os.getpid()}{tail}.sqlite" for tail in ("", "-2", "-3")
+    )
     assert [read_process(path).events for path in files(folder)] == [(EVENT,)] * 3
 
 
@@ -175,7 +177,7 @@ def test_events_reach_the_disk_while_the_program_runs(folder: Path) -> None:
     recorder.close()
 
 
-def test_what_the_observer_says_is_written_and_followed_by_its_last_words(folder: Path) -> None:
+def test_facts_series_and_last_events_of_a_source_are_written(folder: Path) -> None:
     watched = Watched(num_steps=3, eager_calls=None)
     watched.last = [GraphBreak(type="late")]
     recorder = Recorder(folder, facts)
@@ -188,7 +190,7 @@ def test_what_the_observer_says_is_written_and_followed_by_its_last_words(folder
     assert list(process.series["step_seconds"].values) == [0.5]
 
 
-def test_the_source_around_each_place_is_kept_once(folder: Path, tmp_path: Path) -> None:
+def test_the_source_around_each_place_is_written_once(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "model.py"
     path.write_text("class Policy:\n    def forward(self, x):\n        return x\n")
     recorder = Recorder(folder, facts)
@@ -217,7 +219,7 @@ def test_an_idle_run_does_not_touch_the_disk(folder: Path, monkeypatch: pytest.M
     assert [any(write) for write in writes[:6]] == [True, False, False, False, False, False]
 
 
-def test_a_full_queue_counts_what_it_cannot_take(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_beyond_a_full_queue_are_counted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_QUEUE", 5)
     recorder = Recorder(folder, facts)
     monkeypatch.setattr(recorder, "_start_thread", lambda: None)     # the disk stands still
@@ -230,7 +232,7 @@ def test_a_full_queue_counts_what_it_cannot_take(folder: Path, monkeypatch: pyte
     assert process.facts["dropped"] == {"recompile": 3, "graph_break": 1}
 
 
-def test_past_the_bound_events_are_only_counted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_beyond_the_bound_are_only_counted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_EVENTS", 3)
     recorder = Recorder(folder, facts)
     for _ in range(3):
@@ -244,7 +246,7 @@ def test_past_the_bound_events_are_only_counted(folder: Path, monkeypatch: pytes
     assert process.facts["dropped"] == {"recompile": 4}
 
 
-def test_closing_twice_is_closing_once(folder: Path) -> None:
+def test_a_second_close_does_nothing(folder: Path) -> None:
     recorder = Recorder(folder, facts)
     recorder.add(EVENT)
     recorder.close()
@@ -267,7 +269,7 @@ def test_events_of_many_threads_all_arrive(folder: Path) -> None:
     assert len(the_process(folder).events) == 1600
 
 
-def test_a_disk_that_fails_never_raises_and_the_error_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_disk_never_raises_and_the_error_is_recorded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "Writer", failing())
     recorder = Recorder(folder, facts)
     recorder.add(EVENT)
@@ -277,7 +279,9 @@ def test_a_disk_that_fails_never_raises_and_the_error_is_kept(folder: Path, monk
     assert process.facts["dropped"] == {"recompile": 1}
 
 
-def test_a_write_that_fails_once_loses_no_fact_and_counts_its_events(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_fails_once_loses_no_fact_and_counts_its_events(
+    folder: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "Writer", failing(times=1))
     recorder = Recorder(folder, facts)
     recorder.add(EVENT)
@@ -291,7 +295,7 @@ def test_a_write_that_fails_once_loses_no_fact_and_counts_its_events(folder: Pat
     assert "No space left" in process.facts["recorder_error"]
 
 
-def test_a_folder_that_cannot_be_made_never_raises_and_the_events_wait(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_never_raises(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.touch()
     recorder = Recorder(blocked / "out.triage", facts)
@@ -303,7 +307,7 @@ def test_a_folder_that_cannot_be_made_never_raises_and_the_events_wait(tmp_path:
     assert the_process(blocked / "out.triage").events == (EVENT,)
 
 
-def test_an_observer_that_fails_never_raises(folder: Path) -> None:
+def test_a_source_that_fails_never_raises(folder: Path) -> None:
     recorder = Recorder(folder, facts)
     recorder.follow(Broken())
     recorder.close()
@@ -314,7 +318,7 @@ def test_an_observer_that_fails_never_raises(folder: Path) -> None:
     assert recorder._error == "RuntimeError: no facts today"
 
 
-def test_a_program_that_may_start_no_thread_still_leaves_its_events(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_are_written_even_if_no_thread_can_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def start(self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -339,7 +343,7 @@ def in_child(function: Callable[[], None]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def test_a_forked_child_gets_its_own_file_and_the_parent_keeps_its_own(folder: Path) -> None:
+def test_a_forked_child_and_its_parent_have_separate_files(folder: Path) -> None:
     recorder = Recorder(folder, lambda: {"host": "box", "pid": os.getpid()})
     recorder.add(Tap(name="trace"))
     recorder.add(EVENT)
@@ -379,7 +383,7 @@ def test_a_forked_child_that_steps_leaves_a_file(folder: Path) -> None:
     recorder.close()
     assert len(files(folder)) == 2
 
-def test_a_fork_waits_for_a_write_whose_locks_the_child_would_find_taken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_waits_for_a_write_in_progress(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mutex, is_writing = threading.Lock(), threading.Event()     # as SQLite has them, below Python
 
     class Locking(Writer):
@@ -407,7 +411,7 @@ def test_a_fork_waits_for_a_write_whose_locks_the_child_would_find_taken(folder:
     assert events == {(EVENT,), (GraphBreak(type="in the child"),)}
 
 
-def test_a_fork_does_not_wait_for_ever(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_does_not_wait_forever(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FORK_SECONDS", 0.01)
     recorder = Recorder(folder, facts)
     with recorder._lock:
@@ -417,7 +421,7 @@ def test_a_fork_does_not_wait_for_ever(folder: Path, monkeypatch: pytest.MonkeyP
     assert the_process(folder).events == (EVENT,)
 
 
-def test_what_another_process_began_is_left_to_it(folder: Path) -> None:
+def test_a_recorder_of_another_process_is_not_closed(folder: Path) -> None:
     recorder = Recorder(folder, facts)
     recorder.add(EVENT)
     until(lambda: recorder._num_written)

@@ -1,4 +1,4 @@
-"""A process answers a question once and finds its events by kind."""
+"""A process caches pure functions of itself and finds its events by kind."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The lines around a place and the qualified name there, whatever the file looks like."""
+"""The source lines around a place and its qualified name, for files of any layout."""
 
 import linecache
 from pathlib import Path
@@ -84,17 +84,23 @@ def line_of(text: str) -> int:
     ("return 2", "Other.method"),
     ("print(top(1))", ""),
 ])
-def test_the_name_of_the_function_that_holds_a_line(text: str, name: str) -> None:
+def test_a_line_has_the_name_of_its_function(text: str, name: str) -> None:
     assert qualname_at(LINES, line_of(text)) == name
 
 
 def test_a_decorator_over_several_lines_names_the_function_below_it() -> None:
-    lines = ["class A:\n", "    @torch.compile(\n", "        dynamic=True,\n", "    )\n", "    def f(self):\n", "        pass\n"]
+    lines = [
+        "class A:\n", "    @torch.compile(\n", "        dynamic=True,\n", "    )\n", "    def f(self):\n",
+        "        pass\n",
+    ]
     assert qualname_at(lines, 2) == "A.f"
 
 
 def test_a_signature_over_several_lines_is_not_the_end_of_its_class() -> None:
-    lines = ["class A:\n", "    def f(\n", "        self,\n", "    ) -> int:\n", "# a note at the margin\n", "        return 1\n"]
+    lines = [
+        "class A:\n", "    def f(\n", "        self,\n", "    ) -> int:\n", "# a note at the margin\n",
+        "        return 1\n",
+    ]
     assert qualname_at(lines, 6) == "A.f"
 
 
@@ -109,18 +115,20 @@ def test_a_signature_over_several_lines_is_not_the_end_of_its_class() -> None:
     (["x"], 1, ""),
     (["default = 1\n", "definition = 2\n", "    class_ = 3\n"], 3, ""),
 ])
-def test_odd_layouts(lines: list[str], line: int, name: str) -> None:
+def test_unusual_layouts_have_the_right_name(lines: list[str], line: int, name: str) -> None:
     assert qualname_at(lines, line) == name
 
 
-pieces = st.sampled_from(["    ", "\t", " ", "def f():", "class A:", "@dec", "@dec(", "async def g():", "x = 1", "", "'''", ")", "\x0c"])
+pieces = st.sampled_from(
+    ["    ", "\t", " ", "def f():", "class A:", "@dec", "@dec(", "async def g():", "x = 1", "", "'''", ")", "\x0c"]
+)
 
 
 source_lines = st.lists(pieces, max_size=4).map(lambda parts: "".join(parts) + "\n")
 
 
 @given(st.lists(source_lines | st.text(max_size=20), min_size=1, max_size=15), st.data())
-def test_no_file_makes_it_raise(lines: list[str], data: st.DataObject) -> None:
+def test_no_file_content_raises(lines: list[str], data: st.DataObject) -> None:
     name = qualname_at(lines, data.draw(st.integers(1, len(lines))))
     assert all(part.isidentifier() or part.replace("_", "a").isalnum() for part in name.split(".") if part)
 
@@ -167,7 +175,7 @@ def test_of_a_long_function_the_lines_around_the_place_are_kept(tmp_path: Path) 
     assert len(source.lines) == 2 * TOP_LEVEL + 1
 
 
-def test_a_line_outside_the_kept_ones_is_empty(file: str) -> None:
+def test_a_line_outside_of_the_source_is_empty(file: str) -> None:
     source = source_around(file, 1)
     assert source is not None
     assert (source.line(0), source.line(100)) == ("", "")
@@ -178,7 +186,9 @@ def test_a_line_that_the_file_does_not_have_has_no_source(file: str, line: int) 
     assert source_around(file, line) is None
 
 
-@pytest.mark.parametrize("path", ["unknown", "", "/no/such/file.py", "<string>", "<frozen runpy>", "a\x00b.py", "/tmp", "mod\udce9.py"])
+@pytest.mark.parametrize(
+    "path", ["unknown", "", "/no/such/file.py", "<string>", "<frozen runpy>", "a\x00b.py", "/tmp", "mod\udce9.py"],
+)
 def test_a_file_that_cannot_be_read_has_no_source(path: str) -> None:
     assert source_around(path, 1) is None
 
@@ -199,7 +209,9 @@ def test_windows_line_ends_are_not_part_of_a_line(tmp_path: Path) -> None:
 
 def test_the_source_of_a_notebook_cell_is_found() -> None:
     text = "def f():\n    return 1\n"
-    linecache.cache["/tmp/ipykernel_1/2.py"] = (len(text), None, text.splitlines(keepends=True), "/tmp/ipykernel_1/2.py")
+    linecache.cache["/tmp/ipykernel_1/2.py"] = (
+        len(text), None, text.splitlines(keepends=True), "/tmp/ipykernel_1/2.py",
+    )
     try:
         source = source_around("/tmp/ipykernel_1/2.py", 2)
     finally:

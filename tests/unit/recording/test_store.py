@@ -1,4 +1,4 @@
-"""One process's file: it comes back as it was written, while it grows and after a kill; what cannot be read says so."""
+"""The file of a process is read as it was written, also while it grows and after a kill; damage is reported."""
 
 import json
 import math
@@ -20,8 +20,14 @@ from torchtriage.recording.recording import Series, Source
 from torchtriage.recording.store import SCHEMA, Writer, read_process
 
 EVENTS = (
-    GraphBreak(path="a.py", line=3, function="f", type="print", hints=("one", "two"), time=1.5, step=2, rank=0, pid=7, compile_id="0/0"),
-    Recompile(path="a.py", line=1, stack=(StackEntry(path="b.py", line=9, function="main", code="f(x)"),), reasons=("k == 2",)),
+    GraphBreak(
+        path="a.py", line=3, function="f", type="print", hints=("one", "two"), time=1.5, step=2, rank=0, pid=7,
+        compile_id="0/0",
+    ),
+    Recompile(
+        path="a.py", line=1, stack=(StackEntry(path="b.py", line=9, function="main", code="f(x)"),),
+        reasons=("k == 2",),
+    ),
     CompileEnd(seconds=1.25, compile_id="!1/0/2"),
 )
 SOURCE = Source(first_line=2, lines=("def f(x):", "    print(x)", ""), qualname="Policy.f")
@@ -35,7 +41,7 @@ def edit(path: Path, *statements: str) -> None:
     db.close()
 
 
-def test_events_come_back_in_order(tmp_path: Path) -> None:
+def test_events_are_read_in_order(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "p.sqlite")
     writer.put(EVENTS[:1])
     writer.put(EVENTS[1:])
@@ -43,8 +49,11 @@ def test_events_come_back_in_order(tmp_path: Path) -> None:
     assert read_process(tmp_path / "p.sqlite").events == EVENTS
 
 
-def test_facts_come_back_and_the_last_word_counts(tmp_path: Path) -> None:
-    facts = {"argv": ["train.py", "--lr", "0.1"], "rank": 1, "end": None, "environment": {"OMP_NUM_THREADS": "1"}, "cwd": "/tmp/\udce9"}
+def test_the_last_value_of_a_fact_is_read(tmp_path: Path) -> None:
+    facts = {
+        "argv": ["train.py", "--lr", "0.1"], "rank": 1, "end": None, "environment": {"OMP_NUM_THREADS": "1"},
+        "cwd": "/tmp/\udce9",
+    }
     writer = Writer(tmp_path / "p.sqlite")
     writer.put_facts({**facts, "rank": 0})
     writer.put_facts({"rank": 1})
@@ -54,15 +63,19 @@ def test_facts_come_back_and_the_last_word_counts(tmp_path: Path) -> None:
     assert process.rank == 1
 
 
-def test_source_lines_come_back_and_are_kept_once(tmp_path: Path) -> None:
+def test_source_lines_are_stored_once(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "p.sqlite")
     writer.put(sources={("a.py", 3): SOURCE})
-    writer.put(sources={("a.py", 3): Source(first_line=1, lines=("later",)), ("b.py", 1): Source(first_line=1, lines=("x",))})
+    writer.put(
+        sources={("a.py", 3): Source(first_line=1, lines=("later",)), ("b.py", 1): Source(first_line=1, lines=("x",))}
+    )
     writer.close()
-    assert read_process(tmp_path / "p.sqlite").sources == {("a.py", 3): SOURCE, ("b.py", 1): Source(first_line=1, lines=("x",))}
+    assert read_process(tmp_path / "p.sqlite").sources == {
+        ("a.py", 3): SOURCE, ("b.py", 1): Source(first_line=1, lines=("x",)),
+    }
 
 
-def test_a_file_name_that_is_not_utf8_comes_back_and_takes_no_event_with_it(tmp_path: Path) -> None:
+def test_a_file_name_that_is_not_utf8_is_stored(tmp_path: Path) -> None:
     path = "/home/me/mod\udce9le.py"
     writer = Writer(tmp_path / "p.sqlite")
     writer.put([Tap(name="trace"), Recompile(path=path, line=3)], sources={(path, 3): SOURCE})
@@ -72,7 +85,7 @@ def test_a_file_name_that_is_not_utf8_comes_back_and_takes_no_event_with_it(tmp_
     assert process.sources == {(path, 3): SOURCE}
 
 
-def test_a_series_comes_back_as_float32(tmp_path: Path) -> None:
+def test_a_series_is_stored_as_float32(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "p.sqlite")
     writer.put(series=[Series(name="step_seconds", steps=[2], values=[9.0])])
     writer.put(series=[Series(name="step_seconds", steps=[2, 4, 6], values=[0.1, math.inf, math.nan])])
@@ -86,7 +99,7 @@ def test_a_series_comes_back_as_float32(tmp_path: Path) -> None:
 
 @settings(max_examples=20)
 @given(st.lists(st.builds(Tap, name=st.text(st.characters()), detail=st.text(st.characters())), max_size=5))
-def test_any_text_comes_back(tmp_path_factory: pytest.TempPathFactory, events: list[Tap]) -> None:
+def test_any_text_is_stored(tmp_path_factory: pytest.TempPathFactory, events: list[Tap]) -> None:
     path = tmp_path_factory.mktemp("any") / "p.sqlite"
     writer = Writer(path)
     writer.put(events)
@@ -103,7 +116,7 @@ def test_the_file_is_readable_while_it_is_being_written(tmp_path: Path) -> None:
     writer.close()
 
 
-def test_reading_while_another_thread_writes_sees_only_whole_transactions(tmp_path: Path) -> None:
+def test_a_reader_sees_only_complete_transactions(tmp_path: Path) -> None:
     path = tmp_path / "p.sqlite"
     writer = Writer(path)
     stop = threading.Event()
@@ -122,7 +135,7 @@ def test_reading_while_another_thread_writes_sees_only_whole_transactions(tmp_pa
         writer.close()
 
 
-def test_a_closed_file_stands_alone(tmp_path: Path) -> None:
+def test_a_closed_file_has_no_log_beside_it(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "p.sqlite")
     writer.put(EVENTS)
     writer.close()
@@ -143,7 +156,7 @@ def test_a_reader_that_holds_the_file_does_not_stop_the_writer_from_closing(tmp_
     assert read_process(tmp_path / "p.sqlite").events == EVENTS
 
 
-def test_a_killed_process_leaves_what_it_wrote(tmp_path: Path) -> None:
+def test_rows_written_before_a_kill_are_read(tmp_path: Path) -> None:
     program = (
         "import os, signal\nfrom pathlib import Path\nfrom torchtriage.recording.store import Writer\n"
         "from torchtriage.recording.events import Tap\n"
@@ -156,7 +169,7 @@ def test_a_killed_process_leaves_what_it_wrote(tmp_path: Path) -> None:
     assert process.facts.get("end") is None
 
 
-def test_a_killed_process_is_readable_where_nothing_can_be_written(tmp_path: Path) -> None:
+def test_a_killed_process_is_read_from_a_read_only_folder(tmp_path: Path) -> None:
     """A copy of the main file alone, as `cp *.sqlite` would make it."""
     writer = Writer(tmp_path / "p.sqlite")
     writer.put(EVENTS)
@@ -174,7 +187,7 @@ def test_opening_a_file_again_adds_to_it(tmp_path: Path) -> None:
     assert read_process(tmp_path / "p.sqlite").events == EVENTS
 
 
-def test_nothing_to_put_does_not_touch_the_disk(tmp_path: Path) -> None:
+def test_an_empty_put_does_not_touch_the_disk(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "p.sqlite")
     before = writer._db.total_changes
     writer.put()
@@ -183,7 +196,7 @@ def test_nothing_to_put_does_not_touch_the_disk(tmp_path: Path) -> None:
     writer.close()
 
 
-def test_a_batch_that_fails_leaves_nothing_of_itself(tmp_path: Path) -> None:
+def test_a_failed_batch_is_rolled_back(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "p.sqlite")
     with pytest.raises(TypeError):
         writer.put(EVENTS, facts={"bad": object()})
@@ -195,7 +208,9 @@ def test_a_recording_of_a_newer_version_is_refused_by_name(tmp_path: Path) -> No
     writer = Writer(tmp_path / "p.sqlite")
     writer.put_facts({"schema": SCHEMA + 1, "torchtriage": "9.9"})
     writer.close()
-    with pytest.raises(TriageError, match=r"has schema 2, .* reads up to 1; upgrade torchtriage, or read it with version 9\.9"):
+    with pytest.raises(
+        TriageError, match=r"has schema 2, .* reads up to 1; upgrade torchtriage, or read it with version 9\.9",
+    ):
         read_process(tmp_path / "p.sqlite")
 
 
@@ -207,21 +222,25 @@ def test_a_file_without_a_schema_number_is_refused(tmp_path: Path, statement: st
         read_process(tmp_path / "p.sqlite")
 
 
-def test_a_process_that_was_killed_as_it_began_is_told_from_a_damaged_file(tmp_path: Path) -> None:
+def test_an_empty_file_is_distinguished_from_a_damaged_one(tmp_path: Path) -> None:
     (tmp_path / "p.sqlite").touch()
-    with pytest.raises(TriageError, match=r"p\.sqlite is empty: its process has only just begun, or was killed as it began"):
+    with pytest.raises(
+        TriageError, match=r"p\.sqlite is empty: its process has just started, or was killed as it started",
+    ):
         read_process(tmp_path / "p.sqlite")
 
 
 @pytest.mark.parametrize("content", [b"not a database", b"SQLite format 3\x00" + b"\xff" * 200])
-def test_a_file_that_is_no_recording_is_a_clear_error(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_recording_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "p.sqlite").write_bytes(content)
-    with pytest.raises(TriageError, match=r"cannot read .*p\.sqlite: .*; the file is damaged or not a recording of torchtriage"):
+    with pytest.raises(
+        TriageError, match=r"cannot read .*p\.sqlite: .*; the file is damaged or not a recording of torchtriage",
+    ):
         read_process(tmp_path / "p.sqlite")
 
 
 @pytest.mark.parametrize("statement", ["update facts set value = '{'", "drop table events"])
-def test_a_file_without_a_table_or_a_schema_number_is_a_clear_error(tmp_path: Path, statement: str) -> None:
+def test_a_file_without_a_table_is_refused(tmp_path: Path, statement: str) -> None:
     Writer(tmp_path / "p.sqlite").close()
     edit(tmp_path / "p.sqlite", statement)
     with pytest.raises(TriageError, match=r"the file is damaged|it is not a recording"):
@@ -239,7 +258,10 @@ def test_a_file_without_a_table_or_a_schema_number_is_a_clear_error(tmp_path: Pa
 ])
 def test_a_damaged_row_is_left_out_and_named(tmp_path: Path, statement: str, name: str) -> None:
     writer = Writer(tmp_path / "p.sqlite")
-    writer.put(EVENTS, {"pid": 7, "argv": ["train.py"]}, {("a.py", 3): SOURCE}, [Series(name="loss", steps=[1.0, 2.0], values=[0.5, 0.25])])
+    writer.put(
+        EVENTS, {"pid": 7, "argv": ["train.py"]}, {("a.py", 3): SOURCE},
+        [Series(name="loss", steps=[1.0, 2.0], values=[0.5, 0.25])],
+    )
     writer.close()
     whole = read_process(tmp_path / "p.sqlite")
     edit(tmp_path / "p.sqlite", statement)
@@ -251,7 +273,7 @@ def test_a_damaged_row_is_left_out_and_named(tmp_path: Path, statement: str, nam
     assert (process.sources == whole.sources) == (name != "sources")
 
 
-def test_a_truncated_file_is_read_as_far_as_it_goes_or_refused(tmp_path: Path) -> None:
+def test_a_truncated_file_is_read_in_part_or_refused(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "p.sqlite")
     writer.put([Tap(name="x" * 500)] * 200)
     writer.close()
@@ -266,7 +288,7 @@ def test_a_truncated_file_is_read_as_far_as_it_goes_or_refused(tmp_path: Path) -
     assert len(read_process(tmp_path / "p.sqlite").events) == 200
 
 
-def test_an_event_of_a_later_version_is_kept(tmp_path: Path) -> None:
+def test_an_event_of_a_later_version_is_unparsed(tmp_path: Path) -> None:
     Writer(tmp_path / "p.sqlite").close()
     payload = json.dumps({"colour": "red"})
     edit(tmp_path / "p.sqlite", f"insert into events (kind, time, payload) values ('hologram', 3.0, '{payload}')")
@@ -277,7 +299,9 @@ def refuse_wal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "_on_network", lambda path: True)
 
 
-def test_where_wal_is_not_safe_the_file_grows_elsewhere_and_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_safe_wal_the_file_grows_elsewhere_and_is_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
     refuse_wal(monkeypatch)
     writer = Writer(tmp_path / "p.sqlite")
     local = writer._local
@@ -293,10 +317,12 @@ def test_where_wal_is_not_safe_the_file_grows_elsewhere_and_is_copied(tmp_path: 
     assert not local.parent.exists()
 
 
-def test_where_sqlite_itself_refuses_wal_the_file_grows_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_sqlite_refuses_wal_the_file_grows_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     connect = store._connect
     # A database in memory answers "memory" when it is asked for WAL.
-    monkeypatch.setattr(store, "_connect", lambda path: sqlite3.connect(":memory:") if path == tmp_path / "p.sqlite" else connect(path))
+    monkeypatch.setattr(
+        store, "_connect", lambda path: sqlite3.connect(":memory:") if path == tmp_path / "p.sqlite" else connect(path),
+    )
     writer = Writer(tmp_path / "p.sqlite")
     assert writer._local is not None
     writer.put(EVENTS)
@@ -312,7 +338,7 @@ def test_the_copy_is_complete_at_the_end(tmp_path: Path, monkeypatch: pytest.Mon
     assert read_process(tmp_path / "p.sqlite").events == EVENTS
 
 
-def test_a_network_that_is_down_loses_nothing_before_it_is_up_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_network_that_is_down_for_a_while_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refuse_wal(monkeypatch)
     monkeypatch.setattr(store, "COPY_SECONDS", -1.0)
     folder = tmp_path / "mount"
@@ -334,6 +360,6 @@ def test_a_network_that_is_down_loses_nothing_before_it_is_up_again(tmp_path: Pa
     ("/dev/sda / ext4 rw 0 0\nserver:/x /data\\040set nfs rw 0 0\n", False),
     ("", False),
 ])
-def test_the_mount_that_holds_the_folder_decides(monkeypatch: pytest.MonkeyPatch, mounts: str, expected: bool) -> None:
+def test_the_nearest_mount_decides(monkeypatch: pytest.MonkeyPatch, mounts: str, expected: bool) -> None:
     monkeypatch.setattr(Path, "read_text", lambda self, errors: mounts)
     assert store._on_network(Path("/data/out.triage/p.sqlite")) is expected

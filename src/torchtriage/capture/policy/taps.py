@@ -9,7 +9,7 @@ from torchtriage.capture.policy.call_sizes import CallSizes
 from torchtriage.capture.policy.call_times import CallTimes
 from torchtriage.capture.policy.marks import CALLS, ShapeMarks
 from torchtriage.capture.policy.policy import Forcing, Policy
-from torchtriage.capture.torch_private import base as torch_private
+from torchtriage.capture.torch_private import dynamo as torch_private
 from torchtriage.capture.torch_private import shapes as torch_private_shapes
 from torchtriage.launch.imports import ImportWatcher
 from torchtriage.recording.events import CompileCall

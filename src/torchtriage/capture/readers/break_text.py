@@ -1,4 +1,4 @@
-"""PyTorch's text for a graph break, taken apart; the trace and the log share it."""
+"""Parses PyTorch's text for a graph break, which is the same in a trace and in a log."""
 
 import re
 from dataclasses import dataclass
@@ -14,22 +14,26 @@ _GB_ID = re.compile(r"/(gb\d{4})\.html", re.I)
 _FRAME = re.compile(r'^\s*File "(.+?)", line (\d+)(?:, in (.+?))?\s*$')
 _SECTION = re.compile(r"^ {0,2}(Explanation|Hint|Developer debug context): ?", re.M)
 _USER_STACK = re.compile(
-    r"^(?:User code traceback|Graph break: skip: from user code at|The graph break occurred in the following user code):\s*$",
-    re.M)
+    r"^(?:User code traceback|Graph break: skip: from user code at|"
+    r"The graph break occurred in the following user code):\s*$", re.M)
 _SECOND_PART = re.compile(r"^(?:\*\*\* While handling this graph break|Stack variable source attribution:)", re.M)
-# The frame that runs eager: all the place there is, when the break came after the last line was traced.
-_NOT_CONVERTED = re.compile(r"(?:WON'T CONVERT|torch\.compile will skip tracing the frame) (\S+) \(?(.+?) line (\d+)(?:\s*$|\))", re.M)
+# The frame that runs eager: the only place in the text of a break that came after the last line was traced.
+_NOT_CONVERTED = re.compile(
+    r"(?:WON'T CONVERT|torch\.compile will skip tracing the frame) (\S+) \(?(.+?) line (\d+)(?:\s*$|\))", re.M)
 _RAISED = re.compile(r"^[A-Za-z_][\w.]*: ", re.M)
 _STACK_END = re.compile(
-    r"^(?:Traceback \(most recent call last\):|The above exception|During handling|Set TORCHDYNAMO_VERBOSE|from user code:|NoneType: None)",
-    re.M)
+    r"^(?:Traceback \(most recent call last\):|The above exception|During handling|Set TORCHDYNAMO_VERBOSE|"
+    r"from user code:|NoneType: None)", re.M)
 _WHOLE_FRAME = re.compile(
     r"WON'T CONVERT|results in a skip|skipping the (?:whole )?(?:frame|function)|skipping frame|"
     r"graph break in (?:a )?(?:for/while )?loop", re.I)
+_GB_LINK = re.compile(r"For more details about this graph break, please visit: \S+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakText:
+    """The fields of a graph break's text; a field that the text lacks is empty."""
+
     path: str
     line: int | None
     type: str
@@ -46,7 +50,7 @@ class BreakText:
 
 
 def parse_break(text: str) -> BreakText:
-    """Read every field that the text holds; what it lacks is empty, and nothing raises."""
+    """Read every field that the text holds; never raises."""
     reason_text, stack = _split_stack(text)
     header = _HEADER.search(text)
     path, line = (header[1], int(header[2])) if header else ("unknown", None)
@@ -66,10 +70,8 @@ def parse_break(text: str) -> BreakText:
     )
 
 
-_GB_LINK = re.compile(r"For more details about this graph break, please visit: \S+")
-
-
 def _split_stack(text: str) -> tuple[str, tuple[StackEntry, ...]]:
+    """(the text before the user stack, the stack)."""
     marker = _USER_STACK.search(text)
     if marker is None:
         end = _STACK_END.search(text)
@@ -107,19 +109,19 @@ def _body(reason_text: str) -> str:
 
 
 def _raised(text: str) -> str:
-    """The message of the last exception: a break that sends its whole frame to eager is told by nothing else."""
-    found = [match.start() for match in _RAISED.finditer(text)]
-    if not found:
+    """The message of the last exception, which alone describes a break that sends its entire frame to eager."""
+    starts = [match.start() for match in _RAISED.finditer(text)]
+    if not starts:
         return ""
-    message = text[found[-1]:]
+    message = text[starts[-1]:]
     end = _STACK_END.search(message)
     return (message[: end.start()] if end else message).removeprefix("torch._dynamo.exc.Unsupported: ")
 
 
 def _type(head: str) -> str:
-    """The first line of the reason that is not the preface which newer versions put before it."""
+    """The first line of the reason, after the preface that newer versions put before it."""
     for line in head.splitlines():
         line = line.strip()
         if line and not _PREFACE.match(line):
             return line.removeprefix("Graph break: ").removeprefix("Reason: ")
-    return head.strip().splitlines()[0].strip() if head.strip() else ""
+    return head.strip().partition("\n")[0].strip()

@@ -1,4 +1,7 @@
-"""Reads a TORCH_LOGS text log from any machine, without torch; the events are those of the trace, as far as a log tells them."""
+"""Reads a TORCH_LOGS text log from any machine, without torch.
+
+The events are those of the trace, as far as a log holds them.
+"""
 
 import calendar
 import re
@@ -13,6 +16,7 @@ from torchtriage.capture.readers.log_lines import Message, Stream, messages
 from torchtriage.capture.readers.records import strip_launchers
 from torchtriage.recording.events import Event, FrameSkipped, GraphBreak, LimitHit, Recompile, StackEntry, Unparsed
 from torchtriage.recording.recording import Process, Recording
+from torchtriage.text import original_function
 
 MAX_UNPARSED_TEXT = 2000
 NO_RANK = float("inf")  # sorts after every rank
@@ -31,13 +35,12 @@ _SKIPPED_IN_LOOP = re.compile(r"(?:Skipping frame )+(?:because )?(.*)\n<FrameSum
 _SKIPPED_TRACING = re.compile(
     r"skipping: (\S+) \(reason: Dynamo decided to skip the frame while tracing: (.*), file: (.+)\)\s*$", re.S)
 _NOTHING_TO_COMPILE = re.compile(r"no content in function call|No ops traced")
-_RESUME = re.compile(r"^torch_dynamo_resume_in_(.+)_at_\d+$")
-# A storm repeats the same text; the cache makes its events share their strings, and parses it once.
+# A recompile storm repeats the same text; the cache parses it once, and its events share their strings.
 _parse_break = lru_cache(maxsize=512)(parse_break)
 
 
 def read_log(lines: Iterable[str], *, year: int | None = None) -> Recording:
-    """The recording of a log, read line by line; a log has no year, so it is `year`, or the current one."""
+    """The recording of a log, read line by line; a log does not name its year, so `year` or the current one is used."""
     year = year or time.gmtime().tm_year
     readers: dict[Stream, _Reader] = {}
     for message in messages(lines):
@@ -48,7 +51,7 @@ def read_log(lines: Iterable[str], *, year: int | None = None) -> Recording:
 
 
 def _reader_of(stream: Stream, readers: dict[Stream, "_Reader"]) -> "_Reader":
-    """The reader of the process behind a new stream; a process also logs before it has a rank."""
+    """The reader for a new stream: that of the same process, which also logs before it has a rank, or a new one."""
     for other, reader in readers.items():
         is_same = stream.pid is not None and (other.pid, other.local_rank) == (stream.pid, stream.local_rank)
         if is_same and (reader.rank is None or stream.rank is None):
@@ -58,7 +61,7 @@ def _reader_of(stream: Stream, readers: dict[Stream, "_Reader"]) -> "_Reader":
 
 
 class _Reader:
-    """Turns the messages of one process into events, and keeps what a later message needs from an earlier one."""
+    """Turns the messages of one process into events; keeps those parts of a message that a later one needs."""
 
     def __init__(self, stream: Stream) -> None:
         self.rank, self.local_rank, self.pid = stream
@@ -82,7 +85,7 @@ class _Reader:
             self.events[message.order] = Unparsed(origin="log", text=message.text[:MAX_UNPARSED_TEXT], **columns)
 
     def _read(self, message: Message, columns: dict[str, Any]) -> bool:
-        """Whether the message could be read; one that says nothing new adds no event."""
+        """Whether the message could be read; a message that repeats an earlier one adds no event."""
         head, text = message.lines[0], message.text
         if head.startswith("Recompiling"):
             return self._recompile(message, columns)
@@ -99,17 +102,17 @@ class _Reader:
     def _break(self, text: str, order: int, columns: dict[str, Any]) -> bool:
         if not text.startswith(("Graph break", "WON'T CONVERT")):
             return False
-        told = _parse_break(text)
-        place = (told.path, told.line)
-        stack = strip_launchers(told.stack)
+        parsed = _parse_break(text)
+        place = (parsed.path, parsed.line)
+        stack = strip_launchers(parsed.stack)
         if stack:
-            self._stacks[place] = self._stacks[(*place, told.type)] = stack
+            self._stacks[place] = self._stacks[(*place, parsed.type)] = stack
         elif "stack suppressed" in text[:100]:
-            stack = self._stacks.get((*place, told.type)) or self._stacks.get(place, ())
+            stack = self._stacks.get((*place, parsed.type)) or self._stacks.get(place, ())
         self.events[order] = GraphBreak(
-            path=told.path, line=told.line, function=stack[-1].function if stack else "", stack=stack, gb_id=told.gb_id,
-            type=told.type, explanation=told.explanation, hints=told.hints, context=told.context, whole_frame=told.whole_frame,
-            **columns,
+            path=parsed.path, line=parsed.line, function=stack[-1].function if stack else "", stack=stack,
+            gb_id=parsed.gb_id, type=parsed.type, explanation=parsed.explanation, hints=parsed.hints,
+            context=parsed.context, whole_frame=parsed.whole_frame, **columns,
         )
         self._last_break = order
         warning = self._item_warnings.pop(columns["compile_id"], None)
@@ -118,7 +121,7 @@ class _Reader:
         return True
 
     def _item_warning(self, text: str, order: int, columns: dict[str, Any]) -> bool:
-        """torch warns of the first .item() in any log; where breaks are logged the break itself follows and takes its place."""
+        """torch warns of the first .item() in any log; if breaks are logged too, the break replaces the warning."""
         stack = strip_launchers(parse_stack(text))
         if not stack:
             return False
@@ -146,14 +149,16 @@ class _Reader:
         return True
 
     def _limit(self, text: str, order: int, columns: dict[str, Any]) -> bool:
-        """The attempt that the limit refused was logged as a recompile, before or after; its reasons go to the limit."""
+        """A refused recompile is logged before or after its limit; the limit event takes its reasons."""
         head = _LIMIT.match(text)
         if head is None:
             return False
         function = _LIMIT_FUNCTION.search(text)
         last_reason = _LAST_REASON.search(text)
         reasons: tuple[str, ...] = (last_reason[1],) if last_reason and last_reason[1] else ()
-        place: dict[str, Any] = {"function": function[1], "path": function[2], "line": int(function[3])} if function else {}
+        place: dict[str, Any] = {}
+        if function:
+            place = {"function": function[1], "path": function[2], "line": int(function[3])}
         attempt = (columns["compile_id"], place.get("function"), place.get("path"))
         refused = self._attempts.pop(attempt, None)
         if refused is not None:
@@ -171,45 +176,49 @@ class _Reader:
         if head is None:
             return False
         if _LIMIT_RAISED.search(text):
-            return True  # the limit has its own warning
+            return True  # the limit has a separate warning
         reason = _parse_break(text).type
-        if not self._is_told_by_break(head[1], head[2], columns["compile_id"], reason):
-            self.events[order] = FrameSkipped(function=head[1], path=head[2], line=int(head[3]), reason=reason, **columns)
+        if not self._is_skipped_by_break(head[1], head[2], columns["compile_id"], reason):
+            self.events[order] = FrameSkipped(
+                function=head[1], path=head[2], line=int(head[3]), reason=reason, **columns)
         return True
 
     def _skipped(self, text: str, order: int, columns: dict[str, Any]) -> bool:
         place: dict[str, Any]
-        if found := _SKIPPED_IN_LOOP.match(text):
-            reason, place = found[1], {"path": found[2], "line": int(found[3]), "function": found[4]}
-        elif found := _SKIPPED.match(text):
-            reason, place = found[1], {"function": found[2], "path": found[3], "line": int(found[4])}
-        elif found := _SKIPPED_TRACING.match(text):
-            reason, place = found[2], {"function": found[1], "path": found[3]}
+        if match := _SKIPPED_IN_LOOP.match(text):
+            reason, place = match[1], {"path": match[2], "line": int(match[3]), "function": match[4]}
+        elif match := _SKIPPED.match(text):
+            reason, place = match[1], {"function": match[2], "path": match[3], "line": int(match[4])}
+        elif match := _SKIPPED_TRACING.match(text):
+            reason, place = match[2], {"function": match[1], "path": match[3]}
         else:
-            return text.startswith("skipping: ")  # frames of torch and of the standard library, by design
-        is_told = self._is_told_by_break(place["function"], place["path"], columns["compile_id"], None)
-        if not is_told and not _NOTHING_TO_COMPILE.search(reason):
+            return text.startswith("skipping: ")  # a frame of torch or of the standard library
+        is_reported = self._is_skipped_by_break(place["function"], place["path"], columns["compile_id"], None)
+        if not is_reported and not _NOTHING_TO_COMPILE.search(reason):
             self.events[order] = FrameSkipped(reason=reason, **place, **columns)
         return True
 
-    def _is_told_by_break(self, function: str, path: str, compile_id: str | None, reason: str | None) -> bool:
-        """Whether the last break or skip is why this frame was skipped; the break is marked so."""
-        event = self.events.get(self._last_break) if self._last_break is not None else None
+    def _is_skipped_by_break(self, function: str, path: str, compile_id: str | None, reason: str | None) -> bool:
+        """Whether the last break is why this frame was skipped; the break is then marked as one of an entire frame."""
+        if self._last_break is None:
+            return False
+        event = self.events.get(self._last_break)
         if not isinstance(event, GraphBreak):
             return False
         if compile_id not in (None, event.compile_id) or reason not in (None, event.type):
             return False
-        name = _user_name(function)
-        if not event.whole_frame and not any(_user_name(entry.function) == name and entry.path == path for entry in event.stack):
+        if event.whole_frame:
+            return True
+        frame = (original_function(function), path)
+        if frame not in [(original_function(entry.function), entry.path) for entry in event.stack]:
             return False
-        if self._last_break is not None and not event.whole_frame:
-            self.events[self._last_break] = replace(event, whole_frame=True)
+        self.events[self._last_break] = replace(event, whole_frame=True)
         return True
 
 
 def _reasons(lines: list[str]) -> tuple[str, ...]:
-    """One reason per cache entry. A reason may have several lines, each with its own dash; its first begins with a compile id."""
-    items = [found[1] for line in lines if (found := _REASON.match(line))]
+    """One reason per cache entry. A reason may have several lines with dashes; the first begins with a compile id."""
+    items = [match[1] for line in lines if (match := _REASON.match(line))]
     have_ids = any(_REASON_ID.match(item) for item in items)
     reasons: list[str] = []
     for item in items:
@@ -221,23 +230,19 @@ def _reasons(lines: list[str]) -> tuple[str, ...]:
     return tuple(reason.rstrip() for reason in reasons)
 
 
-def _user_name(function: str) -> str:
-    resumed = _RESUME.match(function)
-    return resumed[1] if resumed else function
-
-
 def _seconds(stamp: str, year: int) -> float:
-    """Seconds since the epoch; a log does not tell its time zone, so it is taken as UTC, as in the trace."""
+    """Seconds since the epoch; a log does not name its time zone, so UTC is assumed, as for a trace."""
     if not stamp:
         return 0.0
-    month, day, hour, minute, second = int(stamp[:2]), int(stamp[2:4]), int(stamp[5:7]), int(stamp[8:10]), int(stamp[11:13])
+    month, day = int(stamp[:2]), int(stamp[2:4])
+    hour, minute, second = int(stamp[5:7]), int(stamp[8:10]), int(stamp[11:13])
     if not 1 <= month <= 12:
         return 0.0
     return calendar.timegm((year, month, day, hour, minute, second, 0, 0, 0)) + int(stamp[14:]) / 1e6
 
 
 def _processes(readers: dict[Stream, _Reader]) -> tuple[Process, ...]:
-    """One process a rank and process id; text without prefixes belongs to the only process, if there is only one."""
+    """One process per rank and process id; text without prefixes belongs to the process if there is only one."""
     distinct = {id(reader): reader for reader in readers.values()}.values()
     named = [reader for reader in distinct if reader.pid is not None]
     groups: dict[tuple[float, int], dict[int, Event]] = {}
@@ -247,7 +252,10 @@ def _processes(readers: dict[Stream, _Reader]) -> tuple[Process, ...]:
         rank = owner.rank if owner.rank is not None else owner.local_rank
         groups.setdefault((NO_RANK if rank is None else rank, owner.pid or 0), {}).update(reader.events)
     ordered = sorted(groups.items(), key=lambda item: item[0])
-    return tuple(_process(None if rank == NO_RANK else int(rank), pid or None, events) for (rank, pid), events in ordered)
+    processes = []
+    for (number, pid), events in ordered:
+        processes.append(_process(None if number == NO_RANK else int(number), pid or None, events))
+    return tuple(processes)
 
 
 def _process(rank: int | None, pid: int | None, by_order: dict[int, Event]) -> Process:

@@ -1,4 +1,4 @@
-"""Takes the prefixes off the lines of a TORCH_LOGS log and puts the messages that torch logged together again."""
+"""Assembles the messages of a TORCH_LOGS log from its lines, without their prefixes."""
 
 import itertools
 import re
@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 TAGS = frozenset({"graph_breaks", "recompiles", "recompiles_verbose"})
-MAX_OPEN = 16           # torch writes a message in one piece; only other threads of the process come between its lines
-MAX_BLOCK_LINES = 1000  # a message without prefixes has no sure end; the longest user stacks stay below this
+MAX_OPEN = 16           # torch writes a message at once, so only other threads of the process write between its lines
+MAX_BLOCK_LINES = 1000  # the end of a message without prefixes is uncertain; the longest user stacks are below this
 
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 _RANKS = r"((?:\[[A-Za-z_]{1,40}\d{1,6}\]: ?){0,4})"
@@ -31,12 +31,13 @@ _RECOMPILE_LINE = re.compile(r"\s+triggered by the following|\s*- |\s+guard \d+ 
 _LIMIT_LINE = re.compile(r"\s+\S|User stack trace:|To log all|To diagnose|\s*$")
 _BREAK_LINE = re.compile(
     r"\s|$|(?:Graph Break )?Reason:|User code traceback:|Stack variable source attribution:|\*\*\* While handling|"
-    r"torch\.compile will skip|The graph break occurred|Traceback \(|torch\._dynamo\.exc\.|from user code:|Set TORCHDYNAMO")
+    r"torch\.compile will skip|The graph break occurred|Traceback \(|torch\._dynamo\.exc\.|"
+    r"from user code:|Set TORCHDYNAMO")
 _BEFORE_TYPE = re.compile(r"(?:Graph Break )?Reason: .*:$|\*\*\* .*\*\*\*$")
 
 
 class Stream(NamedTuple):
-    """Whose line it is: torch's own rank, the launcher's local rank, the process."""
+    """The origin of a line: torch's own rank, the launcher's local rank, the process."""
 
     rank: int | None
     local_rank: int | None
@@ -45,7 +46,7 @@ class Stream(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One message as torch logged it; `order` is that in which messages began, `stamp` the month, day and time."""
+    """One message of torch's; `order` counts messages by their first line, `stamp` is the month, day and time."""
 
     stream: Stream
     order: int
@@ -60,7 +61,7 @@ class Message:
 
 
 def messages(lines: Iterable[str]) -> Iterator[Message]:
-    """The messages that tell of breaks, recompiles, limits and skipped frames; those of one process in the order they began."""
+    """The messages about breaks, recompiles, limits and skipped frames; per process in the order they began."""
     assembler = _Assembler()
     blocks = assembler.blocks
     for line in lines:
@@ -70,7 +71,7 @@ def messages(lines: Iterable[str]) -> Iterator[Message]:
 
 
 class _Assembler:
-    """Messages under way: by their full prefix, and at most one a stream without prefixes."""
+    """Incomplete messages: by their full prefix, and at most one per stream without prefixes."""
 
     def __init__(self) -> None:
         self.blocks: dict[Stream, _Block] = {}
@@ -78,7 +79,7 @@ class _Assembler:
         self._open: dict[Stream, dict[tuple[str | None, ...], Message]] = {}
 
     def feed(self, line: str) -> list[Message]:
-        """The messages that this line completes. It can hold several lines: processes that share a pipe glue theirs together."""
+        """The messages that this line completes. It may hold several lines, joined by processes that share a pipe."""
         line = line.rstrip("\r\n")
         if "\x1b" in line:
             line = _COLOUR.sub("", line)
@@ -94,8 +95,8 @@ class _Assembler:
     def close(self) -> Iterator[Message]:
         for block in self.blocks.values():
             yield block.message
-        for under_way in self._open.values():
-            yield from under_way.values()
+        for incomplete in self._open.values():
+            yield from incomplete.values()
 
     def _feed_prefixed(self, prefix: re.Match[str], text: str) -> list[Message]:
         ranks, stamp, pid, place, compile_id, tag = prefix.groups()
@@ -104,8 +105,8 @@ class _Assembler:
             return []
         stream = _stream(ranks, pid)
         key = (stamp, place, compile_id, tag)
-        under_way = self._open.get(stream)
-        message = under_way.get(key) if under_way else None
+        incomplete = self._open.get(stream)
+        message = incomplete.get(key) if incomplete else None
         is_head = _HEAD.match(text) is not None
         if message is not None and not is_head:
             message.lines.append(text)
@@ -113,15 +114,16 @@ class _Assembler:
         if not is_tagged and not is_head:
             return []
         done: list[Message] = []
-        if under_way is None:
-            under_way = self._open[stream] = {}
-            done = list(self._open.pop(stream._replace(rank=None), {}).values()) if stream.rank is not None else []
+        if incomplete is None:
+            incomplete = self._open[stream] = {}
+            if stream.rank is not None:     # the process had no rank before
+                done = list(self._open.pop(stream._replace(rank=None), {}).values())
         elif message is not None:
-            done = list(under_way.values())
-            under_way.clear()
-        elif len(under_way) >= MAX_OPEN:
-            done = [under_way.pop(next(iter(under_way)))]
-        under_way[key] = Message(
+            done = list(incomplete.values())
+            incomplete.clear()
+        elif len(incomplete) >= MAX_OPEN:
+            done = [incomplete.pop(next(iter(incomplete)))]
+        incomplete[key] = Message(
             stream=stream, order=next(self._orders), stamp=stamp, compile_id=compile_id, tag=tag or "", lines=[text])
         return done
 
@@ -137,24 +139,27 @@ class _Assembler:
         done = [self.blocks.pop(stream).message] if block is not None else []
         if head is None and tag is None:
             return done
-        text_at = head.start() if head else tag.end() if tag else 0
+        if head is not None:
+            text_at = head.start()
+        else:
+            text_at = tag.end() if tag else 0
         marks = tag or _LAST_ID.search(line, 0, text_at)
         message = Message(
-            stream=stream, order=next(self._orders), compile_id=marks[1] if marks else None, tag=tag[2] if tag else "",
-            lines=[line[text_at:]])
+            stream=stream, order=next(self._orders), compile_id=marks[1] if marks else None,
+            tag=tag[2] if tag else "", lines=[line[text_at:]])
         self.blocks[stream] = _Block(before=_shape(line[: marks.start() if marks else text_at]), message=message)
         return done
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Block:
-    """A message without prefixes, whose lines are told by their form; `before` is the shape of what another tool put first."""
+    """A message without prefixes: its lines are recognised by form. `before` is the shape of another tool's prefix."""
 
     before: str
     message: Message
 
     def take(self, line: str) -> bool:
-        """Whether the line belongs to the message; it is added then."""
+        """Add the line if it belongs to the message; returns whether it does."""
         lines = self.message.lines
         if self.before and _shape(line[: len(self.before)]) == self.before:
             line = line[len(self.before):]
@@ -182,13 +187,13 @@ class _Block:
 
 
 def _shape(before: str) -> str:
-    """The text with every digit alike, so that one line's timestamp equals the next line's."""
+    """The text with every digit replaced by 0, so that the timestamps of two lines are equal."""
     return re.sub(r"\d", "0", before)
 
 
 @lru_cache(maxsize=1024)
 def _stream(ranks: str, pid: str | None) -> Stream:
-    """The stream of a line that begins with such ranks, as in "[default0]:[rank8]:"."""
+    """The stream of a line that begins with these ranks, as in "[default0]:[rank8]:"."""
     rank = local_rank = None
     for role, number in _RANK.findall(ranks):
         if role == "rank":

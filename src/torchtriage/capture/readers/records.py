@@ -1,4 +1,4 @@
-"""PyTorch's structured trace records, from a file or from a live process, become events."""
+"""Translates PyTorch's structured trace records, from a file or a live process, into events."""
 
 import json
 import os
@@ -24,11 +24,12 @@ from torchtriage.recording.events import (
 Metadata = Mapping[str, Any]
 
 KINDS = frozenset({
-    "str", "artifact", "dynamo_start", "compilation_metrics", "bwd_compilation_metrics", "create_symbol", "dynamo_cpp_guards_str",
+    "str", "artifact", "dynamo_start", "compilation_metrics", "bwd_compilation_metrics", "create_symbol",
+    "dynamo_cpp_guards_str",
 })
 ARTIFACTS = frozenset({
-    "dynamo_graph_break_reason", "recompile_reasons", "fx_graph_cache_hit", "fx_graph_cache_miss", "fx_graph_cache_bypass",
-    "aotautograd_cache_hit", "aotautograd_cache_miss", "aotautograd_cache_bypass",
+    "dynamo_graph_break_reason", "recompile_reasons", "fx_graph_cache_hit", "fx_graph_cache_miss",
+    "fx_graph_cache_bypass", "aotautograd_cache_hit", "aotautograd_cache_miss", "aotautograd_cache_bypass",
 })
 NO_PAYLOAD = frozenset(name for name in ARTIFACTS if name.endswith(("_hit", "_miss")))
 
@@ -40,10 +41,15 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__fil
 OUR_FOLDERS = tuple(os.path.join(_PACKAGE, name, "") for name in ("capture", "integrations", "launch", "recording"))
 _RUNPY = re.compile(r"<frozen runpy>$|[/\\]runpy\.py$")
 MAX_GUARD_VALUES = 32
+MAX_FAIL_REASON = 2000     # characters
 
 
 class Translator:
-    """Keeps what one record needs from earlier ones: interned file names, the frame behind a compile id, the recompile under way."""
+    """Translates records one by one.
+
+    It keeps those parts of earlier records that a later one needs: interned file names, the frame of each compile id,
+    and recompiles in progress.
+    """
 
     def __init__(self, lookup_string: Callable[[int], str | None] = lambda _: None) -> None:
         self._strings: dict[int, str] = {}
@@ -51,10 +57,12 @@ class Translator:
         self._frames: dict[str, CompileStart] = {}
         self._pending: dict[str, Recompile] = {}
 
-    def feed(self, metadata: Metadata, payload: str | None, callers: tuple[StackEntry, ...] = (), **columns: Any) -> Iterator[Event]:
-        """The events of one record; a record that we cannot read becomes an Unparsed event.
+    def feed(
+        self, metadata: Metadata, payload: str | None, callers: tuple[StackEntry, ...] = (), **columns: Any,
+    ) -> Iterator[Event]:
+        """The events of one record; a record that cannot be read becomes an Unparsed event.
 
-        `callers` are the innermost lines above the frame now being compiled, which torch leaves out of the stack it records.
+        `callers` are the innermost lines above the frame that is being compiled; torch leaves them out of its stack.
         """
         try:
             yield from self._feed(metadata, payload, callers, columns)
@@ -63,11 +71,13 @@ class Translator:
             yield Unparsed(origin="trace", text=f"{type(error).__name__}: {error}: {str(metadata)[:500]}", **columns)
 
     def finish(self) -> Iterator[Event]:
-        """Recompiles whose outcome the trace does not tell."""
+        """Recompiles whose outcome is not in the trace."""
         yield from self._pending.values()
         self._pending.clear()
 
-    def _feed(self, metadata: Metadata, payload: str | None, callers: tuple[StackEntry, ...], columns: dict[str, Any]) -> Iterator[Event]:
+    def _feed(
+        self, metadata: Metadata, payload: str | None, callers: tuple[StackEntry, ...], columns: dict[str, Any],
+    ) -> Iterator[Event]:
         if "str" in metadata:
             text, index = metadata["str"]
             self._strings[index] = text
@@ -98,17 +108,22 @@ class Translator:
             self._pending[columns["compile_id"]] = Recompile(reasons=parse_reasons(payload), **place, **columns)
         elif name in ARTIFACTS:
             cache, _, outcome = name.rpartition("_cache_")
-            yield CacheUse(cache=cache, outcome=outcome, reason=_bypass_reason(payload) if outcome == "bypass" else "", **columns)
+            reason = _bypass_reason(payload) if outcome == "bypass" else ""
+            yield CacheUse(cache=cache, outcome=outcome, reason=reason, **columns)
 
     def _break(self, payload: str, columns: dict[str, Any]) -> GraphBreak:
         text = parse_break(payload)
-        place: dict[str, Any] = {"path": text.path, "line": text.line, "function": text.function, "stack": strip_launchers(text.stack)}
-        # A break that skips its frame: 2.9 leaves out the callers of the frame, and the place if the last line had been traced.
+        stack = strip_launchers(text.stack)
+        place: dict[str, Any] = {"path": text.path, "line": text.line, "function": text.function, "stack": stack}
+        # For a break that skips its frame, torch 2.9 leaves out the callers of the frame, and also the place if the
+        # last line had been traced.
         frame = self._frames.get(_frame_part(columns["compile_id"]))
         if text.line is None:
             place |= _place_of(frame)
-        elif frame is not None and text.stack and (text.stack[0].path, text.stack[0].function) == (frame.path, frame.function):
-            place["stack"] = frame.stack[:-1] + place["stack"]
+        elif frame is not None and text.stack:
+            outermost = text.stack[0]
+            if (outermost.path, outermost.function) == (frame.path, frame.function):
+                place["stack"] = frame.stack[:-1] + stack
         return GraphBreak(
             gb_id=text.gb_id, type=text.type, explanation=text.explanation, hints=text.hints, context=text.context,
             whole_frame=text.whole_frame, **place, **columns,
@@ -116,9 +131,9 @@ class Translator:
 
     def _start(self, start: Metadata, callers: tuple[StackEntry, ...], columns: dict[str, Any]) -> Iterator[Event]:
         stack = strip_launchers(tuple(self._stack_entry(entry) for entry in start.get("stack", ())))
-        known = {(e.path, e.line) for e in stack}
         if stack:
-            left_out = (caller for caller in strip_launchers(callers) if (caller.path, caller.line) not in known)
+            lines = {(entry.path, entry.line) for entry in stack}
+            left_out = [caller for caller in strip_launchers(callers) if (caller.path, caller.line) not in lines]
             stack = (*stack[:-1], *left_out, stack[-1])
         place: dict[str, Any] = {}
         if stack:
@@ -135,14 +150,16 @@ class Translator:
         name = entry["filename"]
         if isinstance(name, int):
             name = self._strings.get(name) or self._lookup_string(name) or f"<string {name}>"
-        return StackEntry(path=str(name), line=int(entry["line"]), function=str(entry["name"]), code=str(entry.get("loc") or ""))
+        code = str(entry.get("loc") or "")
+        return StackEntry(path=str(name), line=int(entry["line"]), function=str(entry["name"]), code=code)
 
     def _metrics(self, metrics: Metadata, columns: dict[str, Any]) -> Iterator[Event]:
         reason = str(metrics.get("fail_reason") or "")
         pending = self._pending.pop(columns["compile_id"], None)
         if metrics.get("fail_type") and _LIMIT.search(reason.split("\n", 1)[0] + str(metrics["fail_type"])):
-            frame = self._frames.get(_frame_part(columns["compile_id"]))
-            yield LimitHit(reasons=pending.reasons if pending else (), **_limit(reason, metrics), **_place_of(frame), **columns)
+            place = _place_of(self._frames.get(_frame_part(columns["compile_id"])))
+            reasons = pending.reasons if pending else ()
+            yield LimitHit(reasons=reasons, **_limit(reason, metrics), **place, **columns)
             return
         if pending is not None:
             yield pending
@@ -155,14 +172,16 @@ class Translator:
             line = metrics.get("co_firstlineno")
             place = {"path": str(metrics["co_filename"]), "line": None if line is None else int(line),
                      "function": str(metrics.get("co_name") or "")}
-        place["stack"] = _failed_at(metrics)
+        place["stack"] = _failure_line(metrics)
+        fail_reason = metrics.get("fail_reason")
         return CompileEnd(
-            seconds=_microseconds(metrics, "duration_us"), is_backward=is_backward,
-            backend_seconds=_microseconds(metrics, "aot_autograd_cumulative_compile_time_us"),
-            inductor_seconds=_microseconds(metrics, "inductor_cumulative_compile_time_us"),
-            fail_type=metrics.get("fail_type"), fail_reason=(str(metrics["fail_reason"])[:2000] if metrics.get("fail_reason") else None),
+            seconds=_seconds(metrics, "duration_us"), is_backward=is_backward,
+            backend_seconds=_seconds(metrics, "aot_autograd_cumulative_compile_time_us"),
+            inductor_seconds=_seconds(metrics, "inductor_cumulative_compile_time_us"),
+            fail_type=metrics.get("fail_type"), fail_reason=str(fail_reason)[:MAX_FAIL_REASON] if fail_reason else None,
             produced_code=metrics.get("has_guarded_code"), num_graph_ops=metrics.get("graph_op_count"),
-            num_guards=metrics.get("guard_count"), suppress_errors=metrics.get("config_suppress_errors"), **place, **columns,
+            num_guards=metrics.get("guard_count"), suppress_errors=metrics.get("config_suppress_errors"),
+            **place, **columns,
         )
 
     def _guards(self, payload: str, columns: dict[str, Any]) -> Iterator[Event]:
@@ -173,15 +192,16 @@ class Translator:
             yield GuardValue(source=source, value=value.strip(), **columns)
 
 
-def _failed_at(metrics: Metadata) -> tuple[StackEntry, ...]:
-    """The line of the program that was being traced when the compile failed, where torch tells it."""
+def _failure_line(metrics: Metadata) -> tuple[StackEntry, ...]:
+    """The line of the program that was being traced when the compile failed; empty if torch does not give it."""
     path, line = metrics.get("fail_user_frame_filename"), metrics.get("fail_user_frame_lineno")
     return (StackEntry(path=str(path), line=int(line), function=""),) if path and line else ()
 
 
 def compile_id_of(metadata: Metadata) -> str | None:
-    """The compile id as torch prints it, `0/1`, with the compiled-autograd prefix where there is one."""
-    frame, number, autograd = (metadata.get(k) for k in ("frame_id", "frame_compile_id", "compiled_autograd_id"))
+    """The compile id as torch prints it, `0/1`, with the prefix of compiled autograd if there is one."""
+    frame, number = metadata.get("frame_id"), metadata.get("frame_compile_id")
+    autograd = metadata.get("compiled_autograd_id")
     if frame is None:
         return None if autograd is None else f"!{autograd}"
     return f"{frame}/{number}" if autograd is None else f"!{autograd}/{frame}/{number}"
@@ -200,15 +220,15 @@ def parse_reasons(payload: str) -> tuple[str, ...]:
 
 
 def strip_launchers(stack: tuple[StackEntry, ...]) -> tuple[StackEntry, ...]:
-    """The stack without frames of ours and of runpy."""
+    """The stack without the frames of torchtriage and of runpy."""
     return tuple(e for e in stack if not e.path.startswith(OUR_FOLDERS) and not _RUNPY.search(e.path))
 
 
 def _bypass_reason(payload: str) -> str:
-    """What a cache says of itself has the reason among other things, a traceback with it."""
+    """The reason in a cache's payload, which also holds a traceback and more; the payload itself if it has none."""
     try:
-        told = json.loads(payload)
-        reason = told.get("cache_bypass_reason") if isinstance(told, dict) else None
+        fields = json.loads(payload)
+        reason = fields.get("cache_bypass_reason") if isinstance(fields, dict) else None
     except ValueError:
         reason = None
     return str(reason or payload)[:500]
@@ -225,8 +245,8 @@ def _place_of(frame: CompileStart | None) -> dict[str, Any]:
 
 
 def _limit(reason: str, metrics: Metadata) -> dict[str, Any]:
-    named = _LIMIT_NAME.search(reason.rsplit("Limit type:", 1)[-1]) or _LIMIT_NAME.search(reason)
-    name = named[1] if named else "recompile_limit"
+    match = _LIMIT_NAME.search(reason.rsplit("Limit type:", 1)[-1]) or _LIMIT_NAME.search(reason)
+    name = match[1] if match else "recompile_limit"
     value = _LIMIT_VALUE.search(reason)
     if value:
         return {"limit_name": name, "limit": int(value[1])}
@@ -236,6 +256,7 @@ def _limit(reason: str, metrics: Metadata) -> dict[str, Any]:
         return {"limit_name": name}
 
 
-def _microseconds(metrics: Metadata, key: str) -> float | None:
+def _seconds(metrics: Metadata, key: str) -> float | None:
+    """A metric that torch gives in microseconds."""
     value = metrics.get(key)
     return value / 1e6 if isinstance(value, (int, float)) else None

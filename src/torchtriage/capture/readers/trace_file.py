@@ -1,4 +1,4 @@
-"""Reads TORCH_TRACE files from any machine, without torch; only the records we need are parsed."""
+"""Reads TORCH_TRACE files from any machine, without torch; only the records that torchtriage needs are parsed."""
 
 import calendar
 import json
@@ -13,15 +13,15 @@ from torchtriage.recording.recording import Process, Recording
 
 CHUNK = 4 << 20
 MAX_UNPARSED = 20       # enough to see what is wrong with a file; the rest is counted
-MAX_PAYLOAD = 4 << 20   # a payload we keep is a few kilobytes; this bounds a garbled file
-MAX_RECORD = 8 << 20    # a head line is some 40 kB at most; of a longer record the middle is dropped
+MAX_PAYLOAD = 4 << 20   # a payload that we need is a few kilobytes; this bounds a garbled file
+MAX_RECORD = 8 << 20    # a head line has at most about 40 kB; of a longer record the middle is dropped
 _RECORD = re.compile(
     rb"[VIDWEC](\d{2})(\d{2}) (\d{2}):(\d{2}):(\d{2})\.(\d{6}) (\d{1,18}) [^\]\n]{,400}\] "
     rb'(?P<json>\{)(?:"(?P<kind>\w+)"(?:: \{"name": "(?P<artifact>[^"\n]*)")?)?'
 )
-_NEXT_RECORD = re.compile(rb"\n(?=[^\t])")   # payload lines begin with a tab, and nothing else does
-_KEPT = frozenset(kind.encode() for kind in KINDS)
-_KEPT_ARTIFACTS = frozenset(name.encode() for name in (*ARTIFACTS, "torch_version"))
+_NEXT_RECORD = re.compile(rb"\n(?=[^\t])")   # payload lines, and only those, begin with a tab
+_WANTED = frozenset(kind.encode() for kind in KINDS)
+_WANTED_ARTIFACTS = frozenset(name.encode() for name in (*ARTIFACTS, "torch_version"))
 _WITHOUT_PAYLOAD = frozenset(name.encode() for name in NO_PAYLOAD)
 
 
@@ -31,14 +31,14 @@ def is_trace(head: bytes) -> bool:
 
 
 def read_traces(paths: list[Path]) -> Recording:
-    """One recording of several trace files, one process a file."""
+    """One recording of several trace files, one process per file."""
     processes = tuple(read_trace(path) for path in paths)
     torch = next((p.program.torch for p in processes if p.program.torch), None)
     return Recording(processes=processes, origin="trace", facts={"torch": torch})
 
 
 def read_trace(path: Path) -> Process:
-    """The events of one trace file; lines that cannot be read are counted and the first few kept."""
+    """The events of one trace file; lines that cannot be read are counted, and the first few are kept."""
     translator = Translator()
     events: list[Event] = []
     facts: dict[str, object] = {"trace_file": str(path), "torch": None}
@@ -67,7 +67,7 @@ def read_trace(path: Path) -> Process:
 
 
 def _wanted_records(path: Path) -> Iterator[tuple[re.Match[bytes] | None, str, str]]:
-    """(match, metadata, payload) of each record that matters; (None, line, "") for a line that is no record."""
+    """(match, metadata, payload) of each record that matters; (None, line, "") for a line that is not a record."""
     for buffer, start, end in _spans(path):
         match = _RECORD.match(buffer, start, end)
         if match is not None and not _is_wanted(match, buffer):
@@ -79,35 +79,36 @@ def _wanted_records(path: Path) -> Iterator[tuple[re.Match[bytes] | None, str, s
             if line.strip() and not line.startswith(b"\t"):     # a file may begin within a payload
                 yield None, _text(line), ""
             continue
-        payload = b"" if match["artifact"] in _WITHOUT_PAYLOAD else buffer[head_end + 2: min(end, head_end + 2 + MAX_PAYLOAD)]
-        payload = payload.replace(b"\n\t", b"\n")
-        if buffer[head_end - 1: head_end] == b"\r":             # the whole file went through a Windows editor or transfer
+        payload = b""
+        if match["artifact"] not in _WITHOUT_PAYLOAD:
+            payload = buffer[head_end + 2: min(end, head_end + 2 + MAX_PAYLOAD)].replace(b"\n\t", b"\n")
+        if buffer[head_end - 1: head_end] == b"\r":             # a Windows editor or transfer changed all line ends
             payload = payload.replace(b"\r\n", b"\n").removesuffix(b"\r")
         yield match, _text(buffer[match.start("json"):head_end]), _text(payload)
 
 
 def _is_wanted(match: re.Match[bytes], buffer: bytes) -> bool:
-    """Whether the translator has a use for this record; most of a trace is graphs and timings that it has not."""
+    """Whether the translator needs this record; it does not need graphs and timings, which are most of a trace."""
     kind, artifact = match["kind"], match["artifact"]
     if kind == b"artifact":
-        return artifact is None or artifact in _KEPT_ARTIFACTS
+        return artifact is None or artifact in _WANTED_ARTIFACTS
     if kind == b"dynamo_cpp_guards_str":    # a first compile has no recompile reason to complete
         return buffer.find(b'"frame_compile_id": 0', match.end(), match.end() + 200) < 0
-    return kind is None or kind in _KEPT
+    return kind is None or kind in _WANTED
 
 
 def _spans(path: Path) -> Iterator[tuple[bytes, int, int]]:
-    """(buffer, start, end) of each record in the file, found without making an object of its lines; memory is bounded."""
+    """(buffer, start, end) of each record in the file, without an object per line; memory is bounded."""
     with path.open("rb") as file:
         buffer = b""
         while chunk := file.read(CHUNK):
             buffer += chunk
             start = 0
-            for found in _NEXT_RECORD.finditer(buffer):
-                yield buffer, start, found.start()
-                start = found.end()
+            for border in _NEXT_RECORD.finditer(buffer):
+                yield buffer, start, border.start()
+                start = border.end()
             buffer = buffer[start:]
-            if len(buffer) > MAX_RECORD:    # its last byte tells whether the next chunk begins a line
+            if len(buffer) > MAX_RECORD:    # its last byte shows whether the next chunk begins a line
                 buffer = buffer[:MAX_RECORD].rstrip(b"\n") + buffer[-1:]
         yield buffer, 0, len(buffer)
 

@@ -1,28 +1,28 @@
-"""The silent-eager meter: how many calls ran eager after a frame hit its recompile limit."""
+"""The silent-eager meter: counts the calls that ran eager after a frame hit its recompile limit."""
 
 import ctypes
 import importlib.resources
 from collections.abc import Callable
 from typing import Any
 
-from torchtriage.capture.torch_private import base as torch_private
+from torchtriage.capture.torch_private.dynamo import set_guard_hook
 
 
 class EagerMeter:
-    """Armed by the first limit, so that a healthy run pays nothing; counts frames of the whole process.
+    """Counts calls of all compiled frames of the process; armed by the first limit, so that a healthy run pays nothing.
 
-    A miss that leads to a recompile is no eager call, so recompiles since arming are taken off.
+    A guard miss that leads to a recompile is not an eager call, so recompiles since arming are subtracted.
     """
 
     def __init__(self) -> None:
         self._library: ctypes.PyDLL | None = None
-        self._zero = (0, 0)
+        self._start = (0, 0)     # hits and misses that the library had counted when this meter was armed
         self._num_recompiles = 0
-        self.asked = False
+        self.was_armed = False
 
     def arm(self) -> str:
-        """Install the hook; "" on success, else why it is absent."""
-        self.asked = True
+        """Install the hook; returns "" on success, else why it is absent."""
+        self.was_armed = True
         library = _load()
         if library is None:
             return "the native part was not built (no C compiler when torchtriage was installed)"
@@ -39,12 +39,12 @@ class EagerMeter:
             self._library = None
             _armed.remove(self)
             if not _armed:
-                torch_private.set_guard_hook(None)
+                set_guard_hook(None)
 
     def start_over(self) -> None:
-        """Forget what was counted; a forked child inherits the hook and the counts."""
+        """Reset the counts; a forked child inherits the hook and the counts of its parent."""
         if self._library is not None:
-            self._zero = (self._library.guard_meter_hits(), self._library.guard_meter_misses())
+            self._start = (self._library.guard_meter_hits(), self._library.guard_meter_misses())
             self._num_recompiles = 0
 
     def count_recompile(self) -> None:
@@ -52,32 +52,32 @@ class EagerMeter:
             self._num_recompiles += 1
 
     def facts(self) -> dict[str, int] | None:
-        """What was counted since arming; None if no frame has hit its limit."""
+        """The counts since arming; None if no frame has hit its limit."""
         if self._library is None:
             return None
-        hits = self._library.guard_meter_hits() - self._zero[0]
-        misses = self._library.guard_meter_misses() - self._zero[1]
+        hits = self._library.guard_meter_hits() - self._start[0]
+        misses = self._library.guard_meter_misses() - self._start[1]
         eager = max(0, misses - self._num_recompiles)
         return {"hits": hits, "misses": misses, "recompiles": self._num_recompiles, "eager": eager}
 
 
-# Several observations of one process share the hook; each takes off what was counted before it.
+# Several observations of one process share the hook; each subtracts what was counted before it began.
 _armed: list[EagerMeter] = []
 
 
 def _install(library: ctypes.PyDLL) -> str:
-    """Make the library's function the hook; "" on success, else why it cannot be."""
-    available, previous = torch_private.set_guard_hook(library.guard_meter_count)
+    """Make the library's function the hook; returns "" on success, else the reason against it."""
+    available, previous = set_guard_hook(library.guard_meter_count)
     if not available:
         return "this torch has no guard-complete hook"
     if previous is not None:
-        torch_private.set_guard_hook(previous)
+        set_guard_hook(previous)
         return "another guard-complete hook is in use (guard collectives)"
     return ""
 
 
 def _load() -> ctypes.PyDLL | None:
-    """The native library as a PyDLL: called with the GIL held, without a line of Python in between."""
+    """The native library as a PyDLL: Dynamo calls it with the GIL held, and no Python code runs in between."""
     for file in importlib.resources.files("torchtriage.native").iterdir():
         if file.name.startswith("_guard_meter."):
             try:

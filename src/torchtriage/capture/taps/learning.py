@@ -1,21 +1,25 @@
-"""Shows telemetry what a training does: backward, clipping, GradScaler and the optimizer's step, each where Dynamo does not look."""
+"""The learning taps: show telemetry backward, clipping, GradScaler and optimizer steps, unseen by Dynamo."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FrameType, ModuleType
 from typing import Any, Protocol
 
 from torchtriage.capture.taps.steps import OPTIMIZER_BLOCK
-from torchtriage.capture.torch_private import base as torch_private
+from torchtriage.capture.torch_private import training as torch_private_training
+from torchtriage.capture.torch_private.base import module
 from torchtriage.recording.events import Event
 from torchtriage.recording.recording import Series
 
-UNSEEN = "no optimizer stepped outside a compiled function, and inside one nothing is seen; use torchtriage.telemetry.Monitor in the loop"
+UNSEEN = (
+    "no optimizer stepped outside a compiled function, and steps inside one are not observed; "
+    "use torchtriage.telemetry.Monitor in the loop"
+)
 CLIP_MODULE, SCALER_MODULE = "torch.nn.utils.clip_grad", "torch.amp.grad_scaler"
 Armed = Callable[[str, "Callable[[], None] | None", str], None]
 
 
 class Telemetry(Protocol):
-    """What telemetry.attach.Attached offers; it is imported with the first thing there is to see."""
+    """The interface of telemetry.attach.Attached, which is imported with the first observation."""
 
     def backward(self, tensors: Sequence[Any]) -> None: ...
     def clipping(self, parameters: Any) -> None: ...
@@ -29,10 +33,11 @@ class Telemetry(Protocol):
 
 
 class LearningTaps:
-    """Arms the taps, and makes the telemetry of this process when the first of them sees something."""
+    """Arms the taps, and makes the telemetry of this process with their first observation."""
 
     def __init__(
-        self, make: Callable[[], Telemetry], tap: Callable[[str, str, str], None], on_error: Callable[[Exception], None],
+        self, make: Callable[[], Telemetry], tap: Callable[[str, str, str], None],
+        on_error: Callable[[Exception], None],
     ) -> None:
         self._make = make
         self._tap = tap
@@ -40,26 +45,27 @@ class LearningTaps:
         self._telemetry: Telemetry | None = None
         self._is_off = False
         self._num_steps = 0
-        self._knows_no_grad = False
+        self._is_no_grad_armed = False
 
     def arm_optimizers(self, profiler: ModuleType, armed: Armed) -> None:
-        begin = torch_private.wrap_record_function(profiler, OPTIMIZER_BLOCK, self._on_begin, name="__enter__")
-        end = torch_private.wrap_record_function(profiler, OPTIMIZER_BLOCK, self._on_end)
-        armed("gradients", begin and end, "torch.autograd.profiler.record_function is gone")
+        begin = torch_private_training.wrap_record_function(profiler, OPTIMIZER_BLOCK, self._on_begin, name="__enter__")
+        end = torch_private_training.wrap_record_function(profiler, OPTIMIZER_BLOCK, self._on_end)
+        armed("gradients", begin and end, "this torch has no torch.autograd.profiler.record_function")
 
     def arm_backward(self, autograd: ModuleType, armed: Armed) -> None:
-        armed("loss", torch_private.wrap_backward(autograd, self._on_backward), "torch.autograd._engine_run_backward is gone")
+        undo = torch_private_training.wrap_backward(autograd, self._on_backward)
+        armed("loss", undo, "this torch has no torch.autograd._engine_run_backward")
 
     def arm_no_grad(self, armed: Armed) -> None:
-        """Called with the import of each of the two modules: only when both are there is it known what to look for."""
-        modules = [torch_private.module(name) for name in (CLIP_MODULE, SCALER_MODULE)]
-        if not all(modules) or self._knows_no_grad:
+        """Called when either of the two modules is imported; arms the tap once both are there."""
+        is_loaded = module(CLIP_MODULE) is not None and module(SCALER_MODULE) is not None
+        if not is_loaded or self._is_no_grad_armed:
             return
-        self._knows_no_grad = True
-        codes = torch_private.clip_code(), torch_private.unscale_code()
-        grad_mode = torch_private.module("torch.autograd.grad_mode")
-        undo = torch_private.wrap_no_grad(grad_mode, codes, self._on_no_grad) if all(codes) else None
-        armed("clipping and GradScaler", undo, "the code of clip_grad_norm_ or GradScaler has another form in this torch")
+        self._is_no_grad_armed = True
+        codes = torch_private_training.clip_code(), torch_private_training.unscale_code()
+        grad_mode = module("torch.autograd.grad_mode")
+        undo = torch_private_training.wrap_no_grad(grad_mode, codes, self._on_no_grad) if all(codes) else None
+        armed("clipping and GradScaler", undo, "clip_grad_norm_ or GradScaler has another form in this torch")
 
     def facts(self) -> Mapping[str, Any]:
         return self._telemetry.facts() if self._telemetry is not None else {}
@@ -68,14 +74,14 @@ class LearningTaps:
         return self._telemetry.series() if self._telemetry is not None else ()
 
     def close(self) -> None:
-        """Nothing more will come; what is on its way is taken in, and what could not be seen is said."""
+        """Process the samples that are still queued, and report if no step could be observed."""
         if self._telemetry is not None:
             self._telemetry.close()
-        if not self._num_steps and not self._is_off and _made_an_optimizer():
+        if not self._num_steps and not self._is_off and _has_optimizer():
             self._tap("gradients", "absent", UNSEEN)
 
     def start_over(self) -> None:
-        """A forked child has the memory of its parent, and none of its threads."""
+        """Begin again in a forked child, which has the memory of its parent but none of its threads."""
         self._num_steps = 0
         if self._telemetry is not None:
             self._telemetry.start_over()
@@ -111,24 +117,24 @@ class LearningTaps:
             self._is_off = True
             self._tap("gradients", "absent", str(error))
         except Exception as error:
-            self._is_off = True     # what failed once would fail at every step
+            self._is_off = True     # it would fail again at every step
             self._on_error(error)
 
 
-def _made_an_optimizer() -> bool:
-    """Whether the program has made any optimizer: torch then marks the step of its class."""
-    base = getattr(torch_private.module("torch.optim.optimizer"), "Optimizer", None)
-    left = [base] if base is not None else []
-    while left:
-        kind = left.pop()
-        if getattr(getattr(kind, "step", None), "hooked", False):
+def _has_optimizer() -> bool:
+    """Whether the program has made an optimizer, upon which torch marks the step method of its class."""
+    base = getattr(module("torch.optim.optimizer"), "Optimizer", None)
+    classes = [base] if base is not None else []
+    while classes:
+        cls = classes.pop()
+        if getattr(getattr(cls, "step", None), "hooked", False):
             return True
-        left += kind.__subclasses__()
+        classes += cls.__subclasses__()
     return False
 
 
 def new_telemetry(emit: Callable[[Event], None], step: Callable[[], int | None]) -> Telemetry:
-    """Imports torchtriage.telemetry, and with it numpy."""
+    """The telemetry of this process; imports torchtriage.telemetry, and with it numpy."""
     from torchtriage.telemetry.attach import Attached
 
     return Attached(emit, step)

@@ -1,4 +1,4 @@
-"""With --measure: times every compiled piece and the gap to the next one on the same thread."""
+"""The piece timer of --measure: times every compiled piece and the gap to the next piece on the same thread."""
 
 import threading
 import time
@@ -11,13 +11,16 @@ from torchtriage.recording.events import Event, GapTime, PieceTime
 
 
 class PieceTimer:
-    """Sums by compile id, so memory is bounded by the number of compiles. Costs two clock reads and two additions a piece."""
+    """Sums times per compile id, so memory is bounded by the number of compiles.
+
+    A call of a piece costs two clock reads and two additions.
+    """
 
     def __init__(self) -> None:
         self._pieces: dict[str, list[float]] = {}
         self._gaps: dict[tuple[str, str], list[float]] = {}
         self._thread = threading.local()
-        self.num_compiles = 0   # counted by the observer: a gap in which something was compiled is no run-time cost
+        self.num_compiles = 0   # set by the observer: a gap that contains a compile is not a run-time cost
 
     def wrap(self, compile_id: str, piece: Callable[..., Any]) -> Callable[..., Any]:
         clock = time.perf_counter
@@ -48,14 +51,14 @@ class PieceTimer:
         return never_compile(timed_piece)
 
     def start_over(self) -> None:
-        """Forget the sums; a forked child inherits the pieces and what they took in its parent."""
+        """Reset the sums; a forked child inherits the pieces and the times of its parent."""
         for sums in self._pieces.values():
             sums[:] = [0, 0.0]
         self._gaps.clear()
         self._thread.last = None
 
     def events(self, **columns: Any) -> Iterator[Event]:
-        """Cumulative sums; the reader takes the last of each."""
+        """The sums so far; of several events for the same piece the reader takes the last."""
         for compile_id, (calls, seconds) in list(self._pieces.items()):
             yield PieceTime(compile_id=compile_id, calls=int(calls), seconds=seconds, **columns)
         for (before, after), (calls, seconds) in list(self._gaps.items()):

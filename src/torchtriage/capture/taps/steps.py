@@ -1,11 +1,11 @@
-"""Counts training steps: calls of torchtriage.step(), else steps of the first optimizer that stepped."""
+"""The step counter: counts calls of torchtriage.step(), else steps of the first optimizer that stepped."""
 
 from collections.abc import Callable, Mapping
 from types import FrameType, ModuleType
 from typing import Any
 
 from torchtriage.capture.machine import Clock
-from torchtriage.capture.torch_private import base as torch_private
+from torchtriage.capture.torch_private.training import wrap_record_function
 from torchtriage.recording.bounded_series import MeanSeries
 from torchtriage.recording.recording import Series
 from torchtriage.recording.series import STEP_SECONDS
@@ -15,42 +15,48 @@ MAX_POINTS = 2048   # of the step-time series
 
 
 class StepCounter:
-    """The step that an event belongs to, and how long steps take, in bounded memory."""
+    """The number of the current step and the duration of all steps, in bounded memory."""
 
-    __slots__ = ("_first_time", "_last", "_seconds", "by_optimizer", "clock", "explicit", "first", "marks", "on_first_step")
+    __slots__ = (
+        "_first_time", "_last", "_seconds", "by_optimizer", "clock", "explicit", "first", "marks", "on_first_step",
+    )
 
     def __init__(self, on_first_step: Callable[[], None] = lambda: None, clock: Clock | None = None) -> None:
         self.on_first_step, self.clock = on_first_step, clock or Clock()
         self.start_over()
 
     def start_over(self) -> None:
-        self.explicit = 0
-        self.first: int | None = None
-        self.by_optimizer: dict[int, int] = {}
-        self.marks: list[float] = []
+        self.explicit = 0                           # calls of torchtriage.step()
+        self.first: int | None = None               # the id of the optimizer that stepped first
+        self.by_optimizer: dict[int, int] = {}      # id of an optimizer -> its steps
+        self.marks: list[float] = []                # ends of steps that are not yet in the series
         self._seconds = MeanSeries(MAX_POINTS)
         self._last: float | None = None
         self._first_time: float | None = None
 
     def current(self) -> int | None:
-        """The number of the running step; None if the program has shown no step yet."""
+        """The number of the current step; None if no step has been counted yet."""
         if self.explicit:
             return self.explicit
         return None if self.first is None else self.by_optimizer[self.first]
 
     def facts(self) -> Mapping[str, Any]:
-        source = "torchtriage.step()" if self.explicit else "optimizer" if self.first is not None else None
-        others = [n for key, n in list(self.by_optimizer.items()) if key != self.first]
+        source = None
+        if self.explicit:
+            source = "torchtriage.step()"
+        elif self.first is not None:
+            source = "optimizer"
+        others = [num_steps for key, num_steps in list(self.by_optimizer.items()) if key != self.first]
         return {"num_steps": self.current(), "step_source": source, "steps_of_other_optimizers": others}
 
     def first_time(self) -> float | None:
-        """When the first step ended, in seconds since the epoch; with the series it tells when every other step did."""
+        """The end of the first step in seconds since the epoch; the series then gives the end of every other step."""
         if self._first_time is None and self.marks:
             self._first_time = self.clock.since_epoch() - (self.clock.now() - self.marks[0])
         return self._first_time
 
     def series(self) -> Series:
-        """Seconds a step, from the second on; called on the recorder's thread."""
+        """Seconds per step, from the second step on; called on the recorder's thread."""
         self.first_time()
         marks, self.marks = self.marks, []
         for mark in marks:
@@ -61,10 +67,10 @@ class StepCounter:
 
 
 def watch_optimizers(counter: StepCounter, profiler_module: ModuleType) -> Callable[[], None] | None:
-    """Count the steps of every optimizer that steps eagerly; returns the undoing, or None where torch has no place for it.
+    """Count the steps of every optimizer that steps eagerly; returns a function to stop, or None if torch cannot.
 
-    Every optimizer steps inside a `record_function("Optimizer.step#...")` block, which Dynamo passes over without
-    tracing it. A hook in torch's own lists would be traced, and changes which frames Dynamo compiles.
+    Every optimizer steps inside a `record_function("Optimizer.step#...")` block, which Dynamo does not trace. Dynamo
+    would trace a hook in torch's own lists, and that would change which frames it compiles.
     """
     clock = counter.clock.now
 
@@ -72,19 +78,22 @@ def watch_optimizers(counter: StepCounter, profiler_module: ModuleType) -> Calla
         key = id(frame.f_locals.get("self"))
         counter.by_optimizer[key] = counter.by_optimizer.get(key, 0) + 1
         if counter.first is None:
-            counter.first = key     # from here on the recorder's thread may ask for the count
+            counter.first = key     # from now on the recorder's thread may ask for the count
             counter.on_first_step()
         if key == counter.first and not counter.explicit:
             counter.marks.append(clock())
 
-    return torch_private.wrap_record_function(profiler_module, OPTIMIZER_BLOCK, on_block_end)
+    return wrap_record_function(profiler_module, OPTIMIZER_BLOCK, on_block_end)
 
 
 active: list[StepCounter] = []
 
 
 def step() -> None:
-    """Say that a training step ends here; free when nothing observes the program, and safe inside a compiled function."""
+    """Mark the end of a training step.
+
+    It costs nothing when the program is not observed, and is safe inside a compiled function.
+    """
     if not active:
         return
     import torch

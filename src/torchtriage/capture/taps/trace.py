@@ -1,4 +1,4 @@
-"""A handler on PyTorch's trace logger that stays, whatever the program does to logging."""
+"""The trace tap: a handler on PyTorch's trace logger that stays attached, whatever the program does to logging."""
 
 import logging
 import os
@@ -9,6 +9,7 @@ from typing import Any
 
 from torchtriage.capture.readers.records import ARTIFACTS, KINDS, NO_PAYLOAD, OUR_FOLDERS, Translator
 from torchtriage.capture.torch_private import base as torch_private
+from torchtriage.capture.torch_private.dynamo import is_asked_by_us
 from torchtriage.recording.events import Event, StackEntry
 
 LOGGER_NAME = "torch.__trace"
@@ -16,9 +17,9 @@ LEFT_OUT = 2    # callers that torch leaves out of the stack of a frame that it 
 
 
 class TraceHandler(logging.Handler):
-    """Turns trace records into events on the spot; nothing of a record is kept.
+    """Turns each trace record into events at once, and keeps nothing of the record.
 
-    The logger hands it each record by `take`. As a handler it only shows torch that somebody listens.
+    The logger passes it each record by `take`. As a handler it only makes torch see that the logger has a listener.
     """
 
     def __init__(self, sink: Callable[[Event], None], step: Callable[[], int | None],
@@ -30,50 +31,54 @@ class TraceHandler(logging.Handler):
         self._on_error = on_error
 
     def emit(self, record: logging.LogRecord) -> None:
-        """`take` has had the record."""
+        """Nothing to do: `take` has already had the record."""
 
     def take(self, record: logging.LogRecord) -> None:
-        # Records also come while compiled code runs, when Dynamo would take our own functions for the program's.
+        # Records also arrive while compiled code runs, when Dynamo would trace our functions like the program's.
         swap = torch_private.frame_callback_swap()
         callback = swap(None)
         try:
             metadata: dict[str, Any] = record.metadata  # type: ignore[attr-defined]  # torch puts both on the record
             payload: str | None = record.payload  # type: ignore[attr-defined]
             callers = _calling_lines() if "dynamo_start" in metadata else ()
-            for event in self._translator.feed(metadata, payload, callers, time=record.created, step=self._step(), pid=os.getpid()):
+            columns = {"time": record.created, "step": self._step(), "pid": os.getpid()}
+            for event in self._translator.feed(metadata, payload, callers, **columns):
                 self._sink(event)
-        except Exception as error:  # reaches the user's compiled call otherwise
+        except Exception as error:  # it would reach the user's compiled call otherwise
             self._on_error(error)
         finally:
             swap(callback)
 
     def unfinished(self) -> list[Event]:
-        """Recompiles that torch announced and did not come back to."""
+        """Recompiles that torch announced without a later record of their outcome."""
         return list(self._translator.finish())
 
     def close(self) -> None:
-        """logging.config closes every handler it knows of; this one has nothing to close."""
+        """Nothing to do: logging.config closes every handler that it knows of."""
 
 
 def _calling_lines() -> tuple[StackEntry, ...]:
-    """The two innermost lines that are neither torch's, nor logging's, nor ours: the last called the frame that is being compiled."""
+    """The two innermost lines that are not in torch, logging or torchtriage, outermost first.
+
+    The last of them called the frame that is being compiled.
+    """
     frame: FrameType | None = sys._getframe(2)
-    passed = (*OUR_FOLDERS, os.path.dirname(logging.__file__))
-    found: list[StackEntry] = []
-    while frame is not None and len(found) < LEFT_OUT:
+    hidden = (*OUR_FOLDERS, os.path.dirname(logging.__file__), "<")
+    entries: list[StackEntry] = []
+    while frame is not None and len(entries) < LEFT_OUT:
         path = frame.f_code.co_filename
-        if not path.startswith((*passed, "<")) and not torch_private.is_torch_file(path):
-            found.insert(0, StackEntry(path=path, line=frame.f_lineno, function=frame.f_code.co_name))
+        if not path.startswith(hidden) and not torch_private.is_torch_file(path):
+            entries.insert(0, StackEntry(path=path, line=frame.f_lineno, function=frame.f_code.co_name))
         frame = frame.f_back
-    return tuple(found)
+    return tuple(entries)
 
 
 def attach(handler: TraceHandler) -> Callable[[], None]:
-    """Let the trace logger hand its records to the handler, whatever the program does to it; returns the undoing."""
+    """Have the trace logger pass its records to the handler, whatever the program does; returns the detach function."""
     logger: Any = logging.getLogger(LOGGER_NAME)
     if not getattr(logger, "kept_by_torchtriage", False):
         logger.ours = []
-        logger.__class__ = _kept(type(logger))
+        logger.__class__ = _persistent_class(type(logger))
     logger.ours.append(handler)
 
     def detach() -> None:
@@ -92,19 +97,22 @@ def is_attached(handler: TraceHandler) -> bool:
     return getattr(type(logger), "kept_by_torchtriage", False) and handler in getattr(logger, "ours", ())
 
 
-def _kept(base: type[logging.Logger]) -> type[logging.Logger]:
-    """dictConfig disables the logger, other programs clear its handlers or raise its level: only its class is out of their reach."""
-    class KeptLogger(base):  # type: ignore[valid-type, misc]  # the class is whatever the logger had
+def _persistent_class(base: type[logging.Logger]) -> type[logging.Logger]:
+    """A logger class that keeps our handlers.
+
+    dictConfig disables the logger, and programs clear its handlers or raise its level; none of them changes its class.
+    """
+    class PersistentLogger(base):  # type: ignore[valid-type, misc]  # the base is the class that the logger had
         kept_by_torchtriage = True
-        # What the program sets lies in the instance, where it is found again when the class is restored.
+        # The values that the program sets are stored in the instance, and take effect when the class is restored.
         disabled = property(lambda _: False, lambda self, value: self.__dict__.update(disabled=value))
         level = property(lambda _: logging.DEBUG, lambda self, value: self.__dict__.update(level=value))
 
         @property
         def handlers(self) -> list[logging.Handler]:
-            found: list[logging.Handler] = self.__dict__["handlers"]
-            found.extend(handler for handler in self.ours if handler not in found)
-            return found
+            handlers: list[logging.Handler] = self.__dict__["handlers"]
+            handlers.extend(handler for handler in self.ours if handler not in handlers)
+            return handlers
 
         @handlers.setter
         def handlers(self, value: list[logging.Handler]) -> None:
@@ -114,24 +122,25 @@ def _kept(base: type[logging.Logger]) -> type[logging.Logger]:
             return True
 
         def handle(self, record: logging.LogRecord) -> None:
-            if _others_would_get(record, self) and not torch_private.is_asked_by_us(record):
+            if _others_would_get(record, self) and not is_asked_by_us(record):
                 super().handle(record)
             for handler in tuple(self.ours):
                 handler.take(record)
 
-    return KeptLogger
+    return PersistentLogger
 
 
 def _others_would_get(record: logging.LogRecord, logger: logging.Logger) -> bool:
-    """Whether the logger would pass the record on if it were not kept."""
+    """Whether the logger would pass the record on if its class were unchanged."""
     state = logger.__dict__
     if state["disabled"] or record.levelno < state["level"]:
         return False
-    return "isEnabledFor" in state or logger.manager.disable < record.levelno   # 2.13 overrides it, so that logging.disable() has no say
+    # torch 2.13 overrides isEnabledFor in the instance, so that logging.disable() has no effect.
+    return "isEnabledFor" in state or logger.manager.disable < record.levelno
 
 
 def filtered(original: Callable[..., None], is_recompile: Callable[[], bool]) -> Callable[..., None]:
-    """torch's trace_structured, which returns early for records that only we would receive and do not need."""
+    """torch's trace_structured, except that it returns early for records that only we would receive and do not need."""
     logger = logging.getLogger(LOGGER_NAME)
     swap = torch_private.frame_callback_swap()
 
@@ -144,9 +153,9 @@ def filtered(original: Callable[..., None], is_recompile: Callable[[], bool]) ->
 
     def pass_on(name: str, metadata_fn: Callable[[], Any], options: dict[str, Any]) -> None:
         if name != "artifact":
-            # Writing out the guards is the dearest payload we keep; only a recompile needs it.
-            needed = name in KINDS and (name != "dynamo_cpp_guards_str" or is_recompile())
-            if needed or _others_listen(logger):
+            # The text of the guards is the most expensive payload that we need, and only a recompile needs it.
+            is_needed = name in KINDS and (name != "dynamo_cpp_guards_str" or is_recompile())
+            if is_needed or _others_listen(logger):
                 original(name, metadata_fn, **options)
             return
         if not _others_listen(logger):
@@ -162,5 +171,9 @@ def filtered(original: Callable[..., None], is_recompile: Callable[[], bool]) ->
 
 
 def _others_listen(logger: logging.Logger) -> bool:
-    """Whether a handler of the program's or of TORCH_TRACE waits for records; torch's own does not if it has no folder to write to."""
-    return any(not isinstance(h, TraceHandler) and getattr(h, "root_dir", "") is not None for h in logger.handlers)
+    """Whether a handler of the program or of TORCH_TRACE receives records; torch's own needs a folder to write to."""
+    for handler in logger.handlers:
+        has_folder = getattr(handler, "root_dir", "") is not None
+        if has_folder and not isinstance(handler, TraceHandler):
+            return True
+    return False

@@ -1,4 +1,4 @@
-"""The private names of torch that forcing and watching a shape policy takes: each behind a feature test, as in torch_private.py."""
+"""The private names of torch that a shape policy needs, to force it and to observe its run."""
 
 import contextlib
 import functools
@@ -8,25 +8,27 @@ from dataclasses import dataclass
 from types import FrameType, ModuleType
 from typing import Any
 
-from torchtriage.capture.torch_private.base import module, never_compile, replaced, telling
+from torchtriage.capture.torch_private.base import Undo, module, never_compile, notifier, replaced
 from torchtriage.errors import hide_frame
 
-# A call of mark_dynamic or one of its kin: its name, arguments, and the frame that made it. A class of ours would be traced.
+# A call of mark_dynamic or a similar function: its name, its arguments, and the frame that made the call.
+# A plain tuple, because Dynamo would trace a class of ours.
 Mark = tuple[str, tuple[Any, ...], dict[str, Any], FrameType]
 
-# A program that has inductor try out the processor as its first compile would; where it fails, each run does so by itself.
+# A program in which inductor tests the processor as its first compile would. If it fails, each run repeats the test.
 CHECK_PROCESSOR = "from torch._inductor.cpu_vec_isa import pick_vec_isa; pick_vec_isa()"
 
 
 def is_null_context(context: Any) -> bool:
-    """Whether torch.compile was told to do nothing, by disable=True or TORCHDYNAMO_DISABLE."""
+    """Whether torch.compile is disabled here, by disable=True or TORCHDYNAMO_DISABLE."""
     return isinstance(context, contextlib.nullcontext)
 
 
 def add_enter_hook(context: Any, enter: Callable[[], Callable[[], None]]) -> bool:
-    """Have `enter` run before each call of what this context compiles, and what it returns after; without it calls are not timed.
+    """Run `enter` before each call of the function that this context compiles, and the function it returns afterwards.
 
-    Dynamo runs these hooks with its frame evaluation off, and not at all where it inlines the function: nothing of ours is traced.
+    Dynamo runs these hooks with frame evaluation off, and skips them where it inlines the function, so it never traces
+    them. Returns whether torch has such hooks; without them calls are not timed.
     """
     hooks = getattr(context, "enter_exit_hooks", None)
     if not isinstance(hooks, list):
@@ -36,24 +38,30 @@ def add_enter_hook(context: Any, enter: Callable[[], Callable[[], None]]) -> boo
 
 
 def tell_backend(backend: Any, dynamic: bool | None) -> None:
-    """torch.compile's own backends carry the dynamic= they were made with, and are equal only if that is."""
+    """Set dynamic= of one of torch.compile's own backends, which compare equal only if it is the same."""
     if type(backend).__module__ == "torch" and hasattr(backend, "dynamic"):
         backend.dynamic = dynamic
 
 
 def raise_recompile_limit(limit: int) -> None:
-    """Let frames be compiled so often, and all entries of one code object together too; a higher limit of the program's stays."""
+    """Raise the recompile limits per frame and per code object to `limit`; a higher limit of the program's is kept."""
     config = module("torch._dynamo.config")
-    for new, old in (("recompile_limit", "cache_size_limit"), ("accumulated_recompile_limit", "accumulated_cache_size_limit")):
-        name = new if hasattr(config, new) else old     # torch 2.6 renamed both
+    for name, name_before_2_6 in (
+        ("recompile_limit", "cache_size_limit"), ("accumulated_recompile_limit", "accumulated_cache_size_limit"),
+    ):
+        if not hasattr(config, name):
+            name = name_before_2_6
         if getattr(config, name, limit) < limit:
             setattr(config, name, limit)
 
 
-def wrap_marks(decorators: ModuleType, names: tuple[str, ...], note: Callable[[Mark], None]) -> Callable[[], None] | None:
-    """Call `note` with every call of mark_dynamic and its kin; without it a study does not know what the program marks itself."""
+def wrap_marks(decorators: ModuleType, names: tuple[str, ...], note: Callable[[Mark], None]) -> Undo | None:
+    """Call `note` with every call of mark_dynamic and similar functions.
+
+    Without it a study does not know which sizes the program marks itself.
+    """
     def make(original: Any, notes: list[Any]) -> Any:
-        tell = telling(notes)
+        notify = notifier(notes)
 
         @functools.wraps(original)
         def mark(*args: Any, **kwargs: Any) -> Any:
@@ -62,14 +70,19 @@ def wrap_marks(decorators: ModuleType, names: tuple[str, ...], note: Callable[[M
             except BaseException as error:
                 hide_frame(error)
                 raise
-            tell((original.__name__, args, kwargs, sys._getframe(1)))
+            notify((original.__name__, args, kwargs, sys._getframe(1)))
             return result
 
-        if not getattr(original, "_dynamo_forbidden", False):   # those it refuses in compiled code, it refuses in our form too
-            mark._torchdynamo_inline = original  # type: ignore[attr-defined]  # what Dynamo traces is torch's own function
+        # Dynamo traces torch's own function instead. A function that it forbids in compiled code stays forbidden.
+        if not getattr(original, "_dynamo_forbidden", False):
+            mark._torchdynamo_inline = original  # type: ignore[attr-defined]
         return never_compile(mark)
 
-    undos = [undo for name in names if (undo := replaced(decorators, name, note, make)) is not None]
+    undos = []
+    for name in names:
+        undo = replaced(decorators, name, note, make)
+        if undo is not None:
+            undos.append(undo)
 
     def undo_all() -> None:
         for undo in undos:
@@ -80,34 +93,34 @@ def wrap_marks(decorators: ModuleType, names: tuple[str, ...], note: Callable[[M
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphInput:
-    """One argument of a compiled piece, by the name that TORCH_COMPILE_DYNAMIC_SOURCES knows it by."""
+    """One argument of a compiled piece; `source` is its name in TORCH_COMPILE_DYNAMIC_SOURCES."""
 
     position: int
     source: str
-    dim: int | None = None          # it is the size of this dimension of `source`, which itself is no argument
+    dim: int | None = None          # the argument is the size of this dimension of `source`, not the tensor
     is_parameter: bool = False
 
 
 def frame_place(graph: Any) -> tuple[str, int, str]:
-    """The frame that an OutputGraph belongs to, as the structured trace names it."""
+    """(path, first line, function) of the frame that an OutputGraph belongs to, as in the structured trace."""
     code = graph.root_tx.f_code
     return code.co_filename, code.co_firstlineno, code.co_name
 
 
 def graph_inputs(graph: Any) -> list[GraphInput]:
-    """The tensors and ints that a piece is called with; sizes that are passed beside their tensor, and floats, are left out."""
+    """The tensors and ints that a piece is called with, except floats and sizes whose tensor is passed too."""
     sources = [argument.source for argument in graph.graphargs]
     names = {_source_name(source) for source in sources if source is not None}
-    found = []
+    inputs = []
     for position, (argument, source) in enumerate(zip(graph.graphargs, sources, strict=True)):
         if source is None or argument.pass_arg_as_tensor:
             continue
         if type(source).__name__ != "TensorPropertySource":
             is_parameter = isinstance(argument.example, module("torch").nn.Parameter)
-            found.append(GraphInput(position=position, source=_source_name(source), is_parameter=is_parameter))
+            inputs.append(GraphInput(position=position, source=_source_name(source), is_parameter=is_parameter))
         elif source.prop.name == "SIZE" and _source_name(source.base) not in names:
-            found.append(GraphInput(position=position, source=_source_name(source.base), dim=source.idx))
-    return found
+            inputs.append(GraphInput(position=position, source=_source_name(source.base), dim=source.idx))
+    return inputs
 
 
 def _source_name(source: Any) -> str:
@@ -115,10 +128,10 @@ def _source_name(source: Any) -> str:
 
 
 def fresh_cache() -> contextlib.AbstractContextManager[Any] | None:
-    """An empty cache of compiled code for a block; None if torch has no such (before 2.8 it had another name): trials then share one."""
+    """A context with an empty cache of compiled code; None if torch has none, and trials then share one cache."""
     try:
         from torch._inductor import utils
     except ImportError:
         return None
-    make = getattr(utils, "fresh_cache", None) or getattr(utils, "fresh_inductor_cache", None)
+    make = getattr(utils, "fresh_cache", None) or getattr(utils, "fresh_inductor_cache", None)   # before 2.8
     return make() if make is not None else None

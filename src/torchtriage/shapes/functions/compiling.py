@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any
 
 from torchtriage.capture.observer import Observer
-from torchtriage.capture.torch_private import base as torch_private
+from torchtriage.capture.torch_private import dynamo as torch_private
 from torchtriage.diagnosis.totals import busy_seconds
 from torchtriage.errors import TriageError
 from torchtriage.recording.events import CompileEnd, CompileStart, Event, LimitHit, Recompile

@@ -57,7 +57,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function under torch.compile, unless it is already."""
     import torch
 
-    from torchtriage.capture.torch_private import base as torch_private
+    from torchtriage.capture.torch_private import dynamo as torch_private
 
     return function if torch_private.compiled_from(function) is not None else torch.compile(function)
 

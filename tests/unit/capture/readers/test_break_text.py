@@ -1,4 +1,4 @@
-"""PyTorch's text of a graph break in the forms that 2.9 and 2.13 give it."""
+"""PyTorch's text for a graph break, in the forms of 2.9 and 2.13."""
 
 import pytest
 from hypothesis import given
@@ -31,7 +31,10 @@ Traceback (most recent call last):
            ^^^^^^^^^^^^^^^^^^^^
 torch._dynamo.exc.Unsupported: Failed to trace builtin operator
 """ + SECTIONS
-OLD = f"Graph break in user code at /app/train.py:4\nGraph Break Reason: Failed to trace builtin operator\n{SECTIONS}\n{STACK}\n"
+OLD = (
+    "Graph break in user code at /app/train.py:4\n"
+    f"Graph Break Reason: Failed to trace builtin operator\n{SECTIONS}\n{STACK}\n"
+)
 NEW = (
     "Graph break in user code at /app/train.py:4\n"
     "Graph Break Reason: Encountered graph break when attempting to trace CALL: a function call, e.g. f(x, y):\n\n"
@@ -40,7 +43,8 @@ NEW = (
 BRANCH = """\
 Graph break in user code at /app/train.py:6
 Graph Break Reason: Data-dependent branching
-  Explanation: Detected data-dependent branching (e.g. `if my_tensor.sum() > 0:`). Dynamo does not support tracing dynamic control flow.
+  Explanation: Detected data-dependent branching (e.g. `if my_tensor.sum() > 0:`). \
+Dynamo does not support tracing dynamic control flow.
 
       The branch condition involves a tensor computed as follows:
         # File "/app/train.py", line 6, in torch_dynamo_resume_in_f_at_4, code: if y.sum() > 0:
@@ -63,16 +67,18 @@ NoneType: None
 """
 LOOP = f"""\
 Graph break in user code at /app/train.py:11
-Graph Break Reason: Failed to handle graph break gracefully. Skipping the function and falling back to eager. Graph break encountered:
+Graph Break Reason: Failed to handle graph break gracefully. Skipping the function and falling back to eager. \
+Graph break encountered:
 
 Failed to trace builtin operator
 {SECTIONS}
 *** While handling this graph break, another graph break occurred: ***
 
 graph break in loop
-  Explanation: torch.compile detected a graph break in a for/while loop. Skipping the frame and falling back to eager, as graph breaks \
-in loops are not supported.
-  Hint: This graph break may have been caused by an earlier graph break. Resolving the earlier graph break may resolve this one.
+  Explanation: torch.compile detected a graph break in a for/while loop. Skipping the frame and falling back to eager, \
+as graph breaks in loops are not supported.
+  Hint: This graph break may have been caused by an earlier graph break. \
+Resolving the earlier graph break may resolve this one.
 
   Developer debug context: frame skipped: loop (/app/train.py line 9)
 
@@ -115,61 +121,67 @@ PRINT_STACK = (
 
 @pytest.mark.parametrize("text", [OLD, NEW], ids=["2.9", "2.13"])
 def test_both_versions_give_the_same_fields(text: str) -> None:
-    found = parse_break(text)
-    assert (found.path, found.line, found.function) == ("/app/train.py", 4, "f")
-    assert found.type == "Failed to trace builtin operator"
-    assert found.explanation.startswith("Dynamo does not know how to trace builtin operator `print`")
-    assert found.hints == ("Avoid calling builtin `print` with argument types ['str'].", "Please report an issue to PyTorch.")
-    assert found.context == "builtin print [<class 'torch._dynamo.variables.constant.ConstantVariable'>] False"
-    assert found.gb_id == "GB0059"
-    assert found.stack == PRINT_STACK
-    assert not found.whole_frame
+    parsed = parse_break(text)
+    assert (parsed.path, parsed.line, parsed.function) == ("/app/train.py", 4, "f")
+    assert parsed.type == "Failed to trace builtin operator"
+    assert parsed.explanation.startswith("Dynamo does not know how to trace builtin operator `print`")
+    assert parsed.hints == (
+        "Avoid calling builtin `print` with argument types ['str'].", "Please report an issue to PyTorch.",
+    )
+    assert parsed.context == "builtin print [<class 'torch._dynamo.variables.constant.ConstantVariable'>] False"
+    assert parsed.gb_id == "GB0059"
+    assert parsed.stack == PRINT_STACK
+    assert not parsed.whole_frame
 
 
-def test_an_explanation_over_several_paragraphs_is_kept_whole() -> None:
-    found = parse_break(BRANCH)
-    assert (found.type, found.gb_id, found.line) == ("Data-dependent branching", "GB0170", 6)
-    assert found.explanation.endswith("gt = gt(sum_1, 0)")
-    assert found.hints == ("Use `torch.cond` to express dynamic control flow.",)
-    assert found.stack[-1].code == "if y.sum() > 0:"
+def test_an_explanation_may_have_several_paragraphs() -> None:
+    parsed = parse_break(BRANCH)
+    assert (parsed.type, parsed.gb_id, parsed.line) == ("Data-dependent branching", "GB0170", 6)
+    assert parsed.explanation.endswith("gt = gt(sum_1, 0)")
+    assert parsed.hints == ("Use `torch.cond` to express dynamic control flow.",)
+    assert parsed.stack[-1].code == "if y.sum() > 0:"
 
 
-def test_a_break_in_a_loop_is_the_first_of_the_two_and_takes_the_whole_frame() -> None:
-    found = parse_break(LOOP)
-    assert (found.type, found.gb_id, found.line, found.function) == ("Failed to trace builtin operator", "GB0059", 11, "loop")
-    assert len(found.hints) == 2
-    assert found.whole_frame
-    assert [entry.line for entry in found.stack] == [21, 11]
+def test_a_break_in_a_loop_skips_the_entire_frame() -> None:
+    parsed = parse_break(LOOP)
+    assert (parsed.type, parsed.gb_id, parsed.line, parsed.function) == (
+        "Failed to trace builtin operator", "GB0059", 11, "loop",
+    )
+    assert len(parsed.hints) == 2
+    assert parsed.whole_frame
+    assert [entry.line for entry in parsed.stack] == [21, 11]
 
 
 def test_a_frame_that_is_not_converted_is_placed_by_its_code_object() -> None:
-    found = parse_break(NOT_CONVERTED)
-    assert (found.path, found.line, found.function) == ("/app/train.py", 20, "generator")
-    assert (found.type, found.gb_id) == ("Attempt to trace generator", "GB0003")
-    assert found.context == ""
-    assert found.whole_frame
+    parsed = parse_break(NOT_CONVERTED)
+    assert (parsed.path, parsed.line, parsed.function) == ("/app/train.py", 20, "generator")
+    assert (parsed.type, parsed.gb_id) == ("Attempt to trace generator", "GB0003")
+    assert parsed.context == ""
+    assert parsed.whole_frame
 
 
 def test_a_duplicate_without_its_stack_keeps_its_place() -> None:
-    text = OLD.replace("Graph break in", "Graph break (user stack suppressed due to duplicate graph break) in").split("User code")[0]
-    found = parse_break(text)
-    assert (found.path, found.line, found.stack, found.function) == ("/app/train.py", 4, (), "")
-    assert found.gb_id == "GB0059"
+    text = OLD.replace(
+        "Graph break in", "Graph break (user stack suppressed due to duplicate graph break) in",
+    ).split("User code")[0]
+    parsed = parse_break(text)
+    assert (parsed.path, parsed.line, parsed.stack, parsed.function) == ("/app/train.py", 4, (), "")
+    assert parsed.gb_id == "GB0059"
 
 
 def test_a_path_with_spaces_and_colons_is_read() -> None:
-    found = parse_break("Graph break in user code at C:\\my code\\a:b.py:12\nGraph Break Reason: x\n")
-    assert (found.path, found.line, found.type) == ("C:\\my code\\a:b.py", 12, "x")
+    parsed = parse_break("Graph break in user code at C:\\my code\\a:b.py:12\nGraph Break Reason: x\n")
+    assert (parsed.path, parsed.line, parsed.type) == ("C:\\my code\\a:b.py", 12, "x")
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "nothing of the kind"])
 def test_text_without_any_field_gives_an_unknown_place(text: str) -> None:
-    found = parse_break(text)
-    assert (found.path, found.line, found.stack, found.gb_id, found.hints) == ("unknown", None, (), None, ())
-    assert found.type == text.strip()
+    parsed = parse_break(text)
+    assert (parsed.path, parsed.line, parsed.stack, parsed.gb_id, parsed.hints) == ("unknown", None, (), None, ())
+    assert parsed.type == text.strip()
 
 
-def test_a_stack_without_source_lines_takes_no_other_line_for_code() -> None:
+def test_a_stack_without_source_lines_has_no_code() -> None:
     text = 'User code traceback:\n  File "<string>", line 3, in f\n\nNoneType: None\n'
     assert parse_break(text).stack == (StackEntry(path="<string>", line=3, function="f"),)
 
@@ -180,19 +192,24 @@ def test_a_stack_is_read_outermost_first_without_its_markers() -> None:
 
 
 def test_a_stack_entry_may_lack_a_function() -> None:
-    assert parse_stack('  File "a.py", line 10\n    for i in x:\n') == (StackEntry(path="a.py", line=10, function="", code="for i in x:"),)
+    assert parse_stack('  File "a.py", line 10\n    for i in x:\n') == (
+        StackEntry(path="a.py", line=10, function="", code="for i in x:"),
+    )
 
 
-@given(st.lists(st.sampled_from([*NEW.splitlines(), *LOOP.splitlines(), *NOT_CONVERTED.splitlines()]) | st.text(max_size=30), max_size=25))
-def test_no_text_makes_it_raise(lines: list[str]) -> None:
-    found = parse_break("\n".join(lines))
-    assert found.gb_id is None or found.gb_id.startswith("GB")
-    assert found.line is None or found.line >= 0
+LINES = [*NEW.splitlines(), *LOOP.splitlines(), *NOT_CONVERTED.splitlines()]
+
+
+@given(st.lists(st.sampled_from(LINES) | st.text(max_size=30), max_size=25))
+def test_parsing_never_raises(lines: list[str]) -> None:
+    parsed = parse_break("\n".join(lines))
+    assert parsed.gb_id is None or parsed.gb_id.startswith("GB")
+    assert parsed.line is None or parsed.line >= 0
 
 
 @pytest.mark.parametrize("text", [OLD, NEW, BRANCH, LOOP, NOT_CONVERTED])
-def test_text_that_ends_early_gives_the_same_place_or_none(text: str) -> None:
+def test_truncated_text_gives_the_same_place_or_none(text: str) -> None:
     whole = parse_break(text)
     for end in range(0, len(text), 7):
-        found = parse_break(text[:end])
-        assert found.path in (whole.path, "unknown") or whole.path.startswith(found.path)
+        parsed = parse_break(text[:end])
+        assert parsed.path in (whole.path, "unknown") or whole.path.startswith(parsed.path)

@@ -1,4 +1,4 @@
-"""The reader of TORCH_LOGS logs, on real logs (tests/recordings/logs says how they were made) and on what people do to them."""
+"""The reader of TORCH_LOGS logs, on real logs (described in tests/recordings/logs) and on changed ones."""
 
 import itertools
 import json
@@ -22,7 +22,9 @@ TRUTH = json.loads((LOGS / "truth.json").read_text())
 WITH_RECOMPILES = [name for name in TRUTH if not name.startswith("skips")]
 WITH_BREAKS = [name for name in TRUTH if name.startswith(("breaks", "ranks", "autograd", "skips_debug"))]
 PREFIX = "V1115 23:29:16.420000 7 torch/_dynamo/guards.py:5396] [0/1] [__recompiles] "
-RECOMPILE = ["Recompiling function f in /p/a.py:3", "    triggered by the following guard failure(s):", "    - 0/0: k == 1"]
+RECOMPILE = [
+    "Recompiling function f in /p/a.py:3", "    triggered by the following guard failure(s):", "    - 0/0: k == 1",
+]
 
 
 def lines_of(name: str) -> list[str]:
@@ -52,7 +54,7 @@ def test_recompiles_and_their_reasons_are_those_of_the_trace(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WITH_RECOMPILES)
-def test_a_refused_attempt_is_a_limit_and_no_recompile(name: str) -> None:
+def test_a_refused_recompile_is_only_a_limit(name: str) -> None:
     found = [[e.rank, e.compile_id, list(e.reasons)] for e in read(lines_of(name)).of(LimitHit)]
     assert ordered(found) == ordered(TRUTH[name]["refused"])
 
@@ -75,27 +77,30 @@ def break_fields(event: GraphBreak) -> tuple[object, ...]:
     return event.compile_id, event.line, event.function, event.gb_id, event.whole_frame, len(event.hints)
 
 
-def test_fields_of_breaks_2_13() -> None:
+def test_fields_of_breaks_of_torch_2_13() -> None:
     found = [break_fields(e) for e in read(lines_of("breaks-torch2.13")).of(GraphBreak)]
     assert found == [
-        ("0/0", 5, "noisy", "GB0059", False, 3), ("1/0", 5, "noisy", "GB0059", False, 3), ("3/0", 5, "noisy", "GB0059", False, 3),
+        ("0/0", 5, "noisy", "GB0059", False, 3), ("1/0", 5, "noisy", "GB0059", False, 3),
+        ("3/0", 5, "noisy", "GB0059", False, 3),
         ("5/0", 16, "branches", "GB0170", False, 3), ("7/0", 23, "item", "GB0124", False, 1),
         ("9/0", 30, "loop", "GB0025", True, 1), ("10/0", 37, "within_try", "GB0059", True, 3),
         ("11/0", 50, "<lambda>", None, True, 0), ("11/0", 50, "<module>", "GB0219", True, 1),
     ]
 
 
-def test_fields_of_breaks_2_9() -> None:
+def test_fields_of_breaks_of_torch_2_9() -> None:
     found = [break_fields(e) for e in read(lines_of("breaks-torch2.9")).of(GraphBreak)]
     assert found == [
-        ("0/0", 5, "noisy", "GB0059", False, 3), ("1/0", 5, "noisy", "GB0059", False, 3), ("3/0", 5, "noisy", "GB0059", False, 3),
-        ("5/0", 16, "branches", None, False, 2), ("7/0", 23, "item", "GB0124", False, 1), ("9/0", 30, "loop", "GB0025", False, 1),
+        ("0/0", 5, "noisy", "GB0059", False, 3), ("1/0", 5, "noisy", "GB0059", False, 3),
+        ("3/0", 5, "noisy", "GB0059", False, 3),
+        ("5/0", 16, "branches", None, False, 2), ("7/0", 23, "item", "GB0124", False, 1),
+        ("9/0", 30, "loop", "GB0025", False, 1),
         ("10/0", 37, "within_try", "GB0059", True, 3), ("11/0", 50, "<lambda>", None, True, 0),
         ("11/0", None, "", "GB0219", True, 1),
     ]
 
 
-def test_the_text_of_a_break_is_taken_apart() -> None:
+def test_the_text_of_a_break_is_split_into_fields() -> None:
     loop = next(e for e in read(lines_of("breaks-torch2.13")).of(GraphBreak) if e.function == "loop")
     assert loop.type == "Call to `torch._dynamo.graph_break()`"
     assert loop.explanation == "User-inserted graph break. Message: None"
@@ -109,7 +114,8 @@ def test_the_text_of_a_break_is_taken_apart() -> None:
 PREFACES = [
     "Encountered graph break that we cannot resume from. Compiling up to the previous resumable state, "
     "then skipping the rest of the function. Graph break encountered:",
-    "Failed to handle graph break gracefully. Skipping the function and falling back to eager. Graph break encountered:",
+    "Failed to handle graph break gracefully. Skipping the function and falling back to eager. "
+    "Graph break encountered:",
 ]
 
 
@@ -129,7 +135,8 @@ def test_a_duplicate_break_gets_the_stack_of_the_first(version: str) -> None:
 
 @pytest.mark.parametrize("name", ["recompiles-torch2.9", "recompiles-torch2.13", "recompiles_verbose-torch2.13"])
 def test_a_limit_names_itself_and_its_frame(name: str) -> None:
-    assert [(e.limit_name, e.limit, e.compile_id, e.path, e.line, e.function) for e in read(lines_of(name)).of(LimitHit)] == [
+    limits = read(lines_of(name)).of(LimitHit)
+    assert [(e.limit_name, e.limit, e.compile_id, e.path, e.line, e.function) for e in limits] == [
         ("recompile_limit", 4, "0/4", "/project/recompiles.py", 6, "sizes"),
         ("recompile_limit", 4, "2/4", "/project/recompiles.py", 22, "forward"),
         ("accumulated_recompile_limit", 2, "4/2", "/project/recompiles.py", 42, "<lambda>"),
@@ -141,7 +148,7 @@ def test_a_recompile_names_the_first_line_of_its_function() -> None:
     assert (first.path, first.line, first.function) == ("/project/recompiles.py", 6, "sizes")
 
 
-def test_a_refused_attempt_after_its_warning_is_no_recompile() -> None:
+def test_a_refused_recompile_may_follow_its_warning() -> None:
     lines = lines_of("recompiles-torch2.13")
     recompiles = [line for line in lines if "[__recompiles]" in line]
     others = [line for line in lines if "[__recompiles]" not in line]
@@ -158,16 +165,18 @@ def test_a_limit_without_logged_recompiles_keeps_its_last_reason() -> None:
 
 
 @pytest.mark.parametrize("limit", ["cache_size_limit", "accumulated_cache_size_limit"])
-def test_older_names_of_the_limits(limit: str) -> None:
+def test_limits_have_other_names_in_older_versions(limit: str) -> None:
     lines = [line.replace("config.recompile_limit", f"config.{limit}") for line in lines_of("recompiles-torch2.9")]
     assert limit in {e.limit_name for e in read(lines).of(LimitHit)}
 
 
 @pytest.mark.parametrize("version", ["2.9", "2.13"])
-def test_skipped_frames(version: str) -> None:
+def test_skipped_frames_are_events_with_their_place(version: str) -> None:
     recording = read(lines_of(f"skips-torch{version}"))
     found = {(e.function, e.path, e.reason) for e in recording.of(FrameSkipped)}
-    in_loop = "there is a graph break in a for/while loop" if version == "2.9" else "Call to `torch._dynamo.graph_break()`"
+    in_loop = "Call to `torch._dynamo.graph_break()`"
+    if version == "2.9":
+        in_loop = "there is a graph break in a for/while loop"
     assert found == {
         ("loop", "/project/skips.py", in_loop),
         ("generator", "/project/skips.py", "Attempt to trace generator"),
@@ -184,17 +193,19 @@ def test_a_frame_skipped_for_a_logged_break_marks_the_break() -> None:
 
 def test_the_item_warning_is_a_break_where_breaks_are_not_logged() -> None:
     lines = [line for line in lines_of("breaks-torch2.13") if "[__graph_breaks]" not in line]
-    assert [(e.function, e.line, e.compile_id) for e in read(lines).of(GraphBreak) if e.line == 23] == [("item", 23, "7/0")]
+    assert [
+        (e.function, e.line, e.compile_id) for e in read(lines).of(GraphBreak) if e.line == 23
+    ] == [("item", 23, "7/0")]
 
 
-def test_compiled_autograd_ids() -> None:
+def test_compiled_autograd_ids_are_read() -> None:
     recording = read(lines_of("autograd-torch2.13"))
     assert {"0/0", "!0/1/0", "!1/8/0"} <= {e.compile_id for e in recording.of(GraphBreak)}
     assert {"!1/2/1", "!1/3/1"} <= {e.compile_id for e in recording.of(Recompile)}
     assert all(reason.startswith(("0/", "!0/")) for e in recording.of(Recompile) for reason in e.reasons)
 
 
-def test_an_attempt_number_is_no_part_of_the_compile_id() -> None:
+def test_an_attempt_number_is_not_part_of_the_compile_id() -> None:
     assert events_of(PREFIX.replace("[0/1]", "[0/1_2]") + line for line in RECOMPILE)[0].compile_id == "0/1"
 
 
@@ -207,13 +218,15 @@ SEED = """\
 """
 
 
-def test_a_fragment_without_place_or_compile_id() -> None:
+def test_a_fragment_may_lack_place_and_compile_id() -> None:
     reason = "tensor 'key' size mismatch at index 2. expected 100, actual 101"
-    assert [Recompile(path="unknown", line=None, function="flex_attention", reasons=(reason,))] == events_of(SEED.splitlines())
+    assert [
+        Recompile(path="unknown", line=None, function="flex_attention", reasons=(reason,))
+    ] == events_of(SEED.splitlines())
     assert [process.rank for process in read(SEED.splitlines()).processes] == [None]
 
 
-def test_a_fragment_inside_other_text() -> None:
+def test_a_fragment_is_found_inside_other_text() -> None:
     text = f"My training is slow:\n```\n{SEED}```\n- I tried dynamic=True\n    - no luck\n"
     assert events_of(text.splitlines()) == events_of(SEED.splitlines())
 
@@ -230,7 +243,9 @@ def until_backend_fails(lines: list[str]) -> Iterable[str]:
     return itertools.takewhile(lambda line: "WON'T CONVERT" not in line, lines)
 
 
-@pytest.mark.parametrize("name", ["breaks-torch2.13", "breaks-torch2.9", "recompiles-torch2.9", "recompiles_verbose-torch2.13"])
+@pytest.mark.parametrize(
+    "name", ["breaks-torch2.13", "breaks-torch2.9", "recompiles-torch2.9", "recompiles_verbose-torch2.13"],
+)
 def test_a_log_without_prefixes_has_the_same_events(name: str) -> None:
     expected = [replace(e, pid=None, time=0.0) for e in events_of(until_backend_fails(lines_of(name)))]
     assert events_of(until_backend_fails(bare(name))) == [replace(e, compile_id=None) for e in expected]
@@ -242,7 +257,7 @@ BEFORE = ["stderr: ", "2026-11-15T23:29:16.4201{n:03}Z stderr F ", "[pod/train-0
 
 @pytest.mark.parametrize("before", BEFORE)
 @pytest.mark.parametrize("name", ["breaks-torch2.13", "recompiles-torch2.13"])
-def test_lines_prefixed_by_other_tools(name: str, before: str) -> None:
+def test_prefixes_of_other_tools_are_removed(name: str, before: str) -> None:
     expected = events_of(lines_of(name))
     assert expected == events_of(before.format(n=n % 1000) + line for n, line in enumerate(lines_of(name)))
     assert events_of(bare(name)) == events_of(before.format(n=n % 1000) + line for n, line in enumerate(bare(name)))
@@ -261,7 +276,7 @@ CHANGES: dict[str, Callable[[str], str]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("name", ["breaks-torch2.13", "recompiles-torch2.9", "ranks-torch2.13"])
-def test_what_terminals_and_tools_do_to_a_log(name: str, change: str) -> None:
+def test_a_log_changed_by_terminals_and_tools_has_the_same_events(name: str, change: str) -> None:
     changed = "".join(CHANGES[change](line) + ("\n" if change == "no line ends" else "") for line in lines_of(name))
     assert events_of(lines_of(name)) == events_of(changed.split("\n"))
 
@@ -300,7 +315,7 @@ def test_a_launcher_prefix_gives_the_rank_where_torch_does_not() -> None:
     assert found == {0: [Recompile], 1: [Recompile]}
 
 
-def test_the_rank_of_torch_wins_over_the_launchers() -> None:
+def test_the_rank_of_torch_takes_precedence_over_the_launchers() -> None:
     assert list(by_rank(read(f"[default1]:[rank9]:{PREFIX}{line}" for line in RECOMPILE))) == [9]
     assert list(by_rank(read(f"[rank1]:[rank1]:{PREFIX}{line}" for line in RECOMPILE))) == [1]
 
@@ -310,12 +325,12 @@ def test_ranks_with_the_same_process_id_stay_apart() -> None:
     assert list(by_rank(read(lines))) == [0, 8]
 
 
-def test_two_processes_without_rank_have_their_own_compile_ids() -> None:
+def test_two_processes_without_rank_have_separate_compile_ids() -> None:
     lines = [PREFIX.replace(" 7 ", f" {pid} ") + line for line in RECOMPILE for pid in (7, 8)]
     assert [process.facts["pid"] for process in read(lines).processes] == [7, 8]
 
 
-def test_glued_lines_of_two_ranks() -> None:
+def test_joined_lines_of_two_ranks_are_split() -> None:
     zero, one = ([f"[rank{rank}]:{PREFIX}{line}" for line in RECOMPILE] for rank in (0, 1))
     glued = [zero[0] + one[0], zero[1] + one[1] + zero[2], one[2]]
     assert by_rank(read(glued)) == by_rank(read(zero + one))
@@ -342,7 +357,7 @@ def test_any_interleaving_of_two_ranks_gives_the_same_events(choose: random.Rand
     assert by_rank(read(mixed)) == expected
 
 
-def test_messages_of_two_threads_line_by_line() -> None:
+def test_interleaved_messages_of_two_threads_are_assembled() -> None:
     other = PREFIX.replace("[0/1]", "[3/1]")
     lines = [prefix + line for line in RECOMPILE for prefix in (PREFIX, other)]
     found = [(e.compile_id, e.reasons) for e in read(lines).of(Recompile)]
@@ -352,30 +367,34 @@ def test_messages_of_two_threads_line_by_line() -> None:
 # Damage
 
 
-def test_a_message_that_lost_its_beginning_is_kept() -> None:
+def test_a_message_without_its_first_line_is_unparsed() -> None:
     assert [e.text for e in events_of([PREFIX + RECOMPILE[2]]) if isinstance(e, Unparsed)] == ["    - 0/0: k == 1"]
     assert [e.text for e in events_of(["[__recompiles]     - k == 1"]) if isinstance(e, Unparsed)] == ["    - k == 1"]
 
 
-def test_prose_about_recompiling_is_kept_and_no_recompile() -> None:
+def test_prose_about_recompiling_is_unparsed() -> None:
     assert [Unparsed] == [type(e) for e in events_of(["Recompiling function names is what this tool is about"])]
 
 
-def test_numbers_that_are_none_do_not_raise() -> None:
+def test_garbled_numbers_do_not_raise() -> None:
     assert [Unparsed] == [type(e) for e in events_of([PREFIX + "Recompiling function f in a.py:" + "9" * 5000])]
 
 
-def test_lines_of_other_programs_are_no_skipped_frames() -> None:
+def test_lines_of_other_programs_are_not_skipped_frames() -> None:
     other = "W1115 23:29:16.420000 7 video/decoder.cc:33] Skipping frame 12 after a break"
     assert events_of([other, "break: WON'T CONVERT x y line 3"]) == []
 
 
-@pytest.mark.parametrize("name", ["breaks-torch2.13", "breaks-torch2.9", "recompiles_verbose-torch2.13", "skips-torch2.9"])
+@pytest.mark.parametrize(
+    "name", ["breaks-torch2.13", "breaks-torch2.9", "recompiles_verbose-torch2.13", "skips-torch2.9"],
+)
 def test_a_log_cut_at_any_line_loses_no_event_before_the_cut(name: str) -> None:
     lines = lines_of(name)
     num_events = len(events_of(lines))
     for cut in range(len(lines)):
-        assert len(events_of(lines[:cut])) <= num_events + 2     # an attempt without its limit, a warning without its break
+        assert len(
+            events_of(lines[:cut])
+        ) <= num_events + 2     # an attempt without its limit, a warning without its break
         events_of(lines[cut:])
         events_of([*lines[:cut], lines[cut][: len(lines[cut]) // 2]])
 
@@ -389,7 +408,9 @@ def test_garbage_never_raises(lines: list[str], choose: random.Random) -> None:
     damaged = []
     for line in lines:
         at = choose.randint(0, len(line))
-        damaged.append(choose.choice([line, line[:at], line[at:], line[:at] + line[at + 3:], line + choose.choice(REAL_LINES)]))
+        damaged.append(
+            choose.choice([line, line[:at], line[at:], line[:at] + line[at + 3:], line + choose.choice(REAL_LINES)])
+        )
     read(damaged)
 
 
@@ -409,7 +430,9 @@ def test_events_are_in_the_order_of_the_log() -> None:
 
 @pytest.mark.thorough
 def test_memory_does_not_grow_with_other_lines() -> None:
-    others = (f"2026-11-15 23:29:16,420 INFO step={n} loss=0.{n} we converted and break nothing\n" for n in range(100_000))
+    others = (
+        f"2026-11-15 23:29:16,420 INFO step={n} loss=0.{n} we converted and break nothing\n" for n in range(100_000)
+    )
     tracemalloc.start()
     try:
         assert events_of(others) == []

@@ -1,4 +1,4 @@
-"""A torch.compile call is recorded as the user wrote it: where, on what, with which arguments."""
+"""A torch.compile call is recorded with its place, target and arguments."""
 
 import functools
 import sys
@@ -23,7 +23,8 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> None:
     space = {"compile_call": compile_call, "sys": sys}
     source = "def optimize(model, arguments):\n    return compile_call(arguments, sys._getframe(), step=4)\n"
     exec(compile(source, f"{TORCH}/_dynamo/eval_frame.py", "exec"), space)
-    exec(compile("def torch_compile(model, **arguments):\n    return optimize(model, arguments)\n", module.__file__, "exec"), space)
+    source = "def torch_compile(model, **arguments):\n    return optimize(model, arguments)\n"
+    exec(compile(source, module.__file__, "exec"), space)
     module.compile = space["torch_compile"]  # type: ignore[attr-defined]
 
 
@@ -64,7 +65,7 @@ def test_the_call_is_placed_at_the_users_line() -> None:
     assert call.line == line_of(called) + 1
 
 
-def test_a_program_in_a_folder_called_torch_is_the_users() -> None:
+def test_a_program_in_a_folder_called_torch_is_not_torch() -> None:
     space: dict[str, Any] = {}
     exec(compile("def main(compile):\n    return compile(main)\n", "/home/me/torch/train.py", "exec"), space)
     call = space["main"](sys.modules["torch"].compile)
@@ -83,7 +84,7 @@ def test_the_target_is_the_code_that_dynamo_will_see(target: Any, name: str, fun
     assert (call.target, call.target_path, call.target_line) == (name, FILE, line_of(function))
 
 
-def test_a_decorated_function_has_its_own_name_and_its_wrappers_code() -> None:
+def test_a_decorated_function_has_the_code_of_its_wrapper() -> None:
     call = called(decorated(plain))
     assert call.target == "plain"
     assert call.target_line != line_of(plain)
@@ -96,7 +97,7 @@ def test_a_local_function_has_a_readable_name() -> None:
 
 
 @pytest.mark.parametrize("target", [None, 3, "text", print, functools.partial(plain, 1), object()])
-def test_a_target_without_code_has_a_name_and_no_place(target: Any) -> None:
+def test_a_target_without_code_has_only_a_name(target: Any) -> None:
     call = called(target)
     assert (call.target_path, call.target_line) == ("", None)
     assert call.target
@@ -112,6 +113,6 @@ def test_a_target_without_code_has_a_name_and_no_place(target: Any) -> None:
     ({"backend": SimpleNamespace(compiler_name="aot_eager")}, {"backend": "aot_eager"}),
     ({"backend": SimpleNamespace()}, {"backend": "SimpleNamespace"}),
 ])
-def test_the_arguments_are_kept(arguments: dict[str, Any], fields: dict[str, Any]) -> None:
+def test_the_arguments_are_recorded(arguments: dict[str, Any], fields: dict[str, Any]) -> None:
     call = called(plain, **arguments)
     assert {name: getattr(call, name) for name in fields} == fields

@@ -1,4 +1,4 @@
-"""Pieces and the gaps between them are summed by compile id, thread by thread."""
+"""The times of pieces and of the gaps between them are summed per compile id, for each thread."""
 
 import threading
 from collections.abc import Callable
@@ -53,7 +53,7 @@ def test_pieces_and_gaps_are_summed(clock: Clock) -> None:
     ]
 
 
-def test_a_gap_in_which_something_was_compiled_does_not_count(clock: Clock) -> None:
+def test_a_gap_with_a_compile_in_it_is_not_counted(clock: Clock) -> None:
     timer = PieceTimer()
     first, second = piece(timer, clock, "0/0", 1.0), piece(timer, clock, "1/0", 2.0)
     first()
@@ -63,7 +63,7 @@ def test_a_gap_in_which_something_was_compiled_does_not_count(clock: Clock) -> N
     assert not [event for event in timer.events() if isinstance(event, GapTime)]
 
 
-def test_a_piece_that_was_never_called_took_nothing(clock: Clock) -> None:
+def test_a_piece_that_was_never_called_took_no_time(clock: Clock) -> None:
     timer = PieceTimer()
     piece(timer, clock, "0/0", 1.0)
     assert list(timer.events()) == [PieceTime(compile_id="0/0")]
@@ -76,7 +76,7 @@ def test_pieces_of_one_compile_share_one_sum(clock: Clock) -> None:
     assert next(timer.events()) == PieceTime(compile_id="0/0", calls=2, seconds=3.0)
 
 
-def test_a_piece_that_raises_raises_the_same_and_is_not_counted(clock: Clock) -> None:
+def test_a_piece_that_raises_is_not_counted(clock: Clock) -> None:
     def run() -> None:
         raise KeyError("theirs")
 
@@ -88,7 +88,7 @@ def test_a_piece_that_raises_raises_the_same_and_is_not_counted(clock: Clock) ->
     assert {str(entry.path) for entry in caught.traceback} == {__file__}
 
 
-def test_there_is_no_gap_between_threads(clock: Clock) -> None:
+def test_gaps_are_measured_per_thread(clock: Clock) -> None:
     timer = PieceTimer()
     first, second = piece(timer, clock, "0/0", 1.0), piece(timer, clock, "1/0", 1.0)
     first()
@@ -98,7 +98,7 @@ def test_there_is_no_gap_between_threads(clock: Clock) -> None:
     assert not [event for event in timer.events() if isinstance(event, GapTime)]
 
 
-def test_starting_over_forgets_the_sums_and_keeps_the_pieces(clock: Clock) -> None:
+def test_starting_over_resets_the_sums_of_all_pieces(clock: Clock) -> None:
     timer = PieceTimer()
     first, second = piece(timer, clock, "0/0", 1.0), piece(timer, clock, "1/0", 2.0)
     first()

@@ -1,4 +1,4 @@
-"""Steps are counted by torchtriage.step(), else by the first optimizer; their times are kept in bounded memory."""
+"""torchtriage.step(), else the first optimizer, counts steps; their times take bounded memory."""
 
 import sys
 import time
@@ -87,19 +87,19 @@ def test_an_explicit_step_counts(program: SimpleNamespace, clock: Clock) -> None
     assert program.counter.facts()["step_source"] == "torchtriage.step()"
 
 
-def test_a_step_inside_a_compiled_function_is_left_alone(program: SimpleNamespace) -> None:
+def test_a_step_inside_a_compiled_function_is_ignored(program: SimpleNamespace) -> None:
     program.compiling = True
     steps.step()
     assert program.counter.current() is None
 
 
-def test_a_step_that_nobody_watches_imports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unobserved_step_imports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps, "active", [])
     monkeypatch.setitem(sys.modules, "torch", None)     # importing it would fail
     steps.step()
 
 
-def test_every_watcher_sees_a_step(program: SimpleNamespace) -> None:
+def test_every_active_counter_counts_a_step(program: SimpleNamespace) -> None:
     other = StepCounter()
     steps.active.append(other)
     steps.step()
@@ -116,7 +116,9 @@ def test_the_first_optimizer_that_stepped_is_the_step(profiler: ModuleType, cloc
     assert counter.facts() == {"num_steps": 2, "step_source": "optimizer", "steps_of_other_optimizers": [3]}
 
 
-def test_an_explicit_step_wins_over_the_optimizer(profiler: ModuleType, program: SimpleNamespace, clock: Clock) -> None:
+def test_an_explicit_step_takes_precedence_over_the_optimizer(
+    profiler: ModuleType, program: SimpleNamespace, clock: Clock,
+) -> None:
     watch_optimizers(program.counter, profiler)
     optimizer = Optimizer(profiler)
     for _ in range(4):
@@ -146,11 +148,11 @@ def test_watching_can_be_undone(profiler: ModuleType) -> None:
     assert profiler.record_function.__exit__ is before
 
 
-def test_a_torch_without_the_place_to_watch_says_so() -> None:
+def test_a_torch_without_record_function_gives_none() -> None:
     assert watch_optimizers(StepCounter(), ModuleType("profiler")) is None
 
 
-def test_the_time_of_a_step_is_from_the_step_before(program: SimpleNamespace, clock: Clock) -> None:
+def test_the_time_of_a_step_starts_at_the_previous_step(program: SimpleNamespace, clock: Clock) -> None:
     for seconds in (0.0, 0.5, 0.25, 1.0):
         clock.now += seconds
         steps.step()
@@ -173,7 +175,7 @@ def test_only_the_steps_that_count_are_timed(profiler: ModuleType, program: Simp
     assert list(program.counter.series().values)[-1] == 8.0
 
 
-def test_asking_for_the_series_again_adds_what_came_since(clock: Clock) -> None:
+def test_the_series_grows_between_two_calls(clock: Clock) -> None:
     counter = marked([0.0, 1.0])
     assert list(counter.series().values) == [1.0]
     assert list(counter.series().values) == [1.0]
@@ -202,7 +204,9 @@ def test_a_long_run_keeps_a_bounded_series_with_the_same_total(seconds: list[flo
         assert len(counter.series().values) <= 16
 
 
-@pytest.mark.parametrize("num_steps", [MAX_POINTS + 1, MAX_POINTS + 2, 2 * MAX_POINTS + 1, 2 * MAX_POINTS + 2, 5 * MAX_POINTS])
+@pytest.mark.parametrize(
+    "num_steps", [MAX_POINTS + 1, MAX_POINTS + 2, 2 * MAX_POINTS + 1, 2 * MAX_POINTS + 2, 5 * MAX_POINTS],
+)
 def test_every_point_is_the_mean_of_its_steps(num_steps: int) -> None:
     counter = marked([0.5 * number for number in range(num_steps)])
     series = counter.series()
@@ -211,7 +215,7 @@ def test_every_point_is_the_mean_of_its_steps(num_steps: int) -> None:
     assert series.steps[-1] <= num_steps
 
 
-def test_the_time_of_the_first_step_is_kept_while_the_series_grows(program: SimpleNamespace, clock: Clock) -> None:
+def test_the_time_of_the_first_step_stays_the_same(program: SimpleNamespace, clock: Clock) -> None:
     assert program.counter.first_time() is None
     steps.step()
     clock.now += 5.0
@@ -224,7 +228,7 @@ def test_the_time_of_the_first_step_is_kept_while_the_series_grows(program: Simp
     assert program.counter.first_time() == 995.0
 
 
-def test_the_first_step_of_either_kind_is_announced(profiler: ModuleType, program: SimpleNamespace) -> None:
+def test_the_first_step_of_either_kind_calls_back(profiler: ModuleType, program: SimpleNamespace) -> None:
     announced: list[int] = []
     program.counter.on_first_step = lambda: announced.append(1)
     watch_optimizers(program.counter, profiler)
@@ -237,7 +241,7 @@ def test_the_first_step_of_either_kind_is_announced(profiler: ModuleType, progra
     assert len(announced) == 2
 
 
-def test_starting_over_forgets_everything() -> None:
+def test_starting_over_resets_everything() -> None:
     counter = marked([0.0, 1.0])
     counter.series()
     counter.explicit, counter.first, counter.by_optimizer = 3, 7, {7: 2}

@@ -1,4 +1,4 @@
-"""The handler on torch's trace logger stays through whatever a program does to logging, and is gone without a trace when taken off."""
+"""The handler on torch's trace logger survives changes to logging; detaching it restores the logger."""
 
 import logging
 import logging.config
@@ -13,7 +13,10 @@ import pytest
 from torchtriage.capture.taps.trace import LOGGER_NAME, TraceHandler, attach, filtered
 from torchtriage.recording.events import CompileStart, Event, Recompile
 
-START = {"dynamo_start": {"stack": [{"line": 3, "name": "f", "filename": "/app/train.py"}]}, "frame_id": 0, "frame_compile_id": 1}
+START = {
+    "dynamo_start": {"stack": [{"line": 3, "name": "f", "filename": "/app/train.py"}]}, "frame_id": 0,
+    "frame_compile_id": 1,
+}
 REASONS = {"artifact": {"name": "recompile_reasons"}, "frame_id": 0, "frame_compile_id": 1}
 
 
@@ -56,7 +59,9 @@ def test_a_record_becomes_an_event_with_its_columns(logger: logging.Logger) -> N
     trace(logger)
     [event] = sink.events
     assert isinstance(event, CompileStart)
-    assert (event.path, event.line, event.compile_id, event.step, event.pid) == ("/app/train.py", 3, "0/1", 7, os.getpid())
+    assert (
+        event.path, event.line, event.compile_id, event.step, event.pid,
+    ) == ("/app/train.py", 3, "0/1", 7, os.getpid())
     assert event.time > 0
 
 
@@ -68,7 +73,7 @@ def test_the_line_that_called_the_frame_is_on_its_stack(logger: logging.Logger) 
     assert [entry.path for entry in event.stack] == [__file__, __file__, "/app/train.py"]
 
 
-def test_a_recompile_under_way_is_handed_out_at_the_end(logger: logging.Logger) -> None:
+def test_a_recompile_in_progress_is_an_event_at_the_end(logger: logging.Logger) -> None:
     sink = Sink()
     attach(sink.handler)
     trace(logger, REASONS, "k == 2")
@@ -92,7 +97,8 @@ def test_a_failure_of_ours_never_reaches_the_program(logger: logging.Logger) -> 
 
 
 def disabled_by_dict_config(logger: logging.Logger) -> None:
-    others = [logger for logger in logging.root.manager.loggerDict.values() if isinstance(logger, logging.Logger) and not logger.disabled]
+    loggers = [logger for logger in logging.root.manager.loggerDict.values() if isinstance(logger, logging.Logger)]
+    others = [logger for logger in loggers if not logger.disabled]
     logging.config.dictConfig({"version": 1, "disable_existing_loggers": True})
     for other in others:
         if other.name != LOGGER_NAME:
@@ -114,7 +120,9 @@ SILENCERS: dict[str, Callable[[logging.Logger], Any]] = {
 
 
 @pytest.mark.parametrize("silence", SILENCERS.values(), ids=SILENCERS)
-def test_it_survives_what_programs_do_to_logging(logger: logging.Logger, silence: Callable[[logging.Logger], Any]) -> None:
+def test_the_handler_survives_changes_to_logging(
+    logger: logging.Logger, silence: Callable[[logging.Logger], Any],
+) -> None:
     sink = Sink()
     attach(sink.handler)
     silence(logger)
@@ -122,7 +130,7 @@ def test_it_survives_what_programs_do_to_logging(logger: logging.Logger, silence
     assert len(sink.events) == 1
 
 
-def test_a_logger_that_was_disabled_before_is_heard(logger: logging.Logger) -> None:
+def test_a_logger_that_was_disabled_before_still_gives_events(logger: logging.Logger) -> None:
     logger.disabled = True
     sink = Sink()
     attach(sink.handler)
@@ -130,7 +138,7 @@ def test_a_logger_that_was_disabled_before_is_heard(logger: logging.Logger) -> N
     assert len(sink.events) == 1
 
 
-def test_clearing_the_handlers_still_takes_those_of_the_program(logger: logging.Logger) -> None:
+def test_clearing_the_handlers_removes_those_of_the_program(logger: logging.Logger) -> None:
     theirs = logging.NullHandler()
     logger.addHandler(theirs)
     sink = Sink()
@@ -139,7 +147,7 @@ def test_clearing_the_handlers_still_takes_those_of_the_program(logger: logging.
     assert logger.handlers == [sink.handler]
 
 
-def test_the_handlers_of_the_program_go_on_receiving(logger: logging.Logger) -> None:
+def test_the_handlers_of_the_program_still_receive_records(logger: logging.Logger) -> None:
     seen: list[logging.LogRecord] = []
     theirs = logging.Handler()
     theirs.emit = seen.append  # type: ignore[method-assign]
@@ -149,8 +157,10 @@ def test_the_handlers_of_the_program_go_on_receiving(logger: logging.Logger) -> 
     assert len(seen) == 1
 
 
-@pytest.mark.parametrize("silence", ["disabled", "dictConfig", "logging.disable", "setLevel", "handlers replaced", "a filter"])
-def test_what_silences_the_programs_own_handlers_still_does(logger: logging.Logger, silence: str) -> None:
+@pytest.mark.parametrize(
+    "silence", ["disabled", "dictConfig", "logging.disable", "setLevel", "handlers replaced", "a filter"],
+)
+def test_the_program_can_still_silence_its_own_handlers(logger: logging.Logger, silence: str) -> None:
     seen: list[logging.LogRecord] = []
     theirs = logging.Handler()
     theirs.emit = seen.append  # type: ignore[method-assign]
@@ -162,11 +172,14 @@ def test_what_silences_the_programs_own_handlers_still_does(logger: logging.Logg
 
 
 def state(logger: logging.Logger) -> Any:
-    return (logger.__class__, type(logger.handlers), list(logger.handlers), {**logger.__dict__, "handlers": None, "_cache": None})
+    return (
+        logger.__class__, type(logger.handlers), list(logger.handlers),
+        {**logger.__dict__, "handlers": None, "_cache": None},
+    )
 
 
 @pytest.mark.parametrize("disabled", [True, False])
-def test_detaching_leaves_the_logger_as_it_was(logger: logging.Logger, disabled: bool) -> None:
+def test_detaching_restores_the_logger(logger: logging.Logger, disabled: bool) -> None:
     logger.disabled = disabled
     logger.addHandler(logging.NullHandler())
     before = state(logger)
@@ -174,7 +187,7 @@ def test_detaching_leaves_the_logger_as_it_was(logger: logging.Logger, disabled:
     assert state(logger) == before
 
 
-def test_what_the_program_did_meanwhile_holds_afterwards(logger: logging.Logger) -> None:
+def test_changes_by_the_program_remain_after_detaching(logger: logging.Logger) -> None:
     detach = attach(Sink().handler)
     logger.disabled = True
     logger.setLevel(logging.ERROR)
@@ -184,7 +197,7 @@ def test_what_the_program_did_meanwhile_holds_afterwards(logger: logging.Logger)
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_two_watchers_may_leave_in_any_order(logger: logging.Logger, order: tuple[int, ...]) -> None:
+def test_two_handlers_may_detach_in_any_order(logger: logging.Logger, order: tuple[int, ...]) -> None:
     before = state(logger)
     sinks = [Sink(), Sink()]
     detach = [attach(sink.handler) for sink in sinks]
@@ -201,7 +214,9 @@ class Torch:
     def __init__(self) -> None:
         self.calls: list[tuple[str, Any, Any]] = []
 
-    def __call__(self, name: str, metadata_fn: Callable[[], Any] = dict, payload_fn: Callable[[], Any] = lambda: "payload") -> None:
+    def __call__(
+        self, name: str, metadata_fn: Callable[[], Any] = dict, payload_fn: Callable[[], Any] = lambda: "payload",
+    ) -> None:
         self.calls.append((name, metadata_fn(), payload_fn()))
 
 
@@ -213,7 +228,9 @@ class Torch:
     ("artifact", "recompile_reasons", True),
     ("artifact", "before_pre_grad_graph", False),
 ])
-def test_records_that_nobody_needs_are_not_made(logger: logging.Logger, name: str, artifact: str | None, reaches: bool) -> None:
+def test_records_without_a_listener_are_not_made(
+    logger: logging.Logger, name: str, artifact: str | None, reaches: bool,
+) -> None:
     torch = Torch()
     metadata = {"name": artifact} if artifact else {}
     attach(Sink().handler)
@@ -238,7 +255,7 @@ def test_the_payload_of_a_cache_hit_is_not_made() -> None:
     assert [call[2] for call in torch.calls] == [None, "payload"]
 
 
-def test_torch_s_own_lazy_handler_is_no_listener(logger: logging.Logger) -> None:
+def test_the_lazy_handler_of_torch_is_not_a_listener(logger: logging.Logger) -> None:
     class LazyTraceHandler(logging.NullHandler):
         root_dir = None     # TORCH_TRACE is not set
 
@@ -248,12 +265,15 @@ def test_torch_s_own_lazy_handler_is_no_listener(logger: logging.Logger) -> None
     assert torch.calls == []
 
 
-def test_the_calling_lines_are_neither_torchs_nor_ours(logger: logging.Logger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_calling_lines_are_not_in_torch_or_torchtriage(
+    logger: logging.Logger, monkeypatch: pytest.MonkeyPatch,
+) -> None:
     torch = ModuleType("torch")
     torch.__file__ = "/venv/site-packages/torch/__init__.py"
     monkeypatch.setitem(sys.modules, "torch", torch)
     space: dict[str, Any] = {"logger": logger, "record": {"metadata": START, "payload": None}}
-    exec(compile("def compiling():\n    logger.debug('', extra=record)\n", "/venv/site-packages/torch/_logging.py", "exec"), space)
+    source = "def compiling():\n    logger.debug('', extra=record)\n"
+    exec(compile(source, "/venv/site-packages/torch/_logging.py", "exec"), space)
     exec(compile("def step():\n    compiling()\ndef main():\n    step()\n", "/home/me/torch/train.py", "exec"), space)
     sink = Sink()
     attach(sink.handler)

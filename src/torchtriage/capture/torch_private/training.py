@@ -1,0 +1,105 @@
+"""The private names of torch that a training step passes through: backward, clipping, GradScaler, the optimizer."""
+
+import functools
+import sys
+from collections.abc import Callable
+from types import CodeType, FrameType, ModuleType
+from typing import Any
+
+from torchtriage.capture.torch_private.base import Undo, module, never_compile, notifier, replaced
+from torchtriage.errors import hide_frame
+
+FrameNote = Callable[[FrameType], None]
+
+
+def wrap_record_function(
+    profiler_module: ModuleType, prefix: str, note: FrameNote, name: str = "__exit__",
+) -> Undo | None:
+    """Call `note` at the end of every record_function block whose name has this prefix (at its start for `__enter__`).
+
+    Without this name no event knows its step.
+    """
+    def make_exit(original: Any, notes: list[Any]) -> Any:
+        notify = notifier(notes)
+
+        # TorchScript compiles this class from its source, which it finds through __wrapped__.
+        @functools.wraps(original)
+        def leave(self: Any, kind: Any, error: Any, trace: Any) -> Any:
+            result = original(self, kind, error, trace)
+            if kind is None and self.name.startswith(prefix):
+                notify(sys._getframe(1))
+            return result
+
+        return never_compile(leave)
+
+    def make_enter(original: Any, notes: list[Any]) -> Any:
+        notify = notifier(notes)
+
+        @functools.wraps(original)
+        def enter(self: Any) -> Any:
+            if self.name.startswith(prefix):
+                notify(sys._getframe(1))
+            return original(self)
+
+        return never_compile(enter)
+
+    make = make_exit if name == "__exit__" else make_enter
+    return replaced(getattr(profiler_module, "record_function", None), name, note, make)
+
+
+def clip_code() -> CodeType | None:
+    """The code in which every clipping function of torch.nn.utils runs; its variable `func` is the function itself."""
+    code = getattr(getattr(module("torch.nn.utils.clip_grad"), "clip_grad_value_", None), "__code__", None)
+    return code if isinstance(code, CodeType) and "func" in code.co_freevars else None
+
+
+def unscale_code() -> CodeType | None:
+    """The code in which GradScaler checks the gradients of an optimizer, before its step or instead of it."""
+    scaler = getattr(module("torch.amp.grad_scaler"), "GradScaler", None)
+    code = getattr(getattr(scaler, "_unscale_grads_", None), "__code__", None)
+    return code if isinstance(code, CodeType) and {"self", "optimizer", "inv_scale"} <= {*code.co_varnames} else None
+
+
+def wrap_no_grad(
+    grad_mode: ModuleType, codes: tuple[CodeType | None, CodeType | None], note: FrameNote,
+) -> Undo | None:
+    """Call `note` where one of these code objects enters no_grad().
+
+    Dynamo does not trace no_grad(), but it would trace a wrapper of the clipping function itself. Without this name
+    gradients are seen only after clipping, and steps that GradScaler skips are not seen.
+    """
+    first, second = codes
+
+    def make(original: Any, notes: list[Any]) -> Any:
+        notify, getframe = notifier(notes), sys._getframe
+
+        @functools.wraps(original)
+        def enter(self: Any) -> None:
+            original(self)
+            frame = getframe(1)
+            if frame.f_code is first or frame.f_code is second:
+                notify(frame)
+
+        return never_compile(enter)
+
+    return replaced(getattr(grad_mode, "no_grad", None), "__enter__", note, make)
+
+
+def wrap_backward(autograd: ModuleType, note: Callable[[Any], None]) -> Undo | None:
+    """Call `note` with the tensors that backward() starts from; without it the loss of a script is unknown."""
+    def make(original: Any, notes: list[Any]) -> Any:
+        notify = notifier(notes)
+
+        @functools.wraps(original)
+        def run(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
+            if kwargs.get("accumulate_grad"):
+                notify(t_outputs)
+            try:
+                return original(t_outputs, *args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
+
+        return never_compile(run)
+
+    return replaced(autograd, "_engine_run_backward", note, make)
