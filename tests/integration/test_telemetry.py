@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.integration.test_same_run import TAIL
-from tests.programs import Outcome, observe, plain, write
+from tests.programs import Outcome, command, observe, plain, write
 from torchtriage.recording.events import StepSkipped, Tap
 from torchtriage.recording.reader import read_recording
 from torchtriage.recording.recording import Process
@@ -354,3 +354,12 @@ def test_unobservable_training_is_reported_and_off_is_off(tmp_path: Path) -> Non
     off = observe(tmp_path / "off", source, flags=["-q", "--no-telemetry"])
     assert off.status == 0
     assert not {"gradients", "loss"} & {tap.name for tap in process(off).of(Tap)}
+
+
+def test_statistics_in_a_full_graph_cause_no_break_and_no_recompile(tmp_path: Path) -> None:
+    example = Path(__file__).parents[2] / "examples" / "statistics_in_graph.py"
+    done = command(tmp_path, "run", "-o", "x.triage", "-q", str(example))
+    assert done.returncode == 0, done.stderr
+    assert "gradient norms of the first and the last step" in done.stdout
+    totals = json.loads(command(tmp_path, "report", "x.triage", "--format", "json").stdout)["totals"]
+    assert (totals["compiles"], totals["graph_breaks"], totals["recompiles"]) == (1, 0, 0)

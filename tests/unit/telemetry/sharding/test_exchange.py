@@ -214,7 +214,7 @@ def test_rank_that_stops_sampling_leaves_the_others_alone_with_one_warning(pair:
     assert pair[0].outcome == []
     pair[0].now = PATIENCE_SECONDS + 1       # it may be saving a checkpoint, so time alone is no sign
     pair[0].sample(100)
-    with pytest.warns(RuntimeWarning, match="of this rank's shard from here on.*not all of the 2 ranks.*on every rank"):
+    with pytest.warns(RuntimeWarning, match="now cover only this rank's shard.*not all of the 2 ranks.*on every rank"):
         pair[0].drain()
     assert [is_merged for _, is_merged in pair[0].outcome] == [False] * (MAX_BEHIND + 2)
     pair[1].sample(3)
@@ -246,7 +246,7 @@ def test_monitor_replaced_on_any_rank_is_alone_on_all(pair: list[Rank]) -> None:
     for rank in pair:
         rank.sample(1)
     pair[1].rows._number -= 2       # as if so many had been made since
-    with pytest.warns(RuntimeWarning, match="another Monitor of the same parameters has been made"):
+    with pytest.warns(RuntimeWarning, match="a newer Monitor of the same parameters"):
         drain(pair, [1, 1])
     assert pair[0].outcome == pair[1].outcome == [(1, False)]
 
@@ -257,7 +257,7 @@ def test_lost_store_is_reported_and_shards_continue(pair: list[Rank]) -> None:
 
     pair[0].rows._new_meeting = lost
     pair[0].sample(1)
-    with pytest.warns(RuntimeWarning, match="can no longer be asked: ConnectionError: reset by peer"):
+    with pytest.warns(RuntimeWarning, match="can no longer be reached: ConnectionError: reset by peer"):
         pair[0].drain()
     pair[0].sample(2)
     pair[0].drain()
