@@ -261,7 +261,7 @@ def test_values_that_are_not_numbers_are_named_and_the_rest_is_recorded() -> Non
         with pytest.warns(RuntimeWarning) as warned:
             monitor.step({"name": "run 7", "returns": torch.ones(2), "kl": 0.5, "count": 3})
     assert [str(w.message).partition(": ")[2] for w in warned] == [
-        "the metric 'name' is not recorded: it is a str; give a number, or a tensor of one element",
+        "the metric 'name' is not recorded: it is a str; give a number, or a tensor with one element",
         "the metric 'returns' is not recorded: "
         "it is a torch.float32 tensor of shape (2,); give its mean, or an element",
     ]

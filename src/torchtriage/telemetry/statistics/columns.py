@@ -10,7 +10,7 @@ import torch
 
 
 class Stat(enum.IntEnum):
-    """Columns.
+    """The columns of a statistics table, as indices of its last dimension.
 
     NORM to MAX_ABS describe the finite elements and are 0 if there are none; STD is that of the population. The
     counts cover all elements.

@@ -25,6 +25,7 @@ from torchtriage.text import counted
 ATEN = "aten"
 # From this size several threads were faster even if they had to be woken (docs/internals/measurements.md).
 TEAM_BYTES = 4 << 20
+MAX_PLANS = 16      # cached by number of tensors: repeated calls mostly measure the same ones
 _gradient, _dtype, _is_cpu = attrgetter("grad"), attrgetter("dtype"), attrgetter("is_cpu")
 _numel, _is_contiguous = torch.Tensor.numel, torch.Tensor.is_contiguous
 _is_neg, _data_ptr = torch.Tensor.is_neg, torch.Tensor.data_ptr
@@ -242,7 +243,6 @@ def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tensor.device, tensor.layout, tensor.shape, tensor.stride() if tensor.layout is torch.strided else ()
 
 
-MAX_PLANS = 16      # cached by number of tensors: repeated calls mostly measure the same ones
 _plans: dict[tuple[object, ...], TensorPlan] = {}
 
 
