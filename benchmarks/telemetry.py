@@ -21,7 +21,8 @@ from telemetry_team import teams
 
 from torchtriage.telemetry.statistics import aten as aten_statistics
 from torchtriage.telemetry.statistics import native as kernel
-from torchtriage.telemetry.statistics.plan import Plan, Stat, statistics
+from torchtriage.telemetry.statistics.columns import Stat
+from torchtriage.telemetry.statistics.plan import ParameterPlan, statistics
 
 sys.path.insert(0, str(HERE.parent))  # the reference that the tests compare with
 
@@ -80,8 +81,8 @@ def against_a_read(options: argparse.Namespace) -> dict[str, Any]:
         random = torch.Generator().manual_seed(0)
         tensors = [filled(kind, shape, DTYPES[dtype], random) for shape in transformer_shapes(options.scale)]
         yardstick = Bytes(tensors)
-        plain = Plan(tensors, gradients=False, weights=True, **WITHOUT_COUNTS)
-        counting = Plan(tensors, gradients=False, weights=True)
+        plain = ParameterPlan(tensors, gradients=False, weights=True, **WITHOUT_COUNTS)
+        counting = ParameterPlan(tensors, gradients=False, weights=True)
         measured = in_turn({READ: yardstick.read, "without": plain.step, "with": counting.step}, options.rounds)
         by_read = ratios(measured, READ)
         speed = yardstick.num / Spread.of(measured[READ]).median / 1e9

@@ -19,7 +19,7 @@ from unittest.mock import MagicMock
 import torch
 from common import Spread, clean_environment, in_turn, note, peers_python, ratios, run, table
 
-from torchtriage.telemetry.statistics.plan import Plan
+from torchtriage.telemetry.statistics.plan import ParameterPlan
 
 BASE = "torch.nn.utils.get_total_norm"
 TINY = "1,000 tensors of 64"
@@ -115,9 +115,9 @@ def compared(shapes: list[tuple[int, ...]], rounds: int) -> dict[str, Any]:
     measured = in_turn(
         {
             BASE: lambda: torch.nn.utils.get_total_norm(gradients),
-            "gradients": Plan(parameters).step,
-            "gradients and weights": Plan(parameters, weights=True).step,
-            "gradients and weights, ATen path": Plan(parameters, weights=True, path="aten").step,
+            "gradients": ParameterPlan(parameters).step,
+            "gradients and weights": ParameterPlan(parameters, weights=True).step,
+            "gradients and weights, ATen path": ParameterPlan(parameters, weights=True, path="aten").step,
             "ten scalars stacked, one tolist": lambda: stacked(parameters),
             **others,
         },

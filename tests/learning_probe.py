@@ -1,4 +1,4 @@
-"""Records what a small training does, by the names that the learning rules read; plain and slow, for examples and tests."""
+"""Records a small training by the series names that the rules read; for examples and tests; plain and slow."""
 
 import contextlib
 from collections import defaultdict
@@ -12,7 +12,7 @@ from torchtriage.recording.recording import Process, Series
 
 
 class Probe:
-    """Series of gradients and weights at each optimizer step, and of what is handed to an AnomalyDetector at each call."""
+    """Series of gradients and weights at each optimizer step, and of the values given to an AnomalyDetector."""
 
     def __init__(self) -> None:
         self.step = 1
@@ -26,8 +26,10 @@ class Probe:
 
     @property
     def process(self) -> Process:
-        series = (Series(name=name, steps=[s for s, _ in points], values=[v for _, v in points]) for name, points in self.points.items())
-        return Process(series={one.name: one for one in series}, facts={"num_steps": self.step, "grad_dtypes": sorted(self.dtypes)})
+        series = {}
+        for name, points in self.points.items():
+            series[name] = Series(name=name, steps=[s for s, _ in points], values=[v for _, v in points])
+        return Process(series=series, facts={"num_steps": self.step, "grad_dtypes": sorted(self.dtypes)})
 
 
 @contextlib.contextmanager
@@ -50,7 +52,8 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Probe]:
         if not named:
             return
         total = torch.stack([p.grad.double().norm() for _, p in named]).norm()
-        probe.put({"grad_norm_after_clip" if any(at == probe.step for at, _ in probe.points["grad_norm"]) else "grad_norm": total})
+        is_clipped = any(step == probe.step for step, _ in probe.points["grad_norm"])
+        probe.put({"grad_norm_after_clip" if is_clipped else "grad_norm": total})
         for name, p in named:
             before[id(p)] = p.detach().clone()
             probe.dtypes.add(str(p.grad.dtype).removeprefix("torch."))
@@ -100,10 +103,15 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Probe]:
 
 
 def _statistics(name: str, side: str, x: Any) -> dict[str, Any]:
-    values = {f"{side}_norm/{name}": x.double().norm(), f"{side}_nan/{name}": x.isnan().sum(), f"{side}_inf/{name}": x.isinf().sum()}
+    values = {
+        f"{side}_norm/{name}": x.double().norm(),
+        f"{side}_nan/{name}": x.isnan().sum(),
+        f"{side}_inf/{name}": x.isinf().sum(),
+    }
     if side == "weight":
         return values
     return values | {
-        f"grad_zero_fraction/{name}": (x == 0).double().mean(), f"grad_small_fraction/{name}": (x.abs() < 1e-6).double().mean(),
+        f"grad_zero_fraction/{name}": (x == 0).double().mean(),
+        f"grad_small_fraction/{name}": (x.abs() < 1e-6).double().mean(),
         f"grad_large_fraction/{name}": (x.abs() > 10).double().mean(),
     }

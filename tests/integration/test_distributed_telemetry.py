@@ -1,4 +1,4 @@
-"""Ranks that share a model, over gloo: statistics are those of the unsharded truth, and no rank ever waits for another's telemetry."""
+"""Ranks that share a model, over gloo, record the unsharded values, and no rank waits for another's telemetry."""
 
 import json
 import subprocess
@@ -25,8 +25,8 @@ dist.init_process_group("gloo")
 rank, size = dist.get_rank(), dist.get_world_size()
 
 
-class Kept:
-    name = "kept"
+class MemorySink:
+    name = "sink"
     def __init__(self):
         self.rows, self.codes = {}, set()
     def write(self, observation):
@@ -44,9 +44,9 @@ def net():
 
 
 def train(model, wrap=lambda model: model, steps=4):
-    kept, called = Kept(), wrap(model)
+    sink, called = MemorySink(), wrap(model)
     opt = torch.optim.SGD(model.parameters(), lr=0.1)
-    with Monitor(model, opt, groups={"first": "0", "last": "2"}, sinks=[kept], level="debug") as monitor:
+    with Monitor(model, opt, groups={"first": "0", "last": "2"}, sinks=[sink], level="debug") as monitor:
         for step in range(steps):
             x = torch.randn(8, 5, generator=torch.Generator().manual_seed(step))
             loss = called(x).pow(2).mean()
@@ -57,7 +57,7 @@ def train(model, wrap=lambda model: model, steps=4):
             opt.step()
             monitor.step()
             opt.zero_grad()
-    return kept.rows
+    return sink.rows
 
 
 class Bag(torch.nn.Module):
@@ -72,27 +72,29 @@ class Bag(torch.nn.Module):
             self.register_parameter(name, parameter)
 
 
-def look(bag):
-    kept = Kept()
-    with Monitor(bag, sinks=[kept], level="debug") as monitor:
+def sample(bag):
+    sink = MemorySink()
+    with Monitor(bag, sinks=[sink], level="debug") as monitor:
         monitor.after_backward()
         monitor.step()
-    return kept.rows[1], kept.codes, monitor.facts()["telemetry"]
+    return sink.rows[1], sink.codes, monitor.facts()["telemetry"]
 
 
-def same(found, truth, case, rel=1e-6):
+def same(recorded, truth, case, rel=1e-6):
     left_out = ("telemetry/share",)
-    names = {name for name in found if name not in left_out} ^ {name for name in truth if name not in left_out}
+    names = {name for name in recorded if name not in left_out} ^ {name for name in truth if name not in left_out}
     assert not names, (case, names)
     for name, value in truth.items():
-        close = math.isclose(found[name], value, rel_tol=rel, abs_tol=1e-9) or math.isnan(found[name]) and math.isnan(value)
-        assert name in left_out or close, (case, name, found[name], value)
+        are_both_nan = math.isnan(recorded[name]) and math.isnan(value)
+        close = are_both_nan or math.isclose(recorded[name], value, rel_tol=rel, abs_tol=1e-9)
+        assert name in left_out or close, (case, name, recorded[name], value)
 
 
-def same_rows(found, truth, case):
-    assert list(found) == list(truth), (case, list(found))
+def same_rows(recorded, truth, case):
+    assert list(recorded) == list(truth), (case, list(recorded))
     for step in truth:
-        same(found[step], truth[step], (case, step), rel=1e-5)     # trainings themselves differ: their norms to clip by are rounded apart
+        # Trainings themselves differ: their norms to clip by are rounded apart.
+        same(recorded[step], truth[step], (case, step), rel=1e-5)
 
 
 def done():
@@ -108,12 +110,19 @@ def torchrun(folder: Path, source: str, size: int = 2, prefix: tuple[str, ...] =
 
 def assert_all_done(done: Done, size: int = 2) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
-    assert sorted(line for line in done.stdout.splitlines() if line.startswith("rank")) == [f"rank {r} done" for r in range(size)]
+    assert sorted(line for line in done.stdout.splitlines() if line.startswith("rank")) == [
+        f"rank {r} done" for r in range(size)
+    ]
 
 
-def test_what_two_ranks_record_is_the_unsharded_truth(tmp_path: Path) -> None:
-    """FSDP2, DTensors split along any dimension or replicated, of all kinds of values, and DDP; a NaN on one rank is known to both."""
-    assert_all_done(torchrun(tmp_path, """
+def test_two_ranks_record_the_unsharded_values(tmp_path: Path) -> None:
+    """FSDP2, DTensors split along any dimension or replicated, of all kinds of values, and DDP; a NaN on one rank is
+    known to both.
+    """
+    assert_all_done(
+        torchrun(
+            tmp_path,
+            """
         def sharded(model, mesh=None):
             for module in (model[0], model[2], model):
                 fully_shard(module, **({} if mesh is None else {"mesh": mesh}))
@@ -134,45 +143,52 @@ def test_what_two_ranks_record_is_the_unsharded_truth(tmp_path: Path) -> None:
             "equal": (torch.full((9,), 3.14159), torch.full((9,), 3.14159), Shard(0)),
             "copied": (torch.randn(4), torch.randn(4), Replicate()),
         }
-        plain, _, _ = look(Bag(tensors))
-        found, _, facts = look(Bag(tensors, mesh))
-        same(found, plain, "placements")
+        plain, _, _ = sample(Bag(tensors))
+        recorded, _, facts = sample(Bag(tensors, mesh))
+        same(recorded, plain, "placements")
         assert facts["shards"]["num_whole"] == 1, facts
 
         bag = Bag(tensors, mesh)
         if rank == 1:
             bag.rows.grad.to_local()[0, 0] = math.nan
-        found, codes, _ = look(bag)
-        assert found["grad_nan/rows"] == 1 and math.isnan(found["grad_norm"]) and "TT402" in codes, (found, codes)
+        recorded, codes, _ = sample(bag)
+        assert recorded["grad_nan/rows"] == 1 and math.isnan(recorded["grad_norm"]), recorded
+        assert "TT402" in codes, codes
 
         bag = Bag(tensors, mesh)
         bag.copied.grad = DTensor.from_local(torch.ones(4), mesh, [Partial()])
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
-            found, _, _ = look(bag)
-        assert "weight_norm/copied" in found and "grad_norm/copied" not in found
-        assert any("no statistics of copied" in str(w.message) and "Partial" in str(w.message) for w in told), [str(w) for w in told]
+            recorded, _, _ = sample(bag)
+        assert "weight_norm/copied" in recorded and "grad_norm/copied" not in recorded
+        texts = [str(w.message) for w in warned]
+        assert any("no statistics of copied" in text and "Partial" in text for text in texts), texts
 
         parallel = torch.nn.parallel.DistributedDataParallel
         same_rows(train(net(), parallel), train(net()), "DDP")
-        model, kept = net(), Kept()
+        model, sink = net(), MemorySink()
         called = parallel(model)
-        with Monitor(called, sinks=[kept]) as monitor:
+        with Monitor(called, sinks=[sink]) as monitor:
             x = torch.ones(2, 5)
             if rank == 1:
                 x[0, 0] = math.nan
             called(x).sum().backward()
             monitor.after_backward()
             monitor.step()
-        assert kept.rows[1]["grad_nan/0.weight"] == 35 and "TT402" in kept.codes, (kept.rows[1], kept.codes)
+        assert sink.rows[1]["grad_nan/0.weight"] == 35 and "TT402" in sink.codes, (sink.rows[1], sink.codes)
         assert "shards" not in monitor.facts()["telemetry"]
         done()
         dist.destroy_process_group()
-        """))
+        """,
+        )
+    )
 
 
-def test_four_ranks_that_copy_and_split_count_every_element_once(tmp_path: Path) -> None:
-    assert_all_done(torchrun(tmp_path, """
+def test_four_ranks_with_replicas_and_shards_count_every_element_once(tmp_path: Path) -> None:
+    assert_all_done(
+        torchrun(
+            tmp_path,
+            """
         mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("outer", "inner"))
         model = net()
         for module in (model[0], model[2], model):
@@ -191,29 +207,37 @@ def test_four_ranks_that_copy_and_split_count_every_element_once(tmp_path: Path)
             "mixed": (torch.arange(30.).view(6, 5), torch.arange(30.).view(6, 5).cos(), Shard(0), Replicate()),
             "twice": (torch.arange(10.), torch.arange(10.).cos(), Shard(0), Shard(0)),
         }
-        plain, _, _ = look(Bag(tensors))
-        same(look(Bag(tensors, mesh))[0], plain, "2 x 2 parts")
+        plain, _, _ = sample(Bag(tensors))
+        same(sample(Bag(tensors, mesh))[0], plain, "2 x 2 parts")
         strided = model[0].weight
         strided.grad = strided.detach().clone()
-        found, _, _ = look(model)
-        assert math.isclose(found["grad_norm/0.weight"], norm, rel_tol=1e-6), (found, norm)
+        recorded, _, _ = sample(model)
+        assert math.isclose(recorded["grad_norm/0.weight"], norm, rel_tol=1e-6), (recorded, norm)
 
         alone = {"inner": (torch.ones(4), torch.ones(4), Shard(0))}
         bag = Bag(tensors, mesh)
         bag.register_parameter("apart", Bag(alone, mesh["inner"]).inner)
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
-            found, _, _ = look(bag)
-        assert "grad_norm/mixed" in found and "weight_norm/apart" not in found
-        assert any("no statistics of apart: it is on the ranks" in str(w.message) for w in told), [str(w.message) for w in told]
+            recorded, _, _ = sample(bag)
+        assert "grad_norm/mixed" in recorded and "weight_norm/apart" not in recorded
+        texts = [str(w.message) for w in warned]
+        assert any("no statistics of apart: it is on ranks" in text for text in texts), texts
         done()
         dist.destroy_process_group()
-        """, size=4), size=4)
+        """,
+            size=4,
+        ),
+        size=4,
+    )
 
 
-def test_a_monitor_holds_no_rank_up_and_changes_nothing_that_is_compiled(tmp_path: Path) -> None:
-    """One rank has none, or a broken one, or ends without closing it, with looks that nobody else has made."""
-    assert_all_done(torchrun(tmp_path, """
+def test_monitor_blocks_no_rank_and_changes_no_compiled_code(tmp_path: Path) -> None:
+    """One rank has none, or a broken one, or ends without closing it, with samples that no other rank has taken."""
+    assert_all_done(
+        torchrun(
+            tmp_path,
+            """
         def run(is_monitored):
             torch._dynamo.reset()
             torch._dynamo.utils.counters.clear()
@@ -222,8 +246,8 @@ def test_a_monitor_holds_no_rank_up_and_changes_nothing_that_is_compiled(tmp_pat
                 fully_shard(module)
             model.compile(backend="eager")
             opt = torch.optim.AdamW(model.parameters(), lr=0.1)
-            kept = Kept()
-            monitor = Monitor(model, opt, sinks=[kept]) if is_monitored else None
+            sink = MemorySink()
+            monitor = Monitor(model, opt, sinks=[sink]) if is_monitored else None
             for step in range(6):
                 loss = model(torch.randn(4 + step % 2, 5, generator=torch.Generator().manual_seed(step))).pow(2).mean()
                 loss.backward()
@@ -235,8 +259,9 @@ def test_a_monitor_holds_no_rank_up_and_changes_nothing_that_is_compiled(tmp_pat
                 opt.zero_grad()
             if monitor:
                 monitor.close()
-                assert len(kept.rows) == 6 and "grad_norm/0.weight" in kept.rows[6], kept.rows
-            counted = {kind: dict(torch._dynamo.utils.counters[kind]) for kind in ("frames", "stats", "graph_break", "unimplemented")}
+                assert len(sink.rows) == 6 and "grad_norm/0.weight" in sink.rows[6], sink.rows
+            kinds = ("frames", "stats", "graph_break", "unimplemented")
+            counted = {kind: dict(torch._dynamo.utils.counters[kind]) for kind in kinds}
             return counted, [p.detach().full_tensor() for p in model.parameters()]
         counts, weights = run(False)
         again, monitored = run(True)
@@ -247,7 +272,8 @@ def test_a_monitor_holds_no_rank_up_and_changes_nothing_that_is_compiled(tmp_pat
 
         from torchtriage.telemetry.sharding import exchange as sharded
         sharded.WAIT_SECONDS = 0.5
-        writer.POLL_SECONDS = 0.0       # so that its thread is nearly always asking the other ranks, also as the process ends
+        # So that its thread is nearly always asking the other ranks, also as the process ends.
+        writer.POLL_SECONDS = 0.0
         warnings.simplefilter("always")
 
         def go(model, monitor, steps, breaks_at=None):
@@ -265,27 +291,30 @@ def test_a_monitor_holds_no_rank_up_and_changes_nothing_that_is_compiled(tmp_pat
             fully_shard(model)
             return model
 
-        model, kept = sharded_net(torch.nn.Linear(1, 2)), Kept()
-        go(model, Monitor(model, sinks=[kept]) if rank == 0 else None, 3)
+        model, sink = sharded_net(torch.nn.Linear(1, 2)), MemorySink()
+        go(model, Monitor(model, sinks=[sink]) if rank == 0 else None, 3)
         dist.barrier()
 
-        model, kept = sharded_net(), Kept()
-        monitor = Monitor(model, sinks=[kept])
+        model, sink = sharded_net(), MemorySink()
+        monitor = Monitor(model, sinks=[sink])
         go(model, monitor, 6, breaks_at=3 if rank == 1 else None)
         monitor.close()
-        assert "grad_norm" in kept.rows[2] and list(kept.rows) == ([1, 2] if rank == 1 else [1, 2, 3, 4, 5, 6]), list(kept.rows)
+        expected = [1, 2] if rank == 1 else [1, 2, 3, 4, 5, 6]
+        assert "grad_norm" in sink.rows[2] and list(sink.rows) == expected, list(sink.rows)
         if rank == 0:
-            assert kept.rows[4]["shard_grad_norm/0.weight"] > 0 and "shard_grad_norm" in kept.rows[4]
-            assert not {"grad_norm", "grad_norm/0.weight"} & set(kept.rows[4]), kept.rows[4]
+            assert sink.rows[4]["shard_grad_norm/0.weight"] > 0 and "shard_grad_norm" in sink.rows[4]
+            assert not {"grad_norm", "grad_norm/0.weight"} & set(sink.rows[4]), sink.rows[4]
 
         model = sharded_net()
-        left_open = Monitor(model, sinks=[kept])
+        left_open = Monitor(model, sinks=[sink])
         go(model, left_open, 2)
         if rank == 0:
             left_open.step()
         done()
         dist.destroy_process_group()
-        """))
+        """,
+        )
+    )
 
 
 def values(process: Any, name: str) -> dict[int, float]:
@@ -293,7 +322,7 @@ def values(process: Any, name: str) -> dict[int, float]:
     return {int(step): value for step, value in zip(series.steps, series.values, strict=True)}
 
 
-def test_without_a_monitor_each_rank_records_its_shard_and_the_reader_puts_them_together(tmp_path: Path) -> None:
+def test_without_a_monitor_the_reader_merges_the_shards_of_all_ranks(tmp_path: Path) -> None:
     source = """
         model = net()
         for module in (model[0], model[2], model):
@@ -301,8 +330,12 @@ def test_without_a_monitor_each_rank_records_its_shard_and_the_reader_puts_them_
         opt = torch.optim.SGD(model.parameters(), lr=0.1)
         calls = []
         for name in ("all_reduce", "all_gather", "broadcast", "barrier", "new_group", "ProcessGroupGloo"):
-            setattr(dist, name, lambda *a, own=getattr(dist, name), name=name, **k: (calls.append(name), own(*a, **k))[1])
-        told = {}
+            def call(*a, own=getattr(dist, name), name=name, **k):
+                calls.append(name)
+                return own(*a, **k)
+
+            setattr(dist, name, call)
+        truth = {}
         for step in range(1, 6):
             loss = model(torch.randn(8, 5, generator=torch.Generator().manual_seed(step))).pow(2).mean()
             loss.backward()
@@ -310,29 +343,30 @@ def test_without_a_monitor_each_rank_records_its_shard_and_the_reader_puts_them_
                 model[0].weight.grad.to_local()[0, 0] = math.inf if rank == 1 else 0.0
             opt.step()
             grads = [p.grad.full_tensor() for p in model.parameters()]
-            whole = torch.cat([grad.flatten() for grad in grads])
-            told[step] = [grads[0].norm().item(), whole.norm().item(), model[0].bias.full_tensor().norm().item()]
+            full = torch.cat([grad.flatten() for grad in grads])
+            truth[step] = [grads[0].norm().item(), full.norm().item(), model[0].bias.full_tensor().norm().item()]
             opt.zero_grad()
         if rank == 0:
-            os.write(1, (json.dumps(told) + "\\n" + json.dumps(calls) + "\\n").encode())
+            os.write(1, (json.dumps(truth) + "\\n" + json.dumps(calls) + "\\n").encode())
         dist.destroy_process_group()
         """
     out = tmp_path / "out.triage"
     done = torchrun(tmp_path, source, prefix=(*TORCHTRIAGE, "run", "-q", "-o", str(out), "--"))
     assert done.returncode == 0, done.stderr
-    lines = [line for line in done.stdout.splitlines() if not line.startswith("[Gloo]")]     # what gloo of torch 2.9 prints itself
-    told, collectives = (json.loads(line) for line in lines[:2])
+    # What gloo of torch 2.9 prints itself.
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("[Gloo]")]
+    truth, collectives = (json.loads(line) for line in lines[:2])
     assert collectives == []        # FSDP2 has others than these
     ranks = [process for process in read_recording(out).processes if process.series]
     assert [process.rank for process in ranks] == [0, 1]
     first, second = ranks
     for step in (1, 2, 4, 5):
-        weight, all_of_it, _ = told[str(step)]
+        weight, all_of_it, _ = truth[str(step)]
         assert values(first, "grad_norm/0.weight")[step] == pytest.approx(weight, rel=1e-5)
         assert values(first, "grad_norm")[step] == pytest.approx(all_of_it, rel=1e-5)
         assert values(first, "weight_norm/0.bias")[step + 1 if step < 5 else 5] > 0
         assert values(first, "shard_grad_norm/0.weight")[step] < weight
-    assert values(first, "weight_norm/0.bias")[2] == pytest.approx(told["1"][2], rel=1e-5)
+    assert values(first, "weight_norm/0.bias")[2] == pytest.approx(truth["1"][2], rel=1e-5)
     assert values(first, "grad_norm/2.bias")[1] > 0          # of which the second rank holds nothing
     assert "grad_norm/0.weight" not in second.series
     assert values(second, "grad_inf/0.weight")[3] == 1

@@ -1,4 +1,4 @@
-"""`torchtriage run` records what the learning does in a script that knows nothing of it, and changes nothing of what it does."""
+"""`torchtriage run` records the learning of a script that does not use telemetry, and does not change the script."""
 
 import importlib
 import json
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.integration.test_same_run import TAIL
-from tests.programs import Outcome, observe, plain, write
+from tests.programs import Outcome, command, observe, plain, write
 from torchtriage.recording.events import StepSkipped, Tap
 from torchtriage.recording.reader import read_recording
 from torchtriage.recording.recording import Process
@@ -141,7 +141,7 @@ MONITORED = {"compiled model and optimizer step": """
         opt.zero_grad()
     if monitor:
         monitor.close()
-    """, "the whole step compiled": """
+    """, "the full step compiled": """
     import os, torch
     torch.manual_seed(0)
     torch._dynamo.config.trace_autograd_ops = True
@@ -177,7 +177,9 @@ MONITORED = {"compiled model and optimizer step": """
 @pytest.mark.parametrize("name", MONITORED)
 def test_a_monitored_run_is_the_same_as_one_without(name: str, tmp_path: Path) -> None:
     """The same frames, graphs, breaks, recompiles, RNG, and weights to the bit."""
-    if "trace_autograd_ops" in MONITORED[name] and not hasattr(importlib.import_module("torch._dynamo.config"), "trace_autograd_ops"):
+    if "trace_autograd_ops" in MONITORED[name] and not hasattr(
+        importlib.import_module("torch._dynamo.config"), "trace_autograd_ops"
+    ):
         pytest.skip("this torch does not trace a backward in a compiled function")
     script = write(tmp_path, textwrap.dedent(MONITORED[name]) + BITS + TAIL)
     alone = plain(tmp_path, script)
@@ -185,11 +187,11 @@ def test_a_monitored_run_is_the_same_as_one_without(name: str, tmp_path: Path) -
     assert alone.returncode == monitored.returncode == 0, monitored.stderr
     assert monitored.stdout == alone.stdout
     rows = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
-    looks = [row for row in rows if "event" not in row]
-    assert len(looks) >= 20     # a compiled optimizer's gradients are seen too
-    assert all(row["loss"] == row["loss again"] for row in looks)
+    samples = [row for row in rows if "event" not in row]
+    assert len(samples) >= 20     # gradients of a compiled optimizer are measured too
+    assert all(row["loss"] == row["loss again"] for row in samples)
     if name == "compiled model and optimizer step":
-        assert looks[0]["grad_norm_after_clip"] < looks[0]["grad_norm"]
+        assert samples[0]["grad_norm_after_clip"] < samples[0]["grad_norm"]
 
 
 def process(seen: Outcome) -> Process:
@@ -207,7 +209,7 @@ def close(expected: Any) -> Any:
     return pytest.approx(expected, rel=1e-5)
 
 
-def test_a_nan_in_a_gradient_is_found_where_it_happened_and_drawn(tmp_path: Path) -> None:
+def test_nan_in_a_gradient_is_located_and_drawn(tmp_path: Path) -> None:
     seen = observe(tmp_path, """
         import torch
         torch.manual_seed(0)
@@ -242,15 +244,18 @@ def test_a_nan_in_a_gradient_is_found_where_it_happened_and_drawn(tmp_path: Path
     assert "No telemetry was recorded" not in page
 
 
-def test_what_is_recorded_is_what_happened(tmp_path: Path) -> None:
+def test_recorded_values_equal_those_of_the_program(tmp_path: Path) -> None:
     """Loss, norms before and after clipping, weights and updates against numbers that the program prints itself."""
-    seen = observe(tmp_path, """
+    seen = observe(
+        tmp_path,
+        """
         import json, torch
         torch.manual_seed(0)
         model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
         model[2].bias.requires_grad_(False)
-        opt = torch.optim.SGD([{"params": model[0].parameters()}, {"params": model[2].parameters(), "name": "head"}], lr=0.1)
-        told = {}
+        groups = [{"params": model[0].parameters()}, {"params": model[2].parameters(), "name": "head"}]
+        opt = torch.optim.SGD(groups, lr=0.1)
+        truth = {}
         for i in range(1, 6):
             total = 0.0
             for _ in range(2):
@@ -263,20 +268,23 @@ def test_what_is_recorded_is_what_happened(tmp_path: Path) -> None:
             opt.step()
             change = torch.cat([(a - b).flatten() for a, b in zip(before, model[0].parameters())]).norm()
             weight = torch.cat([p.flatten() for p in model[0].parameters()]).norm()
-            told[i] = [total, grads.norm().item(), model[2].weight.grad.norm().item(), before[0].norm().item(), (change / weight).item()]
+            head_norm = model[2].weight.grad.norm().item()
+            truth[i] = [total, grads.norm().item(), head_norm, before[0].norm().item(), (change / weight).item()]
             opt.zero_grad()
-        print(json.dumps(told))
-        """, flags=["-q", "--format", "json"])
+        print(json.dumps(truth))
+        """,
+        flags=["-q", "--format", "json"],
+    )
     assert seen.status == 0, seen.stderr
-    told = json.loads(seen.stdout.splitlines()[0])
+    truth = json.loads(seen.stdout.splitlines()[0])
     recorded = process(seen)
     for step in range(2, 6):
-        loss, norm, _, weight, ratio = told[str(step)]
+        loss, norm, _, weight, ratio = truth[str(step)]
         assert values(recorded, "loss")[step] == close(loss)
         assert values(recorded, "grad_norm")[step] == close(norm)
         assert values(recorded, "weight_norm/0.weight")[step] == close(weight)
         assert values(recorded, "update_ratio/0")[step] == close(ratio)
-    assert values(recorded, "grad_norm_after_clip")[5] == pytest.approx(min(0.1, told["5"][1]), rel=1e-3)
+    assert values(recorded, "grad_norm_after_clip")[5] == pytest.approx(min(0.1, truth["5"][1]), rel=1e-3)
     assert 1 not in values(recorded, "grad_norm")       # clipped before any optimizer was known
     assert "update_ratio/head" in recorded.series
     assert "grad_norm/group:head" in recorded.series
@@ -288,14 +296,14 @@ def test_gradients_under_a_scaler_are_unscaled_and_skipped_steps_are_events(tmp_
     seen = observe(tmp_path, """
         import json, torch
         torch.manual_seed(0)
-        told = {}
+        truth = {}
         def train(opt, model, key, bad=4):
             scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=1000)
             for i in range(1, 7):
                 loss = model(torch.ones(4, 4) * i).pow(2).mean()
                 scaler.scale(loss).backward()
                 norm = torch.cat([p.grad.flatten() for p in model.parameters()]).norm().item()
-                told[f"{key} {i}"] = [loss.item(), norm / scaler.get_scale()]
+                truth[f"{key} {i}"] = [loss.item(), norm / scaler.get_scale()]
                 if i == bad:
                     model.weight.grad[0, 0] = float("inf")
                 scaler.step(opt)
@@ -308,26 +316,26 @@ def test_gradients_under_a_scaler_are_unscaled_and_skipped_steps_are_events(tmp_
         train(fused, other, "fused")
         third = torch.nn.Linear(4, 1)
         train(torch.optim.Adam(third.parameters(), lr=1e-3), third, "last", bad=6)
-        print(json.dumps(told))
+        print(json.dumps(truth))
         """, flags=["-q", "--format", "json"])
     assert seen.status == 0, seen.stderr
-    told = json.loads(seen.stdout.splitlines()[0])
+    truth = json.loads(seen.stdout.splitlines()[0])
     recorded = process(seen)
     losses, norms = values(recorded, "loss"), values(recorded, "grad_norm")
     for step, i in ((1, 1), (2, 2), (3, 3), (4, 5), (5, 6)):        # the fourth was skipped, and is no step
-        assert losses[step] == close(told[f"plain {i}"][0])
-        assert norms[step] == close(told[f"plain {i}"][1])
+        assert losses[step] == close(truth[f"plain {i}"][0])
+        assert norms[step] == close(truth[f"plain {i}"][1])
     assert values(recorded, "scaler/scale")[2] == 1024.0
     assert values(recorded, "scaler/skipped_total")[5] == 1.0
     assert {e.optimizer: e.total for e in recorded.of(StepSkipped)} == {"SGD": 1, "AdamW 2": 1, "Adam 3": 1}
     assert recorded.facts["telemetry"]["num_skipped_steps"] == 3
     fused = recorded.series["grad_norm/group:AdamW 2"].values
-    assert fused[0] == close(told["fused 1"][1])
+    assert fused[0] == close(truth["fused 1"][1])
     assert len(fused) == 6
 
 
 @pytest.mark.thorough
-def test_a_training_that_cannot_be_seen_is_said_and_off_is_off(tmp_path: Path) -> None:
+def test_unobservable_training_is_reported_and_off_is_off(tmp_path: Path) -> None:
     source = """
         import torch
         model = torch.nn.Linear(4, 1)
@@ -346,3 +354,12 @@ def test_a_training_that_cannot_be_seen_is_said_and_off_is_off(tmp_path: Path) -
     off = observe(tmp_path / "off", source, flags=["-q", "--no-telemetry"])
     assert off.status == 0
     assert not {"gradients", "loss"} & {tap.name for tap in process(off).of(Tap)}
+
+
+def test_statistics_in_a_full_graph_cause_no_break_and_no_recompile(tmp_path: Path) -> None:
+    example = Path(__file__).parents[2] / "examples" / "statistics_in_graph.py"
+    done = command(tmp_path, "run", "-o", "x.triage", "-q", str(example))
+    assert done.returncode == 0, done.stderr
+    assert "gradient norms of the first and the last step" in done.stdout
+    totals = json.loads(command(tmp_path, "report", "x.triage", "--format", "json").stdout)["totals"]
+    assert (totals["compiles"], totals["graph_breaks"], totals["recompiles"]) == (1, 0, 0)

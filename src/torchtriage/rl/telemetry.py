@@ -51,13 +51,14 @@ from torchtriage.telemetry import (
     check_numerical_stability,
     compute_lstm_health,
 )
-from torchtriage.telemetry.run_facts import RunFacts, is_recorded
+from torchtriage.telemetry.sinks.recording import RunFacts, is_recorded
 
 STATE_VERSION = 1
-# Updates from one look to the next, after the first 20. A look takes 0.5 ms with warm caches, about twice that in a
-# training, and a compiled update of CartPole about 25 ms: every tenth is within 1 %.
+# Updates from one sample to the next, after the first 20. A sample takes 0.5 ms with warm caches, about twice that in
+# a training, and a compiled update of CartPole about 25 ms: sampling every tenth update costs less than 1 %.
 NORMAL_INTERVAL, MINIMAL_INTERVAL = 10, 50
-# Of the updates between two looks the worst is kept, so that a spike is not missed; of all other metrics the newest.
+# These metrics keep the worst of the updates between two samples, so that a spike is not missed; others keep the
+# newest.
 WORST: dict[str, Callable[[float, float], float]] = {
     PPO_KL: max,
     PPO_RATIO_MAX: max,
@@ -66,9 +67,9 @@ WORST: dict[str, Callable[[float, float], float]] = {
     PPO_CLIP_FRACTION: max,
     PPO_MINIBATCHES_SKIPPED: max,
 }
-CRITIC = ("critic", "value_head")  # beginnings of the names of the critic's parameters; all others are the actor's
+CRITIC = ("critic", "value_head")  # prefixes of the critic's parameter names; all others are the actor's
 LOSS_OF_UPDATE, GRAD_NORM_OF_UPDATE = PPO_PREFIX + LOSS, PPO_PREFIX + GRAD_NORM
-# The monitor records the first two as `loss` and `grad_norm`; the others are always the same.
+# The monitor records the first two as `loss` and `grad_norm`; the others are constant.
 NOT_RECORDED = frozenset({LOSS_OF_UPDATE, GRAD_NORM_OF_UPDATE, f"{PPO_PREFIX}rows", f"{PPO_PREFIX}minibatches"})
 # The metrics of an update under the names of Stable-Baselines3; docs/metrics.md has the table.
 ALIASES = {
@@ -83,12 +84,12 @@ ALIASES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateOutcome:
-    """The observable outcome of one update: `metrics` as returned by Update.read(), `last` its last minibatch."""
+    """The outcome of one update: `metrics` as returned by Update.read(), `last` its last minibatch."""
 
     number: int
     progress: float
     metrics: Mapping[str, float]
-    rollout: Mapping[str, float]  # rollout/..., time/... and train/... by the names of Stable-Baselines3
+    rollout: Mapping[str, float]  # rollout/..., time/... and train/..., names as in Stable-Baselines3
     state_NS: Tensor
     last: Minibatch
     seconds: float
@@ -97,7 +98,7 @@ class UpdateOutcome:
 
 
 class Watch:
-    """Runs the monitor, drift tracking, LSTM health, PPO checks and the emitter; `seconds` is the time they took."""
+    """Runs the monitor, drift tracking, LSTM health, PPO checks and the emitter; `seconds` is their total time."""
 
     def __init__(self, policy: Policy, config: TrainConfig, return_threshold: float | None = None) -> None:
         self.policy = policy
@@ -117,93 +118,99 @@ class Watch:
         self.emitter = VectorizedEmitter(self.monitor.tell, config=self.level, clip_norm=clip_norm)
         self.gradients = GroupGradientCollector(groups, clip_norm=clip_norm)
         self.drift = GradientEMATracker()
-        self.facts = RunFacts()  # after the monitor, whose own learning rate is unknown
+        self.facts = RunFacts()  # after the monitor, which does not know the learning rate
         self.facts.put(optimizer_lr=[config.lr], optimizers=["Adam"], return_threshold=return_threshold)
         self.seconds = 0.0
         self._max_grad_norm = config.max_grad_norm
-        self._worst: dict[str, float] = {}  # since the last look
+        self._worst: dict[str, float] = {}  # since the last sample
 
     def before_last_minibatch(self) -> None:
-        """The last minibatch's step is the one whose change of the weights is measured."""
+        """Measure how much the last minibatch's step changes the weights."""
         began = time.perf_counter()
         self.monitor.before_step()
         self.seconds += time.perf_counter() - began
 
-    def after_update(self, seen: UpdateOutcome, environments: Any = None) -> None:
-        """Gradients are those of the last minibatch, before clipping: the compiled step leaves them in p.grad."""
+    def after_update(self, outcome: UpdateOutcome, environments: Any = None) -> None:
+        """Sample the update.
+
+        The compiled step leaves the gradients of the last minibatch, before clipping, in p.grad.
+        """
         began = time.perf_counter()
-        row = self._row(seen)
-        if seen.is_skipped and not self.monitor.is_off:
-            self.level.escalate()  # two more like it end the run: the next ones are looked at
-            self._report_skipped_update(seen)
+        row = self._row(outcome)
+        if outcome.is_skipped and not self.monitor.is_off:
+            self.level.escalate()  # two more skipped updates end the run, so the next ones are sampled
+            self._report_skipped_update(outcome)
         if self.monitor.is_looking:
             self._worst = {}
-            self.monitor.after_backward(seen.metrics.get(LOSS_OF_UPDATE), has_stepped=True)
-            self._look(seen, row, environments)
+            self.monitor.after_backward(outcome.metrics.get(LOSS_OF_UPDATE), has_stepped=True)
+            self._sample(outcome, row, environments)
         self.monitor.step(row)
         self.seconds += time.perf_counter() - began
 
-    def _look(self, seen: UpdateOutcome, row: dict[str, float], environments: Any) -> None:
-        """Compute what only telemetry needs, within the time budget of the monitor."""
+    def _sample(self, outcome: UpdateOutcome, row: dict[str, float], environments: Any) -> None:
+        """Compute metrics that only telemetry needs, within the time budget of the monitor."""
         own = time.perf_counter()
         is_detailed = self.level.effective_level is TelemetryLevel.DEBUG
         if is_detailed:
             self.emitter.after_backward(self.policy)  # every layer
         stats = self.gradients.collect()
         row |= self._groups(stats)
-        row |= self._recurrent(seen.state_NS)
-        row |= self._grown(environments) if hasattr(environments, "episode_reports") else {}
-        people = {name: seen.metrics[ours] for name, ours in ALIASES.items() if ours in seen.metrics}
-        people |= self._drift(seen.metrics.get(GRAD_NORM_OF_UPDATE, math.nan), stats.overall.gradient_health)
-        if PPO_ENTROPY_NATS in seen.metrics:
-            people["train/entropy_loss"] = -seen.metrics[
-                PPO_ENTROPY_NATS
-            ]  # minus the entropy, as Stable-Baselines3 has it
+        row |= self._recurrent(outcome.state_NS)
+        row |= self._growth(environments) if hasattr(environments, "episode_reports") else {}
+        aliases = {name: outcome.metrics[ours] for name, ours in ALIASES.items() if ours in outcome.metrics}
+        aliases |= self._drift(outcome.metrics.get(GRAD_NORM_OF_UPDATE, math.nan), stats.overall.gradient_health)
+        if PPO_ENTROPY_NATS in outcome.metrics:  # Stable-Baselines3 reports minus the entropy
+            aliases["train/entropy_loss"] = -outcome.metrics[PPO_ENTROPY_NATS]
         self.emitter.on_ppo_update(
-            seen.number,
-            {**seen.rollout, **people},
-            seconds=seen.seconds,
-            skipped=seen.is_skipped,
+            outcome.number,
+            {**outcome.rollout, **aliases},
+            seconds=outcome.seconds,
+            skipped=outcome.is_skipped,
             gradients=stats.overall,
         )
-        if not math.isnan(mean := seen.rollout.get(EPISODE_RETURN_MEAN, math.nan)):
-            self.emitter.on_batch_completed(seen.number, mean, progress=seen.progress, episodes=seen.num_episodes)
+        if not math.isnan(mean := outcome.rollout.get(EPISODE_RETURN_MEAN, math.nan)):
+            self.emitter.on_batch_completed(
+                outcome.number, mean, progress=outcome.progress, episodes=outcome.num_episodes
+            )
         if is_detailed:
-            self._report_ratios(seen)
+            self._report_ratios(outcome)
         self.monitor.charge(time.perf_counter() - own)
 
-    def _row(self, seen: UpdateOutcome) -> dict[str, float]:
-        """The metrics by the names that the rules read; returns first, so that a report draws them first."""
-        known = {name: value for name, value in seen.metrics.items() if name not in NOT_RECORDED}
-        if math.isnan(known.get(PPO_EXPLAINED_VARIANCE, 0.0)):  # returns that do not vary have none
-            del known[PPO_EXPLAINED_VARIANCE]
+    def _row(self, outcome: UpdateOutcome) -> dict[str, float]:
+        """The metrics by the series names that the rules read; returns come first, so that a report shows them first.
+        """
+        row = {name: value for name, value in outcome.metrics.items() if name not in NOT_RECORDED}
+        if math.isnan(row.get(PPO_EXPLAINED_VARIANCE, 0.0)):  # it is undefined if returns do not vary
+            del row[PPO_EXPLAINED_VARIANCE]
         for name, pick in WORST.items():
-            if name in known:
-                before = self._worst.get(name, known[name])
-                known[name] = self._worst[name] = (
-                    math.nan if math.isnan(before + known[name]) else pick(before, known[name])
-                )
-        return {**seen.rollout, **known}
+            if name in row:
+                before = self._worst.get(name, row[name])
+                worst = math.nan if math.isnan(before + row[name]) else pick(before, row[name])
+                row[name] = self._worst[name] = worst
+        return {**outcome.rollout, **row}
 
     def _groups(self, stats: GroupGradientStats) -> dict[str, float]:
-        found = {
+        values = {
             GRAD_HEALTH: stats.overall.gradient_health,
             series_of(GRAD_RATIO, "actor:critic"): stats.normalized_ratio("actor", "critic"),
         }
         if self._max_grad_norm:
-            found[GRAD_NORM_AFTER_CLIP] = min(stats.overall.gradient_norm, self._max_grad_norm)
-        return {name: value for name, value in found.items() if not math.isnan(value)}
+            values[GRAD_NORM_AFTER_CLIP] = min(stats.overall.gradient_norm, self._max_grad_norm)
+        return {name: value for name, value in values.items() if not math.isnan(value)}
 
     def _drift(self, norm: float, health: float) -> dict[str, float]:
-        """Of the mean norm over all minibatches. Told and not judged: in PPO single norms stray from their average all
-        the time, so TT410 and TT411 go by the smoothed drift that the rules work out themselves."""
-        if not (math.isfinite(norm) and math.isfinite(health)):  # a rule's business, and no part of an average
+        """The drift of the mean norm over all minibatches, for information only.
+
+        In PPO single norms often deviate from their average, so TT410 and TT411 use a smoothed drift that the rules
+        compute themselves.
+        """
+        if not (math.isfinite(norm) and math.isfinite(health)):  # other rules report it; an average must not contain it
             return {}
         drift = self.drift.update(norm, health)
         return {"train/grad_norm_drift": drift.norm_drift, "train/grad_health_drift": drift.health_drift}
 
     def _recurrent(self, state_NS: Tensor) -> dict[str, float]:
-        """Of the state that the rollout ended with; actor's and critic's as two layers."""
+        """The health of the state at the end of the rollout; actor and critic are two layers."""
         if not self.policy.state_size:
             return {}
         parts = state_NS.detach().chunk(self.policy.num_states, 1)
@@ -211,22 +218,22 @@ class Watch:
         health = compute_lstm_health((h_LNH, c_LNH))
         return health.to_dict() if health is not None else {}
 
-    def _report_skipped_update(self, seen: UpdateOutcome) -> None:
-        """A loss that is not finite left the weights as they were: say where the gradients were not finite."""
-        stability = check_numerical_stability(self.policy, seen.metrics.get(LOSS_OF_UPDATE))
+    def _report_skipped_update(self, outcome: UpdateOutcome) -> None:
+        """A non-finite loss left the weights unchanged: report which gradients were not finite."""
+        stability = check_numerical_stability(self.policy, outcome.metrics.get(LOSS_OF_UPDATE))
         values = {name: str(getattr(stability, name)) for name in stability.__dataclass_fields__}
         self.emitter.on_analytics_snapshot("update_skipped", values)
         self.emitter.on_anomaly(
-            AnomalyDetector().check_numerical_stability(stability.has_nan, stability.has_inf, step=seen.number)
+            AnomalyDetector().check_numerical_stability(stability.has_nan, stability.has_inf, step=outcome.number)
         )
 
-    def _report_ratios(self, seen: UpdateOutcome) -> None:
-        """While details are asked for: the samples whose probability ratio is out of range."""
+    def _report_ratios(self, outcome: UpdateOutcome) -> None:
+        """Report the samples whose probability ratio is out of range, at DEBUG."""
         limits = self.monitor.writer.detector.limits
-        most, least = seen.metrics.get(PPO_RATIO_MAX, 1.0), seen.metrics.get(PPO_RATIO_MIN, 1.0)
+        most, least = outcome.metrics.get(PPO_RATIO_MAX, 1.0), outcome.metrics.get(PPO_RATIO_MIN, 1.0)
         if most <= limits.ratio_max and least >= limits.ratio_min:  # false for NaN as well
             return
-        minibatch = seen.last
+        minibatch = outcome.last
         with torch.no_grad():
             log_prob_TB, _, _ = self.policy.evaluate(
                 minibatch.observation_TBO,
@@ -241,21 +248,20 @@ class Watch:
         )
         self.emitter.on_analytics_snapshot("ratio_explosion", diagnostic.to_dict())
 
-    def _grown(self, environments: Any) -> dict[str, float]:
-        """Of the growth environment: an epoch,
-        its counterfactual matrix and a snapshot of one environment (of all at DEBUG), and means.
+    def _growth(self, environments: Any) -> dict[str, float]:
+        """Report an epoch, its ablations and a snapshot of one growth environment (of all at DEBUG); return the
+        means.
         """
         reports = environments.episode_reports()
-        every = self.level.effective_level is TelemetryLevel.DEBUG
-        for report in reports if every else reports[:1]:
+        is_detailed = self.level.effective_level is TelemetryLevel.DEBUG
+        for report in reports if is_detailed else reports[:1]:
             report.tell(self.emitter)
-        ratios = [one.normalized_ratio for row in environments.gradient_stats() for one in row if one is not None]
-        names = ("accuracy", "host_accuracy", "kept_accuracy", "rent")
-        found = {
-            GROWTH_GRADIENT_RATIO: ratios,
-            **{GROWTH_PREFIX + name: [getattr(one, name) for one in reports] for name in names},
-        }
-        return {name: statistics.fmean(values) for name, values in found.items() if values}
+        series: dict[str, list[float]] = {GROWTH_GRADIENT_RATIO: []}
+        for row in environments.gradient_stats():
+            series[GROWTH_GRADIENT_RATIO] += [stats.normalized_ratio for stats in row if stats is not None]
+        for name in ("accuracy", "host_accuracy", "kept_accuracy", "rent"):
+            series[GROWTH_PREFIX + name] = [getattr(report, name) for report in reports]
+        return {name: statistics.fmean(values) for name, values in series.items() if values}
 
     def snapshot(self, name: str, values: Mapping[str, Any]) -> None:
         self.emitter.on_analytics_snapshot(name, values)

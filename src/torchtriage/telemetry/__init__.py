@@ -1,4 +1,4 @@
-"""What the learning did: statistics of gradients and weights, and what is built on them.
+"""Telemetry of a training: statistics of gradients and weights, and the monitors, rules and events built on them.
 
 Public names load on first use: some of them import torch.compile's machinery, which takes seconds.
 """
@@ -13,11 +13,14 @@ if TYPE_CHECKING:
     from torchtriage.telemetry.anomaly import AnomalyReport as AnomalyReport
     from torchtriage.telemetry.config import TelemetryConfig as TelemetryConfig
     from torchtriage.telemetry.config import TelemetryLevel as TelemetryLevel
+    from torchtriage.telemetry.gradients.collect import GradientCollector as GradientCollector
     from torchtriage.telemetry.gradients.collect import GroupGradientCollector as GroupGradientCollector
     from torchtriage.telemetry.gradients.collect import PendingGradients as PendingGradients
     from torchtriage.telemetry.gradients.collect import SeedGradientCollector as SeedGradientCollector
+    from torchtriage.telemetry.gradients.collect import collect_gradients as collect_gradients
     from torchtriage.telemetry.gradients.collect import collect_seed_gradients as collect_seed_gradients
     from torchtriage.telemetry.gradients.collect import compute_grad_norm_surrogate as compute_grad_norm_surrogate
+    from torchtriage.telemetry.gradients.collect import global_grad_norm as global_grad_norm
     from torchtriage.telemetry.gradients.collect import materialize_grad_stats as materialize_grad_stats
     from torchtriage.telemetry.gradients.drift import GradientDrift as GradientDrift
     from torchtriage.telemetry.gradients.drift import GradientEMATracker as GradientEMATracker
@@ -28,7 +31,9 @@ if TYPE_CHECKING:
     from torchtriage.telemetry.gradients.layers import LayerGradientHealth as LayerGradientHealth
     from torchtriage.telemetry.gradients.layers import LayerGradients as LayerGradients
     from torchtriage.telemetry.gradients.layers import LayerGradientStats as LayerGradientStats
-    from torchtriage.telemetry.gradients.layers import aggregate_layer_gradient_health as aggregate_layer_gradient_health
+    from torchtriage.telemetry.gradients.layers import (
+        aggregate_layer_gradient_health as aggregate_layer_gradient_health,
+    )
     from torchtriage.telemetry.gradients.layers import collect_per_layer_gradients as collect_per_layer_gradients
     from torchtriage.telemetry.gradients.layers import layer_score as layer_score
     from torchtriage.telemetry.gradients.stability import NumericalStability as NumericalStability
@@ -36,6 +41,8 @@ if TYPE_CHECKING:
     from torchtriage.telemetry.monitor import Monitor as Monitor
     from torchtriage.telemetry.ppo.emitter import VectorizedEmitter as VectorizedEmitter
     from torchtriage.telemetry.ppo.emitter import check_performance_degradation as check_performance_degradation
+    from torchtriage.telemetry.ppo.events import AblationResult as AblationResult
+    from torchtriage.telemetry.ppo.events import AblationsMeasured as AblationsMeasured
     from torchtriage.telemetry.ppo.events import AnalyticsSnapshot as AnalyticsSnapshot
     from torchtriage.telemetry.ppo.events import AnomalyDetected as AnomalyDetected
     from torchtriage.telemetry.ppo.events import BatchCompleted as BatchCompleted
@@ -52,15 +59,21 @@ if TYPE_CHECKING:
     from torchtriage.telemetry.ppo.ratio_explosion import RatioExplosionDiagnostic as RatioExplosionDiagnostic
     from torchtriage.telemetry.profiler import TrainingProfiler as TrainingProfiler
     from torchtriage.telemetry.profiler import training_profiler as training_profiler
+    from torchtriage.telemetry.statistics.columns import Stat as Stat
+    from torchtriage.telemetry.statistics.in_graph import new_statistics_ring as new_statistics_ring
+    from torchtriage.telemetry.statistics.in_graph import record_statistics as record_statistics
 
 if importlib.util.find_spec("numpy") is None:
-    raise ModuleNotFoundError("torchtriage.telemetry needs numpy, which is not installed; install it with: pip install numpy")
+    raise ModuleNotFoundError(
+        "torchtriage.telemetry needs numpy, which is not installed; install it with: pip install numpy"
+    )
 
 _HOMES = {
     "anomaly": ("AnomalyDetector", "AnomalyReport"),
     "gradients.collect": (
-        "GroupGradientCollector", "PendingGradients", "SeedGradientCollector", "collect_seed_gradients",
-        "compute_grad_norm_surrogate", "materialize_grad_stats",
+        "GradientCollector", "GroupGradientCollector", "PendingGradients", "SeedGradientCollector",
+        "collect_gradients", "collect_seed_gradients", "compute_grad_norm_surrogate", "global_grad_norm",
+        "materialize_grad_stats",
     ),
     "gradients.drift": ("GradientDrift", "GradientEMATracker"),
     "ppo.emitter": ("VectorizedEmitter", "check_performance_degradation"),
@@ -76,8 +89,11 @@ _HOMES = {
     "ppo.ratio_explosion": ("RatioExplosionDiagnostic",),
     "gradients.stability": ("NumericalStability", "check_numerical_stability"),
     "ppo.events": (
-        "AnalyticsSnapshot", "AnomalyDetected", "BatchCompleted", "Configuration", "CounterfactualMatrixComputed", "EpochCompleted",
-        "PPOUpdateCompleted", "PerformanceDegraded", "TelemetryEvent", "TrendDetected",
+        "AblationResult", "AblationsMeasured", "AnalyticsSnapshot", "AnomalyDetected", "BatchCompleted",
+        "Configuration", "CounterfactualMatrixComputed", "EpochCompleted", "PPOUpdateCompleted", "PerformanceDegraded",
+        "TelemetryEvent", "TrendDetected",
     ),
+    "statistics.columns": ("Stat",),
+    "statistics.in_graph": ("new_statistics_ring", "record_statistics"),
 }
 __all__, __getattr__, __dir__ = lazy_names(__name__, _HOMES)

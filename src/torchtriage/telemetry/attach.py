@@ -1,4 +1,4 @@
-"""Telemetry under `torchtriage run`: learns from taps what any optimizer does, in a program that does not know of it."""
+"""Telemetry under `torchtriage run`: taps follow every optimizer of a program that does not call telemetry itself."""
 
 import os
 import time
@@ -16,14 +16,15 @@ from torchtriage.telemetry.sampling.sampler import AS_USED, BEFORE_CLIPPING, Sam
 from torchtriage.telemetry.sampling.track import Track
 from torchtriage.telemetry.sampling.watched_optimizers import WatchedOptimizer, WatchedOptimizers
 from torchtriage.telemetry.sinks.curves import Curves
-from torchtriage.telemetry.writer import Writer
+from torchtriage.telemetry.writer import TelemetryWriter
+from torchtriage.text import and_more
 
-MAX_LOSSES = 1024       # backward calls between two steps
+MAX_LOSSES = 1024       # recorded backward calls between two steps
 MAX_REFUSED = 3         # refused tensors that are named; the rest are counted
 
 
 class Attached:
-    """All telemetry of an observed process. The methods of the taps run on the program's threads, the others do not."""
+    """All telemetry of an observed process. Only the methods of the taps run on the program's threads."""
 
     def __init__(
         self, emit: Callable[[Event], None], step: Callable[[], int | None], config: TelemetryConfig | None = None,
@@ -35,22 +36,22 @@ class Attached:
         self._clip_seen = False
         self._start()
         if self.config.activation_monitoring:
-            self._say_absent("activations", "no model is known here; use torchtriage.telemetry.Monitor in the loop")
+            self._report_absent("activations", "the model is unknown; use torchtriage.telemetry.Monitor in the loop")
 
     def _start(self) -> None:
         self.curves = Curves()
-        self.writer = Writer(kept=[self.curves], emit=self._emit, on_anomaly=self.config.escalate)
+        self.writer = TelemetryWriter(direct_sinks=[self.curves], emit=self._emit, on_anomaly=self.config.escalate)
         self._sampling = Sampling(
-            self.config, self.writer, [self.curves], step=self._step, on_refused=self._say_refused,
+            self.config, self.writer, [self.curves], step=self._step, on_refused=self._report_refused,
         )
-        self._optimizers = WatchedOptimizers(self._sampling, self._namer, self._say_absent)
-        self._is_idle = False               # no optimizer is due to be looked at in its next step
+        self._optimizers = WatchedOptimizers(self._sampling, self._namer, self._report_absent)
+        self._is_idle = False               # no optimizer is due to be sampled in its next step
         self._is_scaled = False             # GradScaler is in use
         self._losses: list[torch.Tensor] = []
-        self._rates: list[float] = []       # of the first optimizer, when it was last looked at
+        self._rates: list[float] = []       # of the first optimizer, when it was last sampled
 
     def start_over(self) -> None:
-        """In a forked child: the threads stayed with the parent, which continues with everything recorded so far."""
+        """Start again in a forked child: the threads and everything recorded so far belong to the parent."""
         self._start()
 
     # The taps
@@ -70,8 +71,8 @@ class Attached:
         self._clip_seen = True
         if self._is_idle:
             return
-        listed = listed_parameters(parameters)
-        clipped = None if listed is None else {id(p) for p in listed}
+        clipped_parameters = listed_parameters(parameters)
+        clipped = None if clipped_parameters is None else {id(p) for p in clipped_parameters}
         for watched in self._optimizers.alive():
             track, pace = watched.track, watched.pace
             if not pace.is_due or track is None or is_busy():
@@ -82,10 +83,11 @@ class Attached:
                 watched.tapped.clipping()
                 track.label.is_clipped = track.reader.clips = True
                 track.take_gradients(GRADS, only)
-            pace.spent(pace.clock() - began)
+            pace.charge(pace.clock() - began)
 
     def unscaling(
-        self, optimizer: torch.optim.Optimizer, inv_scale: torch.Tensor, is_check: bool, scale: torch.Tensor | None = None,
+        self, optimizer: torch.optim.Optimizer, inv_scale: torch.Tensor, is_check: bool,
+        scale: torch.Tensor | None = None,
     ) -> None:
         watched = self._optimizers.find(optimizer)
         if watched is not None:
@@ -100,16 +102,16 @@ class Attached:
         pace = watched.pace
         began = pace.clock()
         if self._optimizers.prepare(watched, optimizer, self._clip_seen):
-            pace.set_up(pace.clock() - began)
+            pace.charge_setup(pace.clock() - began)
             began = pace.clock()
         track = watched.track
         if track is not None and track.open(pace.wanted):
             if isinstance(getattr(optimizer, "grad_scale", None), torch.Tensor):
                 watched.take_gradients(track)       # a fused step removes the scale from them, unless it skips
                 track.label.scaled |= {GRADS, AFTER}
-            track.take_weights()        # the weights that the gradients belong to, also those that a closure will compute
+            track.take_weights()        # the weights that the gradients belong to, including gradients of a closure
             track.begin_update()
-        pace.spent(pace.clock() - began)
+        pace.charge(pace.clock() - began)
 
     def step_ended(self, optimizer: torch.optim.Optimizer) -> None:
         watched = self._optimizers.find(optimizer)
@@ -118,20 +120,20 @@ class Attached:
         track, pace = watched.track, watched.pace
         began = pace.clock()
         is_skipped = self._is_scaled and watched.tapped.step_ended(optimizer)
-        looked = track is not None and track.is_open and not is_busy()
-        if track is not None and looked:
-            self._look(watched, track)
+        is_sampled = track is not None and track.is_open and not is_busy()
+        if track is not None and is_sampled:
+            self._sample(watched, track)
         else:
             watched.drop()
         if is_skipped:
             self._sampling.report_skipped(watched)
         self._losses.clear()
-        pace.spent(pace.clock() - began)
-        pace.update_ended(looked)
+        pace.charge(pace.clock() - began)
+        pace.update_ended(is_sampled)
         self._is_idle = not pace.is_due and not any(other.pace.is_due for other in self._optimizers.alive())
 
-    def _look(self, watched: WatchedOptimizer, track: Track) -> None:
-        """At the end of a step gradients are as the optimizer used them, also those of a closure."""
+    def _sample(self, watched: WatchedOptimizer, track: Track) -> None:
+        """Complete the row: at the end of a step gradients are as the optimizer used them, also those of a closure."""
         watched.take_gradients(track)
         for loss in self._losses:
             track.add_loss(loss)
@@ -142,20 +144,20 @@ class Attached:
         watched.is_clipped_unseen = False
 
     def _check_skipped(self, watched: WatchedOptimizer) -> None:
-        """A new step begins: if GradScaler skipped the last one, its row belongs to no step."""
+        """Called when a new step begins: if GradScaler skipped the last one, its row belongs to no step."""
         if watched.tapped.is_unscaled and watched.tapped.take_skipped():
             watched.drop()
             self._losses.clear()
             self._sampling.report_skipped(watched)
 
-    # What could not be seen
+    # Gaps
 
-    def _say_refused(self, reasons: Mapping[str, str]) -> None:
+    def _report_refused(self, reasons: Mapping[str, str]) -> None:
         texts = [f"{name} {reason}" for name, reason in reasons.items()]
-        more = f"; and {len(texts) - MAX_REFUSED} more" if len(texts) > MAX_REFUSED else ""
-        self._say_absent("gradients of some tensors", "; ".join(texts[:MAX_REFUSED]) + more)
+        detail = "; ".join(texts[:MAX_REFUSED]) + and_more(len(texts) - MAX_REFUSED)
+        self._report_absent("gradients of some tensors", detail)
 
-    def _say_absent(self, name: str, detail: str) -> None:
+    def _report_absent(self, name: str, detail: str) -> None:
         self._emit(Tap(name=name, state="absent", detail=detail, time=time.time(), pid=os.getpid()))
 
     # For the recorder, on its own thread

@@ -1,4 +1,4 @@
-"""How much telemetry is collected, and when: a level, an interval each, and a short escalation when something goes wrong."""
+"""How much telemetry is collected: a level, its interval, and a short escalation when something goes wrong."""
 
 import enum
 import functools
@@ -7,20 +7,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from torchtriage.text import counted
+
 STATE_VERSION = 1
 
 
 class TelemetryLevel(enum.IntEnum):
     OFF = 0         # nothing
-    MINIMAL = 1     # the program's own metrics, totals of gradients, and which tensors hold NaN or Inf
-    NORMAL = 2      # and groups, the norm of every tensor, weights, and how much an update changes them
-    DEBUG = 3       # and all statistics of every tensor, and activations
+    MINIMAL = 1     # the program's own metrics, totals of gradients, and which tensors contain NaN or Inf
+    NORMAL = 2      # also groups, the norm of every tensor, weights, and how much an update changes them
+    DEBUG = 3       # also all statistics of every tensor, and activations
 
 
-DETAILED = "per_layer_gradients"    # all statistics of every gradient; else what is small or large need not be counted
-RARE = "clipped_gradients"          # what every level takes, and only at looks that take what is slow to change
+# All statistics of every gradient; otherwise small and large elements are not counted.
+DETAILED = "per_layer_gradients"
+RARE = "clipped_gradients"          # collected at every level, only together with statistics that change slowly
 
-# From which level on something is collected.
+# The lowest level that collects each category.
 CATEGORIES = {
     "metrics": TelemetryLevel.MINIMAL,
     "gradients": TelemetryLevel.MINIMAL,
@@ -35,20 +38,24 @@ CATEGORIES = {
 
 @dataclass(slots=True, kw_only=True)
 class TelemetryConfig:
-    """What to collect at which update; an update is what `advance` is called after: an optimizer step, or a PPO update."""
+    """The settings that decide which update collects which categories, and their state.
+
+    An update is whatever `advance` is called after: an optimizer step, or a PPO update.
+    """
 
     level: TelemetryLevel = TelemetryLevel.NORMAL
-    minimal_interval: int = 100             # updates from one collection to the next, by the level in force
-    normal_interval: int = 20               # at 10 a look took 0.4 % of the steps of a small transformer; here the aim is 0.3
+    minimal_interval: int = 100             # updates from one sample to the next at this level
+    normal_interval: int = 20               # at 10, samples took 0.4 % of a small transformer's steps; the aim is 0.3 %
     debug_interval: int = 1
-    per_layer_gradients: bool = True        # these three: whether a category is collected at all
+    per_layer_gradients: bool = True        # this and the next two: whether a category is collected at all
     activation_monitoring: bool = False     # forward hooks slow the model down, so only on request
     weight_tracking: bool = True            # weights and updates
-    weight_track_interval: int = 60         # weights change slowly: they, updates and clipped gradients at least so many updates apart
+    # Minimum distance of samples with weights, their change and clipped gradients.
+    weight_track_interval: int = 60
     auto_escalate: bool = True
     escalation_updates: int = 5             # how long DEBUG lasts when a rule fires
-    escalation_cooldown: int = 50           # updates after one until the next
-    overhead_budget: float = 0.01           # share of the run's time above which there is no escalation
+    escalation_cooldown: int = 50           # updates from the end of an escalation to the next one
+    overhead_budget: float = 0.01           # share of the run's time; escalation stops above it
 
     update_count: int = field(default=0, init=False)
     escalated_until: int = field(default=0, init=False)     # the first update that is no longer escalated
@@ -58,11 +65,17 @@ class TelemetryConfig:
 
     def __post_init__(self) -> None:
         self.level = TelemetryLevel(self.level)
-        for name in ("minimal_interval", "normal_interval", "debug_interval", "weight_track_interval", "escalation_updates"):
+        intervals = (
+            "minimal_interval", "normal_interval", "debug_interval", "weight_track_interval", "escalation_updates",
+        )
+        for name in intervals:
             _check(name, getattr(self, name), 1)
         _check("escalation_cooldown", self.escalation_cooldown, 0)
         if not 0 <= self.overhead_budget <= 1:
-            raise ValueError(f"overhead_budget is a share of the run's time from 0 to 1, got {self.overhead_budget}; 0.01 is one percent")
+            raise ValueError(
+                "overhead_budget must be a share of the run's time from 0 to 1, "
+                f"got {self.overhead_budget}; 0.01 is one percent"
+            )
 
     @property
     def is_escalated(self) -> bool:
@@ -74,7 +87,9 @@ class TelemetryConfig:
 
     @property
     def interval(self) -> int:
-        """Updates from one collection to the next; 1 while escalated, or a short escalation could pass between two collections."""
+        """Updates from one sample to the next; 1 while escalated, or a short escalation could fall between two
+        samples.
+        """
         if self.is_escalated:
             return 1
         if self.level is TelemetryLevel.NORMAL:
@@ -87,16 +102,17 @@ class TelemetryConfig:
         return self.own_seconds / self.run_seconds if self.run_seconds > 0 else 0.0
 
     def collected(self, since_weights: float | None = None) -> frozenset[str]:
-        """The categories that a look at this update takes, whatever the interval.
+        """The categories to collect at this update, whatever the interval.
 
-        `since_weights`: updates since weights were last taken, for who does not look at fixed updates.
+        `since_weights`: updates since weights were last collected, for callers that do not sample at fixed updates.
         """
+
         if since_weights is None:
             since_weights = 0 if self.update_count % self.weight_track_interval else math.inf
-        is_escalated = self.is_escalated
+        is_rare_due = self.is_escalated or since_weights >= self.weight_track_interval
         return _categories(
-            TelemetryLevel.DEBUG if is_escalated else self.level, is_escalated or since_weights >= self.weight_track_interval,
-            self.weight_tracking, self.per_layer_gradients, self.activation_monitoring,
+            self.effective_level, is_rare_due, self.weight_tracking, self.per_layer_gradients,
+            self.activation_monitoring,
         )
 
     def should_collect(self, category: str) -> bool:
@@ -106,22 +122,26 @@ class TelemetryConfig:
         return self.update_count % self.interval == 0 and category in self.collected()
 
     def why_not_escalate(self) -> str | None:
-        """What speaks against an escalation now; None if nothing does."""
-        rest_over = self.escalated_until + self.escalation_cooldown
+        """The reason why telemetry cannot escalate now; None if it can."""
+        cooldown_end = self.escalated_until + self.escalation_cooldown
         if self.level is TelemetryLevel.OFF:
             return "telemetry is off"
         if not self.auto_escalate:
             return "auto_escalate is off"
         if self.effective_level is TelemetryLevel.DEBUG:
             return "the level is DEBUG already"
-        if self.num_escalations and self.update_count < rest_over:
-            return f"an escalation ended {self.update_count - self.escalated_until} updates ago, the cooldown is {self.escalation_cooldown}"
+        if self.num_escalations and self.update_count < cooldown_end:
+            ago = counted(self.update_count - self.escalated_until, "update")
+            return f"an escalation ended {ago} ago, the cooldown is {self.escalation_cooldown}"
         if self.overhead > self.overhead_budget:
             return f"telemetry has taken {self.overhead:.2%} of the run, the budget is {self.overhead_budget:.2%}"
         return None
 
     def escalate(self) -> bool:
-        """Go to DEBUG for the rest of this update and the next `escalation_updates`; False if not now, see `why_not_escalate`."""
+        """Switch to DEBUG for the rest of this update and the next `escalation_updates`.
+
+        Returns False if that is not possible now; see `why_not_escalate`.
+        """
         if self.why_not_escalate() is not None:
             return False
         self.escalated_until = self.update_count + 1 + self.escalation_updates
@@ -129,22 +149,27 @@ class TelemetryConfig:
         return True
 
     def advance(self, own_seconds: float = 0.0, run_seconds: float = 0.0) -> None:
-        """An update is over: it took `run_seconds`, `own_seconds` of them telemetry. An escalation ends early once the budget is spent."""
-        if not (0 <= own_seconds < math.inf and 0 <= run_seconds < math.inf):
-            name, value = ("run_seconds", run_seconds) if 0 <= own_seconds < math.inf else ("own_seconds", own_seconds)
-            raise ValueError(f"{name} must be a finite number of seconds, got {value}; measure with time.perf_counter()")
+        """Count an update that took `run_seconds`, of which telemetry took `own_seconds`.
+
+        An escalation ends early once the budget is spent.
+        """
+        for name, seconds in (("own_seconds", own_seconds), ("run_seconds", run_seconds)):
+            if not 0 <= seconds < math.inf:
+                raise ValueError(
+                    f"{name} must be a finite number of seconds, got {seconds}; measure with time.perf_counter()"
+                )
         self.update_count += 1
         self.spent(own_seconds, run_seconds)
 
     def spent(self, own_seconds: float, run_seconds: float) -> None:
-        """As `advance`, of updates that are counted already."""
+        """Like `advance`, for updates that are already counted."""
         self.own_seconds += own_seconds
         self.run_seconds += run_seconds
         if self.is_escalated and self.overhead > self.overhead_budget:
             self.escalated_until = self.update_count
 
     def state_dict(self) -> dict[str, Any]:
-        """Where it stands; the settings are the program's, and are not part of it."""
+        """The state without the settings, which belong to the program."""
         return {"version": STATE_VERSION, **{name: getattr(self, name) for name in _STATE}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -154,12 +179,15 @@ class TelemetryConfig:
 
 
 _STATE: Mapping[str, type | tuple[type, ...]] = {
-    "update_count": int, "escalated_until": int, "num_escalations": int, "own_seconds": (float, int), "run_seconds": (float, int),
+    "update_count": int, "escalated_until": int, "num_escalations": int,
+    "own_seconds": (float, int), "run_seconds": (float, int),
 }
 
 
 @functools.cache
-def _categories(level: TelemetryLevel, is_rare_due: bool, weights: bool, layers: bool, activations: bool) -> frozenset[str]:
+def _categories(
+    level: TelemetryLevel, is_rare_due: bool, weights: bool, layers: bool, activations: bool,
+) -> frozenset[str]:
     wanted = {
         RARE: is_rare_due, "weights": weights and is_rare_due, "updates": weights and is_rare_due,
         DETAILED: layers, "activations": activations,
@@ -169,24 +197,32 @@ def _categories(level: TelemetryLevel, is_rare_due: bool, weights: bool, layers:
 
 def _check(name: str, value: int, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} is a number of updates from {least} on, got {value!r}")
+        raise ValueError(f"{name} must be a number of updates of at least {least}, got {value!r}")
 
 
-def check_state(owner: object, state: Mapping[str, Any], version: int, expected: Mapping[str, type | tuple[type, ...]]) -> None:
-    """`expected`: the keys beside the version, each with the types its value may have; True and False are no numbers here."""
+def check_state(
+    owner: object, state: Mapping[str, Any], version: int, expected: Mapping[str, type | tuple[type, ...]],
+) -> None:
+    """Raise ValueError if a state does not fit its owner.
+
+    `expected`: the keys besides the version, with the types of their values; True and False are not numbers here.
+    """
     name = type(owner).__name__
-    do = f"take it from {name}.state_dict() of this release, or start without it"
+    remedy = f"take it from {name}.state_dict() of this release, or start without it"
     if not isinstance(state, Mapping):
-        raise ValueError(f"{name} expects a state of version {version}, found a {type(state).__name__}; {do}")
+        raise ValueError(f"{name} expects a state of version {version}, found a {type(state).__name__}; {remedy}")
     if state.get("version") != version:
-        raise ValueError(f"{name} expects a state of version {version}, found {state.get('version', 'none')}; {do}")
+        version_found = state.get("version", "none")
+        raise ValueError(f"{name} expects a state of version {version}, found {version_found}; {remedy}")
     if missing := [key for key in expected if key not in state]:
-        raise ValueError(f"{name} expects a state with {', '.join(expected)}, found none of: {', '.join(missing)}; {do}")
+        raise ValueError(
+            f"{name} expects a state with {', '.join(expected)}, missing: {', '.join(missing)}; {remedy}"
+        )
     for key, kind in expected.items():
         value = state[key]
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise ValueError(f"{name} expects {key} to be {_names(kind)}, found {value!r}; {do}")
+            raise ValueError(f"{name} expects {key} to be {_type_names(kind)}, found {value!r}; {remedy}")
 
 
-def _names(kind: type | tuple[type, ...]) -> str:
+def _type_names(kind: type | tuple[type, ...]) -> str:
     return " or ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))

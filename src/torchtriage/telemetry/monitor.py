@@ -1,4 +1,4 @@
-"""Watches the learning of one model: two calls in the training loop, statistics in the background."""
+"""Monitors the training of one model: two calls in the training loop, statistics in the background."""
 
 import atexit
 import functools
@@ -20,14 +20,14 @@ from torchtriage.telemetry.sampling.activations import ActivationMeter, why_not
 from torchtriage.telemetry.sampling.parameters import Group, claims, learning_rates
 from torchtriage.telemetry.sampling.row import AFTER, GRADS
 from torchtriage.telemetry.sampling.sampler import AS_USED, BEFORE_CLIPPING, Sampling, is_busy
-from torchtriage.telemetry.sampling.scaler import GivenScaler
+from torchtriage.telemetry.sampling.scaler import MonitorScaler
 from torchtriage.telemetry.sampling.track import Track
 from torchtriage.telemetry.sampling.watched_model import WatchedModel
 from torchtriage.telemetry.sharding.dtensor import local
 from torchtriage.telemetry.sinks import Sink
 from torchtriage.telemetry.sinks.recording import RecordingSink
 from torchtriage.telemetry.statistics.histogram import exponent_histograms
-from torchtriage.telemetry.writer import Writer, checked_sinks
+from torchtriage.telemetry.writer import TelemetryWriter, checked_sinks
 from torchtriage.text import listed
 
 STATE_VERSION = 1
@@ -35,7 +35,8 @@ P = ParamSpec("P")
 
 
 def _never_fails(method: Callable[P, None]) -> Callable[P, None]:
-    """An internal error is reported once, disables the Monitor and never reaches the training.
+    """Decorate a method so that an internal error is reported once, disables the Monitor and never reaches the
+    training.
 
     Inside a compiled function the method does nothing.
     """
@@ -58,7 +59,7 @@ def _never_fails(method: Callable[P, None]) -> Callable[P, None]:
 
 
 class Monitor:
-    """Statistics of gradients, weights and updates of a model, with the learning rules live on them.
+    """Records statistics of a model's gradients, weights and updates, and checks them against the learning rules live.
 
         monitor = Monitor(model, optimizer, groups={"actor": model.actor, "critic": model.critic})
         loss.backward()
@@ -67,40 +68,42 @@ class Monitor:
         monitor.step({"ppo/kl": kl})        # before zero_grad(), so that the norm after clipping is recorded too
         optimizer.zero_grad()
 
-    Metrics are floats, or tensors of one element, which are read later. Its methods never raise, and do nothing inside a
-    compiled function.
+    Metrics are floats, or tensors of one element, which are read later. Its methods never raise, and do nothing
+    inside a compiled function.
 
-    `groups`: names with modules, parameters, or prefixes of parameter names; by default the optimizer's parameter groups.
-    `scaler`: a GradScaler. Statistics then describe unscaled gradients, and skipped steps are counted; call `step` after
-    the scaler's update().
+    `groups`: names with modules, parameters, or prefixes of parameter names; by default the optimizer's parameter
+    groups.
+    `scaler`: a GradScaler. Statistics then describe unscaled gradients, and skipped steps are counted; call `step`
+    after the scaler's update().
     `sinks`: objects with write, event and close, or texts: recording, jsonl:FILE, tensorboard:FOLDER, wandb:PROJECT,
     trackio:PROJECT, stdout.
     """
 
     def __init__(
-        self, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None, *, groups: Mapping[str, Group] | None = None,
-        level: TelemetryLevel | str | None = None, sinks: Sequence[Sink | str] = ("recording",), scaler: Any = None,
-        config: TelemetryConfig | None = None, detector: AnomalyDetector | None = None, histograms: bool = False,
+        self, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None, *,
+        groups: Mapping[str, Group] | None = None, level: TelemetryLevel | str | None = None,
+        sinks: Sequence[Sink | str] = ("recording",), scaler: Any = None, config: TelemetryConfig | None = None,
+        detector: AnomalyDetector | None = None, histograms: bool = False,
     ) -> None:
         if isinstance(level, str):
             if level.upper() not in TelemetryLevel.__members__:
                 raise ValueError(f"level must be one of {', '.join(TelemetryLevel.__members__)}, got {level!r}")
             level = TelemetryLevel[level.upper()]
         if config is not None and level is not None:
-            raise ValueError("level and config were both given; set the level in the config: TelemetryConfig(level=...)")
+            raise ValueError("level and config were both given; set it in the config: TelemetryConfig(level=...)")
         self.config = config or TelemetryConfig(level=TelemetryLevel.NORMAL if level is None else level)
         self.is_off = self.config.level is TelemetryLevel.OFF
         self._model, self._optimizer = model, optimizer
         self._warned: set[str] = set()
         self._step = 0
         self._histograms = histograms
-        self._scaler = GivenScaler(scaler, optimizer) if scaler is not None else None
+        self._scaler = MonitorScaler(scaler, optimizer) if scaler is not None else None
         self._gradients = BEFORE_CLIPPING
         self._activations: ActivationMeter | None = None
         self._pid = os.getpid()
         recordings, others = self._make_sinks(sinks)
-        self.writer = Writer(
-            kept=recordings, sinks=others, detector=detector, on_anomaly=self.config.escalate,
+        self.writer = TelemetryWriter(
+            direct_sinks=recordings, sinks=others, detector=detector, on_anomaly=self.config.escalate,
         )
         self._sampling = Sampling(
             self.config, self.writer, [recording.curves for recording in recordings], step=lambda: self._step,
@@ -122,29 +125,32 @@ class Monitor:
         recordings: list[RecordingSink] = []
         others: list[Sink | str] = []
         for sink in sinks if not self.is_off else ():
-            made = RecordingSink() if sink == "recording" else sink
-            if isinstance(made, RecordingSink):
-                made.get_facts = self.facts
-                made.before_close(lambda: self.writer.flush())
-                recordings.append(made)
+            if sink == "recording":
+                sink = RecordingSink()
+            if isinstance(sink, RecordingSink):
+                sink.get_facts = self.facts
+                sink.before_close(lambda: self.writer.flush())
+                recordings.append(sink)
             else:
-                others.append(made)
+                others.append(sink)
         return recordings, checked_sinks(others)
 
     def __enter__(self) -> "Monitor":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def close(self) -> None:
-        """Write all remaining observations. A slow sink is given a few seconds."""
+        """Write all remaining observations, for at most a few seconds per slow sink."""
         self._sampling.close()
         claims.discard(self)
         atexit.unregister(self._close_at_exit)
 
     def _close_before_python_ends(self) -> None:
-        """A thread in a collective operation while Python ends would abort the process."""
+        """Register to close at exit: a thread inside a collective when Python ends would abort the process."""
         atexit.unregister(self._close_at_exit)
         atexit.register(self._close_at_exit)
 
@@ -156,7 +162,7 @@ class Monitor:
 
     @_never_fails
     def before_step(self) -> None:
-        """Only where backward, clipping and the optimizer's step are one compiled call.
+        """Only needed where backward, clipping and the optimizer's step are one compiled call.
 
         Call it before that call, and `after_backward` after it.
         """
@@ -167,13 +173,16 @@ class Monitor:
         if track.open(self._pace.wanted):
             track.take_weights()
             track.begin_update()
-        self._pace.spent(self._pace.clock() - began)
+        self._pace.charge(self._pace.clock() - began)
 
     @_never_fails
     def after_backward(self, loss: torch.Tensor | float | None = None, *, has_stepped: bool = False) -> None:
-        """After the last backward of a step and before clipping. Called again before `step`, it adds the loss and looks again.
+        """Call it after the last backward of a step and before clipping.
 
-        `has_stepped`: the optimizer's step is part of the same compiled call, but the gradients are those before clipping.
+        A second call before `step` adds the loss and measures the gradients again.
+
+        `has_stepped`: the optimizer's step is part of the same compiled call, but the gradients are those before
+        clipping.
         """
         pace = self._pace
         if not pace.is_due or is_busy() or not self._watched.is_ready():
@@ -192,8 +201,9 @@ class Monitor:
                 self._add_loss(track, loss)
             if self._scaler is not None and self._scaler.is_scaled():
                 track.label.scaled |= {GRADS}
-            track.label.is_clipped = not has_stepped        # `step` takes the gradients that the optimizer used as well
-        pace.spent(pace.clock() - began)
+            # Then `step` measures the gradients as used by the optimizer.
+            track.label.is_clipped = not has_stepped
+        pace.charge(pace.clock() - began)
 
     def _add_loss(self, track: Track, loss: torch.Tensor | float) -> None:
         if reason := track.add_loss(loss):
@@ -203,42 +213,42 @@ class Monitor:
 
     @_never_fails
     def step(self, metrics: Mapping[str, torch.Tensor | float] | None = None) -> None:
-        """After the optimizer's step, once per step; `metrics` are recorded with the statistics."""
+        """Call it once per step, after the optimizer's step; `metrics` are recorded with the statistics."""
         self._step += 1
         pace = self._pace
-        looked = False
+        is_sampled = False
         if pace.is_due or self._scaler is not None:
-            if is_busy():       # the step still counts: other ranks may look at it
+            if is_busy():       # the step still counts: other ranks may sample it
                 self._watched.drop()
             else:
                 if self._scaler is not None and self._scaler.step_ended():
                     self._sampling.report_skipped(self._watched)
-                looked = pace.is_due and self._look(metrics or {})
-        pace.update_ended(looked)
+                is_sampled = pace.is_due and self._sample(metrics or {})
+        pace.update_ended(is_sampled)
         if pace.is_due and self.config.activation_monitoring and "activations" in self.config.collected():
             self._watch_activations()
 
-    def _look(self, metrics: Mapping[str, torch.Tensor | float]) -> bool:
-        """At the end of a step that is due; whether there was anything to measure."""
+    def _sample(self, metrics: Mapping[str, torch.Tensor | float]) -> bool:
+        """Sample the step that ended; whether there was anything to measure."""
         pace = self._pace
         began = pace.clock()
         track = self._watched.track
-        looked = track is not None and track.is_open
-        if not looked and self._watched.is_ready():
+        is_open = track is not None and track.is_open
+        if not is_open and self._watched.is_ready():
             self._gradients = AS_USED
             track = self._watched.track
             assert track is not None
-            looked = track.open(pace.wanted)
-            if looked:
+            is_open = track.open(pace.wanted)
+            if is_open:
                 track.take_gradients(GRADS)
                 track.take_weights()
-        if track is not None and looked:
+        if track is not None and is_open:
             self._finish(track, metrics)
-        pace.spent(pace.clock() - began)
-        return looked
+        pace.charge(pace.clock() - began)
+        return is_open
 
     def _watch_activations(self) -> None:
-        """In the next step. Reading them waits for a device."""
+        """Measure activations in the next step. Reading them waits for the device."""
         if reason := why_not(self._model):
             self.warn_once("activations", f"no statistics of activations: {reason}")
             return
@@ -260,7 +270,7 @@ class Monitor:
         self._watched.finish(track)
 
     def _exponents(self, track: Track) -> dict[str, list[int]]:
-        """Reads from the device and waits for it, so only on request."""
+        """Histograms of the gradients. Reading them waits for the device, so they are made only on request."""
         if track.ranks:
             self.warn_once("histograms", "no histograms of parameters that are sharded over ranks")
         with_grad = []
@@ -273,21 +283,22 @@ class Monitor:
 
     @property
     def is_looking(self) -> bool:
-        """Whether this step is looked at; a program can limit its own measurements for telemetry to such steps."""
+        """Whether this step is sampled; a program can limit its own measurements for telemetry to such steps."""
         return self._pace.is_due and not self.is_off
 
     def charge(self, seconds: float) -> None:
-        """Time that the program itself spent on telemetry in this step: it counts towards the budget."""
-        self._pace.spent(seconds)
+        """Count time that the program itself spent on telemetry in this step towards the budget."""
+        self._pace.charge(seconds)
 
     def tell(self, event: TelemetryEvent) -> None:
         """Send an event to the recording and every sink; give this method to a VectorizedEmitter as its sink."""
-        self.writer.tell(TrainingEvent(
-            time=event.time, step=self._step, pid=os.getpid(), name=event.kind, values=json.dumps(event.to_dict(), default=str),
+        values = json.dumps(event.to_dict(), default=str)
+        self.writer.send(TrainingEvent(
+            time=event.time, step=self._step, pid=os.getpid(), name=event.kind, values=values,
         ))
 
     def holds(self, parameters: Iterable[torch.Tensor]) -> bool:
-        """Whether any of these belongs to its model: then `torchtriage run` leaves them to it."""
+        """Whether any of these parameters belongs to its model; `torchtriage run` then leaves them to the Monitor."""
         own = {id(p) for p in self._model.parameters()}
         return any(id(p) in own for p in parameters)
 
@@ -301,11 +312,11 @@ class Monitor:
     def _warn_refused(self, reasons: Mapping[str, str]) -> None:
         """Once per reason: a model may have thousands of tensors."""
         for reason in dict.fromkeys(reasons.values()):
-            names = [name for name, of in reasons.items() if of == reason]
+            names = [name for name, reason_of in reasons.items() if reason_of == reason]
             self.warn_once(f"refused {names[0]}", f"no statistics of {listed(names, 1)}: it {reason}")
 
     def facts(self) -> dict[str, Any]:
-        """Its own cost and what it could not measure, as the recording keeps it."""
+        """Its cost and the parameters it could not measure, for the recording."""
         track = self._watched.track
         facts = self._sampling.facts(
             gradients=self._gradients, grad_dtypes=track.dtypes if track is not None else (),
@@ -316,7 +327,8 @@ class Monitor:
         return facts
 
     def state_dict(self) -> dict[str, Any]:
-        """The state to continue from after a checkpoint: steps, levels and the memory of the rules, without settings."""
+        """The state to continue from after a checkpoint: steps, levels and the memory of the rules, without settings.
+        """
         return {
             "version": STATE_VERSION, "step": self._step, "config": self.config.state_dict(),
             "detector": self.writer.detector.state_dict(),

@@ -1,4 +1,4 @@
-"""torch.profiler around a training loop: a schedule, every activity this machine has, a bounded number of traces."""
+"""torch.profiler around a training loop, with a schedule, every activity of this machine and bounded traces."""
 
 from __future__ import annotations
 
@@ -12,33 +12,44 @@ from typing import Any
 
 import torch
 
-MAX_ACTIVE_STEPS = 1000             # over all cycles: what is recorded of a step has no bound, so their number must have one
-MAX_BYTES = 512 * 1024 * 1024       # of traces: past it no further one is written
+from torchtriage.text import counted
+
+# Over all cycles: the events of a step are unbounded, so the number of steps is bounded.
+MAX_ACTIVE_STEPS = 1000
+MAX_BYTES = 512 * 1024 * 1024       # of traces, beyond which no further trace is written
 
 
 def training_profiler(
-    output_dir: str | os.PathLike[str] = "profiler_traces", enabled: bool = True, wait: int = 1, warmup: int = 1, active: int = 3,
-    repeat: int = 1, record_shapes: bool = False, profile_memory: bool = False, with_stack: bool = False,
+    output_dir: str | os.PathLike[str] = "profiler_traces", enabled: bool = True, wait: int = 1, warmup: int = 1,
+    active: int = 3, repeat: int = 1, record_shapes: bool = False, profile_memory: bool = False,
+    with_stack: bool = False,
 ) -> TrainingProfiler:
-    """Profile some steps of a loop and write a trace a cycle (Perfetto, chrome://tracing and TensorBoard read them).
+    """Profile some steps of a loop and write one trace per cycle (for Perfetto, chrome://tracing or TensorBoard).
 
         with training_profiler("traces", enabled=args.profile) as profiler:
             for batch in batches:
                 train(batch)
                 profiler.step()
 
-    Of each cycle `wait` steps run free, `warmup` are profiled and dropped, `active` are kept. A step is what you call `step` after: where
-    an update is rare, as in PPO, call it after each update, or give `wait` and `active` in environment steps.
+    In each cycle, `wait` steps are not profiled, `warmup` steps are profiled and discarded, `active` steps are
+    recorded. A step is whatever you call `step` after. Where updates are rare, as in PPO, call it after each update,
+    or give
+    `wait` and `active` in environment steps.
     """
     least = {"wait": 0, "warmup": 0, "active": 1, "repeat": 1}
     for name, value in (("wait", wait), ("warmup", warmup), ("active", active), ("repeat", repeat)):
         if value < least[name]:
-            without_end = "; 0 would write traces without end" if name == "repeat" else ""
-            raise ValueError(f"{name} must be at least {least[name]}, got {value}{without_end}")
+            consequence = "; 0 would never stop writing traces" if name == "repeat" else ""
+            raise ValueError(f"{name} must be at least {least[name]}, got {value}{consequence}")
     if active * repeat > MAX_ACTIVE_STEPS:
-        raise ValueError(f"active x repeat must be at most {MAX_ACTIVE_STEPS} steps, got {active} x {repeat}; profile a few typical steps")
+        raise ValueError(
+            f"active x repeat must be at most {MAX_ACTIVE_STEPS} steps, got {active} x {repeat}; "
+            "profile a few typical steps"
+        )
     options = {"record_shapes": record_shapes, "profile_memory": profile_memory, "with_stack": with_stack}
-    return TrainingProfiler(Path(output_dir), (wait, warmup, active, repeat), options) if enabled else _Disabled()
+    if not enabled:
+        return _Disabled()
+    return TrainingProfiler(Path(output_dir), (wait, warmup, active, repeat), options)
 
 
 class TrainingProfiler:
@@ -54,29 +65,33 @@ class TrainingProfiler:
         wait, warmup, active, repeat = self._schedule
         self._folder.mkdir(parents=True, exist_ok=True)
         self._profile = torch.profiler.profile(
-            activities=activities(), schedule=torch.profiler.schedule(wait=wait, warmup=warmup, active=active, repeat=repeat),
+            activities=activities(),
+            schedule=torch.profiler.schedule(wait=wait, warmup=warmup, active=active, repeat=repeat),
             on_trace_ready=self._write, **self._options,
         )
         self._profile.__enter__()
         return self
 
     def step(self) -> None:
-        """A step of the loop is over."""
+        """Call it at the end of every step of the loop."""
         self.num_steps += 1
         if self._profile is not None:
             self._profile.step()
             if self.num_steps >= self._num_needed:
-                self._stop()    # nothing more to record: let go of the events
+                self._stop()    # nothing more to record: release the events
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None,
+    ) -> None:
         self._stop(kind, error, trace)
         if self.num_steps < self._num_needed and kind is None:
             wait, warmup, active, repeat = self._schedule
             num_kept = max(0, self.num_steps % (wait + warmup + active) - wait - warmup)
             warnings.warn(
-                f"training_profiler saw {self.num_steps} steps, its schedule needs {self._num_needed}: "
-                f"(wait {wait} + warmup {warmup} + active {active}) x repeat {repeat}; the last cycle kept {num_kept} of {active} steps, "
-                f"{len(self.traces)} of {repeat} traces were written. Call step() after each step, run longer, or lower wait and active",
+                f"training_profiler counted {counted(self.num_steps, 'step')}, its schedule needs {self._num_needed}: "
+                f"(wait {wait} + warmup {warmup} + active {active}) x repeat {repeat}; the last cycle recorded "
+                f"{num_kept} of {active} steps, {len(self.traces)} of {repeat} traces were written. "
+                "Call step() after each step, run longer, or lower wait and active",
                 stacklevel=2,
             )
 
@@ -92,21 +107,23 @@ class TrainingProfiler:
 
     def _write(self, profile: Any) -> None:
         if sum(path.stat().st_size for path in self.traces) > MAX_BYTES:
-            warnings.warn(f"training_profiler has written more than {MAX_BYTES >> 20} MB to {self._folder} and writes no further trace; "
-                          "lower active or repeat", stacklevel=2)
+            warnings.warn(f"training_profiler has written more than {MAX_BYTES >> 20} MB to {self._folder} "
+                          "and writes no further traces; lower active or repeat", stacklevel=2)
             return
-        # The name that TensorBoard's plugin looks for; the number keeps two traces of one millisecond apart.
-        name = f"{socket.gethostname()}_{os.getpid()}.{time.time_ns() // 1_000_000}_{len(self.traces)}.pt.trace.json.gz"
+        # The name that TensorBoard's plugin expects; the number separates two traces of the same millisecond.
+        milliseconds = time.time_ns() // 1_000_000
+        name = f"{socket.gethostname()}_{os.getpid()}.{milliseconds}_{len(self.traces)}.pt.trace.json.gz"
         try:
             profile.export_chrome_trace(str(self._folder / name))
         except (OSError, RuntimeError) as error:    # a full disk must not end the training
-            warnings.warn(f"training_profiler could not write {self._folder / name}: {error}; the training goes on", stacklevel=2)
+            warnings.warn(f"training_profiler could not write {self._folder / name}: {error}; the training continues",
+                          stacklevel=2)
         else:
             self.traces.append(self._folder / name)
 
 
 class _Disabled(TrainingProfiler):
-    """Does nothing, so that the loop reads the same."""
+    """Does nothing, so that the loop need not change."""
 
     def __init__(self) -> None:
         super().__init__(Path(), (0, 0, 0, 0), {})
@@ -122,7 +139,7 @@ class _Disabled(TrainingProfiler):
 
 
 def activities() -> list[Any]:
-    """Every activity that torch.profiler has here; says so where a device has none."""
+    """Every activity that torch.profiler supports here; warns about a device without one."""
     if torch.backends.mps.is_available():
         warnings.warn("torch.profiler has no activity for MPS: the trace shows the CPU side only; "
                       "for the GPU use torch.mps.profiler.profile() and Instruments", stacklevel=3)

@@ -1,4 +1,6 @@
-"""The background: reads the rings, asks the rules, hands observations to the sinks; nothing here can slow or stop the training."""
+"""The background thread of telemetry: passes samples to the rules and the sinks; no failure here reaches the
+training.
+"""
 
 import collections
 import threading
@@ -11,16 +13,17 @@ from torchtriage.errors import TriageError
 from torchtriage.recording.events import Event
 from torchtriage.telemetry.anomaly import AnomalyDetector
 from torchtriage.telemetry.observation import Observation
-from torchtriage.telemetry.sinks import Sink
+from torchtriage.telemetry.sinks import Sink, make_sink
+from torchtriage.text import counted
 
-POLL_SECONDS = 0.5          # an escalation is at most so late; each time costs the program some 30 us, its caches being cold for us
+POLL_SECONDS = 0.5          # the longest delay of an escalation; a poll costs the program about 30 us, with cold caches
 CLOSE_SECONDS = 5.0
-MAX_QUEUE = 1024            # observations and events that wait for a sink
-MAX_FAILURES = 3            # in a row; then the sink is left alone
+MAX_QUEUE = 1024            # observations and events that may wait for one sink
+MAX_FAILURES = 3            # consecutive failures after which a sink is no longer called
 
 
 class SinkThread:
-    """A sink behind a bounded queue: what does not fit is dropped and counted, what fails is said once."""
+    """A sink behind a bounded queue. Items that do not fit are dropped and counted; the first failure is reported."""
 
     def __init__(self, sink: Sink, max_queue: int = MAX_QUEUE) -> None:
         self.sink = sink
@@ -45,7 +48,7 @@ class SinkThread:
         self._wake.set()
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
-        """Write what is queued, if the sink is done in time."""
+        """Write the queued items, as far as the sink manages in time."""
         self._is_closing = True
         self._wake.set()
         if self._thread is None:
@@ -53,7 +56,7 @@ class SinkThread:
             return
         self._thread.join(seconds)
         if self._thread.is_alive():
-            self._say(f"still busy after {seconds:g} s, {len(self._queue)} observations were not written")
+            self._warn(f"still busy after {seconds:g} s, {counted(len(self._queue), 'observation')} not written")
             self.num_dropped += len(self._queue)
 
     def _loop(self) -> None:
@@ -75,30 +78,33 @@ class SinkThread:
     def _try(self, function: Callable[..., None], *args: object) -> bool:
         try:
             function(*args)
-        except Exception as error:      # a sink is anybody's code, and the training is worth more than its log
+        except Exception as error:      # a sink may be user code, and a failing log must not end the training
             self.num_failed += 1
-            self._say(f"{type(error).__name__}: {error}")
+            self._warn(f"{type(error).__name__}: {error}")
             return False
         return True
 
-    def _say(self, what: str) -> None:
+    def _warn(self, problem: str) -> None:
         if not self.error:
-            self.error = what
-            text = f"torchtriage: the {self.sink.name} sink failed: {what}; the training goes on without it"
+            self.error = problem
+            text = f"torchtriage: the {self.sink.name} sink failed: {problem}; the training continues without it"
             warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
-class Source(Protocol):
-    """What observations come from: a Track."""
+class ObservationSource(Protocol):
+    """Provides observations, such as the RowReader of a track."""
 
     def observations(self, wait: bool = False) -> Iterable[Observation]: ...
 
 
-class Writer:
-    """One thread for all sources. `kept` takes observations on it (the curves of the recording); sinks have threads of their own."""
+class TelemetryWriter:
+    """Reads all sources on one thread.
+
+    `direct_sinks` (the curves of the recording) are called on that thread; each of `sinks` has its own thread.
+    """
 
     def __init__(
-        self, kept: Sequence[Sink] = (), sinks: Sequence[Sink] = (), detector: AnomalyDetector | None = None,
+        self, direct_sinks: Sequence[Sink] = (), sinks: Sequence[Sink] = (), detector: AnomalyDetector | None = None,
         emit: Callable[[Event], None] = lambda _: None, on_anomaly: Callable[[], object] = lambda: None,
         max_queue: int = MAX_QUEUE,
     ) -> None:
@@ -107,26 +113,26 @@ class Writer:
         self.num_observed = 0
         self.num_anomalies = 0
         self.error = ""
-        self._kept = list(kept)
+        self._direct_sinks = list(direct_sinks)
         self._emit = emit
         self._on_anomaly = on_anomaly
-        self._sources: dict[Source, Callable[[float, int], None]] = {}
-        self._leaving: list[Source] = []
+        self._sources: dict[ObservationSource, Callable[[float, int], None]] = {}
+        self._leaving: list[ObservationSource] = []
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         self._is_closing = False
 
-    def add(self, source: Source, on_work: Callable[[float, int], None] = lambda *_: None) -> None:
-        """`on_work` is told what its observations took of the processor."""
+    def add(self, source: ObservationSource, on_work: Callable[[float, int], None] = lambda *_: None) -> None:
+        """`on_work(seconds, number)` receives the processor time that reading a number of its observations took."""
         self._sources[source] = on_work
 
-    def remove(self, source: Source) -> None:
-        """After what it holds has been read."""
+    def remove(self, source: ObservationSource) -> None:
+        """Remove the source once its remaining observations have been read."""
         self._leaving.append(source)
 
     def start(self, is_filling: bool = False) -> None:
-        """Called with every observation; the first one starts the thread, one that finds its ring `is_filling` wakes it."""
+        """Called with every row. The first call starts the thread; `is_filling` wakes it to empty the ring."""
         if is_filling:
             self._wake.set()
         if self._thread is None and not self._is_closing:
@@ -134,16 +140,16 @@ class Writer:
             thread.start()
             self._thread = thread
 
-    def tell(self, event: Event) -> None:
-        """An event that is not an observation's."""
+    def send(self, event: Event) -> None:
+        """Pass an event to the recording and to every sink."""
         self._emit(event)
-        for kept in self._kept:
-            kept.event(event)
-        for sink in self.sinks:
-            sink.put(event)
+        for sink in self._direct_sinks:
+            sink.event(event)
+        for thread in self.sinks:
+            thread.put(event)
 
     def flush(self, wait: bool = True) -> None:
-        """Take in what the rings hold."""
+        """Read the rows that are in the rings."""
         with self._lock:
             self._drain(wait)
 
@@ -159,18 +165,24 @@ class Writer:
                 self._drain(wait=True)
             finally:
                 self._lock.release()
-        for kept in self._kept:
-            kept.close()
-        for sink in self.sinks:
-            sink.close(seconds)
+        for sink in self._direct_sinks:
+            sink.close()
+        for thread in self.sinks:
+            thread.close(seconds)
 
     def facts(self) -> dict[str, object]:
-        sick = [sink for sink in self.sinks if sink.error or sink.num_dropped]
-        problems = {s.sink.name: {"error": s.error, "dropped": s.num_dropped, "failed": s.num_failed} for s in sick}
-        return {
-            "num_observed": self.num_observed, "num_anomalies": self.num_anomalies,
-            **({"sinks": problems} if problems else {}), **({"error": self.error} if self.error else {}),
-        }
+        facts: dict[str, object] = {"num_observed": self.num_observed, "num_anomalies": self.num_anomalies}
+        problems = {}
+        for thread in self.sinks:
+            if thread.error or thread.num_dropped:
+                problems[thread.sink.name] = {
+                    "error": thread.error, "dropped": thread.num_dropped, "failed": thread.num_failed,
+                }
+        if problems:
+            facts["sinks"] = problems
+        if self.error:
+            facts["error"] = self.error
+        return facts
 
     def _loop(self) -> None:
         while not self._is_closing:
@@ -185,7 +197,7 @@ class Writer:
             began, num_before = time.thread_time(), self.num_observed
             try:
                 for observation in source.observations(wait or source in leaving):
-                    self._take(observation)
+                    self._process(observation)
             except Exception as error:
                 self.error = self.error or f"{type(error).__name__}: {error}"
             if self.num_observed > num_before:
@@ -193,30 +205,33 @@ class Writer:
         for source in leaving:
             del self._sources[source]
 
-    def _take(self, observation: Observation) -> None:
-        report = self.detector.check_all(metrics=observation.values, tensors=observation.tensors(), step=observation.step)
-        for kept in self._kept:
-            kept.write(observation)
-        for sink in self.sinks:
-            sink.put(observation)
+    def _process(self, observation: Observation) -> None:
+        report = self.detector.check_all(
+            metrics=observation.values, tensors=observation.tensors(), step=observation.step,
+        )
+        for sink in self._direct_sinks:
+            sink.write(observation)
+        for thread in self.sinks:
+            thread.put(observation)
         for event in report.events(observation.time):
             self.num_anomalies += 1
-            self.tell(event)
+            self.send(event)
         if report.started:
             self._on_anomaly()
         self.num_observed += 1
 
 
 def checked_sinks(sinks: Iterable[object]) -> list[Sink]:
-    """Sinks as given, or made from a text such as `jsonl:run.jsonl`."""
-    from torchtriage.telemetry.sinks import make_sink
-
-    found: list[Sink] = []
+    """The sinks; a text such as `jsonl:run.jsonl` is replaced with the sink that it describes."""
+    checked: list[Sink] = []
     for sink in sinks:
         if isinstance(sink, str):
-            found.append(make_sink(sink))
+            checked.append(make_sink(sink))
         elif all(callable(getattr(sink, name, None)) for name in ("write", "event", "close")):
-            found.append(sink)  # type: ignore[arg-type]
+            checked.append(sink)  # type: ignore[arg-type]
         else:
-            raise TriageError(f"a sink has write, event and close, or is a text such as 'jsonl:FILE'; got {type(sink).__name__}")
-    return found
+            raise TriageError(
+                "a sink must have the methods write, event and close, or be a text such as 'jsonl:FILE'; "
+                f"got {type(sink).__name__}"
+            )
+    return checked

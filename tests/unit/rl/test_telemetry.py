@@ -1,6 +1,4 @@
-"""Every monitor is called from one place:
-what an update shows becomes series, events, and details where a rule asks for them.
-"""
+"""An update of a PPO training becomes series and events, with details where a rule requires them."""
 
 import json
 import math
@@ -41,9 +39,7 @@ METRICS = {
 
 @pytest.fixture(autouse=True)
 def unbounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Updates here take no time, so that any look is beyond the budget:
-    how many there are would depend on the machine.
-    """
+    """Updates take no time here, so any sample exceeds the budget: their number would depend on the machine."""
     monkeypatch.setattr(pace, "GRACE_SECONDS", math.inf)
 
 
@@ -60,7 +56,7 @@ def watch(jsonl: Path, *, lstm: bool = False, level: str = "NORMAL", **fields: A
     return Watch(policy, TrainConfig(jsonl=str(jsonl), telemetry_level=level, **fields))
 
 
-def seen(watch: Watch, number: int = 1, metrics: dict[str, float] | None = None, **fields: Any) -> UpdateOutcome:
+def outcome(watch: Watch, number: int = 1, metrics: dict[str, float] | None = None, **fields: Any) -> UpdateOutcome:
     action_TB = torch.tensor([[0, 1]])
     observation_TBO, keep_TB = torch.ones(1, 2, 3), torch.ones(1, 2)
     state_BS = watch.policy.initial_state(2)
@@ -84,16 +80,16 @@ def seen(watch: Watch, number: int = 1, metrics: dict[str, float] | None = None,
     )
 
 
-def told(jsonl: Path) -> list[dict[str, Any]]:
+def lines(jsonl: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in jsonl.read_text().splitlines()]
 
 
 def events(jsonl: Path, name: str) -> list[dict[str, Any]]:
-    return [row["values"] for row in told(jsonl) if row.get("event") == name]
+    return [row["values"] for row in lines(jsonl) if row.get("event") == name]
 
 
 def series(jsonl: Path) -> list[dict[str, Any]]:
-    return [row for row in told(jsonl) if "event" not in row]
+    return [row for row in lines(jsonl) if "event" not in row]
 
 
 def test_an_update_becomes_the_series_that_the_rules_read(jsonl: Path) -> None:
@@ -101,7 +97,7 @@ def test_an_update_becomes_the_series_that_the_rules_read(jsonl: Path) -> None:
     watched.before_last_minibatch()
     with torch.no_grad():
         watched.policy.action_head.weight.mul_(1.5)
-    watched.after_update(seen(watched))
+    watched.after_update(outcome(watched))
     watched.close()
     (row,) = series(jsonl)
     assert row["ppo/kl"] == 0.01
@@ -123,17 +119,17 @@ def test_an_update_becomes_the_series_that_the_rules_read(jsonl: Path) -> None:
     assert not {"ppo/rows", "ppo/minibatches"} & row.keys()
 
 
-def test_an_explained_variance_that_means_nothing_is_left_out(jsonl: Path) -> None:
+def test_undefined_explained_variance_is_left_out(jsonl: Path) -> None:
     watched = watch(jsonl)
-    watched.after_update(seen(watched, metrics={"ppo/explained_variance": math.nan}))
+    watched.after_update(outcome(watched, metrics={"ppo/explained_variance": math.nan}))
     watched.close()
     assert "ppo/explained_variance" not in series(jsonl)[0]
-    assert not [row for row in told(jsonl) if "code" in row]
+    assert not [row for row in lines(jsonl) if "code" in row]
 
 
-def test_people_read_the_names_of_stable_baselines3(jsonl: Path) -> None:
+def test_update_event_uses_the_names_of_stable_baselines3(jsonl: Path) -> None:
     watched = watch(jsonl)
-    watched.after_update(seen(watched))
+    watched.after_update(outcome(watched))
     watched.close()
     (update,) = events(jsonl, "ppo_update_completed")
     assert update["metrics"] == {
@@ -154,7 +150,7 @@ def test_people_read_the_names_of_stable_baselines3(jsonl: Path) -> None:
 
 def test_a_batch_reports_its_return_and_the_progress_of_the_training(jsonl: Path) -> None:
     watched = watch(jsonl)
-    watched.after_update(seen(watched, number=3, progress=0.25))
+    watched.after_update(outcome(watched, number=3, progress=0.25))
     watched.close()
     (batch,) = events(jsonl, "batch_completed")
     assert (batch["batch"], batch["accuracy"], batch["progress"], batch["episodes"]) == (3, 20.0, 0.25, 7)
@@ -165,7 +161,7 @@ def test_the_clipped_norm_is_recorded_where_gradients_are_clipped(
     jsonl: Path, limit: float, recorded: float | str | None
 ) -> None:
     watched = watch(jsonl, max_grad_norm=limit)
-    watched.after_update(seen(watched))
+    watched.after_update(outcome(watched))
     watched.close()
     (row,) = series(jsonl)
     norm = row["grad_norm"]
@@ -174,11 +170,11 @@ def test_the_clipped_norm_is_recorded_where_gradients_are_clipped(
     assert row.get("grad_norm_after_clip") == (expected if expected is None else pytest.approx(expected, rel=1e-6))
 
 
-def test_a_drop_and_a_trend_of_the_return_are_told(jsonl: Path) -> None:
+def test_drop_and_trend_of_the_return_are_sent(jsonl: Path) -> None:
     watched = watch(jsonl, level="DEBUG")
     for number in range(1, 21):
         mean = 100.0 if number <= 10 else 20.0
-        watched.after_update(seen(watched, number, rollout={"rollout/ep_rew_mean": mean}))
+        watched.after_update(outcome(watched, number, rollout={"rollout/ep_rew_mean": mean}))
     watched.close()
     assert events(jsonl, "performance_degradation")[0]["drop"] == pytest.approx(0.8)
     assert [event["trend"] for event in events(jsonl, "trend")] == ["degradation"]
@@ -187,64 +183,64 @@ def test_a_drop_and_a_trend_of_the_return_are_told(jsonl: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("ppo/kl", 0.9), ("ppo/ratio_max", 40.0), ("ppo/ratio_min", 0.01), ("ppo/kl", math.nan)]
 )
-def test_a_spike_between_two_looks_is_not_missed(jsonl: Path, name: str, value: float) -> None:
+def test_spike_between_two_samples_is_not_missed(jsonl: Path, name: str, value: float) -> None:
     watched = watch(jsonl)
     number = 1
-    while watched.monitor.is_looking:  # the first updates are all looked at
-        watched.after_update(seen(watched, number))
+    while watched.monitor.is_looking:  # all of the first updates are sampled
+        watched.after_update(outcome(watched, number))
         number += 1
-    watched.after_update(seen(watched, number, metrics={name: value}))
+    watched.after_update(outcome(watched, number, metrics={name: value}))
     for later in range(1, NORMAL_INTERVAL):
-        watched.after_update(seen(watched, number + later))
+        watched.after_update(outcome(watched, number + later))
     watched.close()
-    # Among the last rows: a rule that spoke may have brought further looks after it.
+    # Among the last rows: a rule that fired may have caused further samples after it.
     assert (value if not math.isnan(value) else "nan") in [row[name] for row in series(jsonl)[-NORMAL_INTERVAL:]]
     assert name in WORST
 
 
 def test_a_rule_that_fires_is_an_anomaly_and_escalates(jsonl: Path) -> None:
     watched = watch(jsonl)
-    watched.after_update(seen(watched, metrics={"ppo/kl": 0.9}))
+    watched.after_update(outcome(watched, metrics={"ppo/kl": 0.9}))
     watched.monitor.writer.flush()
     assert watched.level.effective_level is TelemetryLevel.DEBUG
-    watched.after_update(seen(watched, 2))
+    watched.after_update(outcome(watched, 2))
     watched.close()
-    assert "TT608" in [row.get("code") for row in told(jsonl)]
-    assert events(jsonl, "ppo_update_completed")[1]["layers"]["layer_scores"]  # every layer, while escalated
+    assert "TT608" in [row.get("code") for row in lines(jsonl)]
+    assert events(jsonl, "ppo_update_completed")[1]["layers"]["layer_scores"]  # every layer while escalated
 
 
-def test_while_escalated_the_samples_with_bad_ratios_are_listed(jsonl: Path) -> None:
+def test_samples_with_bad_ratios_are_listed_while_escalated(jsonl: Path) -> None:
     watched = watch(jsonl, level="DEBUG")
-    one = seen(watched, metrics={"ppo/ratio_max": 60.0})
+    one = outcome(watched, metrics={"ppo/ratio_max": 60.0})
     one.last.log_prob_TB[0, 1] -= math.log(50.0)
     watched.after_update(one)
     watched.close()
-    (found,) = [event["values"] for event in events(jsonl, "analytics_snapshot") if event["name"] == "ratio_explosion"]
-    assert (found["num_bad"], found["indices"], found["actions"]) == (1, [1], [1])
-    assert found["values"][0] == pytest.approx(50.0, rel=1e-3)
+    (values,) = [event["values"] for event in events(jsonl, "analytics_snapshot") if event["name"] == "ratio_explosion"]
+    assert (values["num_bad"], values["indices"], values["actions"]) == (1, [1], [1])
+    assert values["values"][0] == pytest.approx(50.0, rel=1e-3)
 
 
-def test_a_skipped_update_says_which_gradients_were_not_finite(jsonl: Path) -> None:
+def test_skipped_update_reports_which_gradients_were_not_finite(jsonl: Path) -> None:
     watched = watch(jsonl)
     watched.policy.value_head.bias.grad.fill_(math.nan)
-    watched.after_update(seen(watched, metrics={"ppo/loss": math.nan}, is_skipped=True))
+    watched.after_update(outcome(watched, metrics={"ppo/loss": math.nan}, is_skipped=True))
     watched.close()
-    (found,) = [event["values"] for event in events(jsonl, "analytics_snapshot") if event["name"] == "update_skipped"]
-    assert "value_head.bias" in found["nan_gradients"]
+    (values,) = [event["values"] for event in events(jsonl, "analytics_snapshot") if event["name"] == "update_skipped"]
+    assert "value_head.bias" in values["nan_gradients"]
     assert events(jsonl, "anomaly_detected")[0]["code"] == "TT402"
 
 
-def test_what_follows_a_skipped_update_is_looked_at(jsonl: Path) -> None:
+def test_updates_after_a_skipped_one_are_sampled(jsonl: Path) -> None:
     watched = watch(jsonl)
     number = 1
     while watched.monitor.is_looking:
-        watched.after_update(seen(watched, number))
+        watched.after_update(outcome(watched, number))
         number += 1
-    watched.after_update(seen(watched, number, metrics={"ppo/updates_skipped_total": 1.0}, is_skipped=True))
-    watched.after_update(seen(watched, number + 1, metrics={"ppo/updates_skipped_total": 2.0}, is_skipped=True))
+    watched.after_update(outcome(watched, number, metrics={"ppo/updates_skipped_total": 1.0}, is_skipped=True))
+    watched.after_update(outcome(watched, number + 1, metrics={"ppo/updates_skipped_total": 2.0}, is_skipped=True))
     watched.close()
     assert [row["step"] for row in series(jsonl)][-2:] == [number - 1, number + 1]
-    assert "TT613" in [row.get("code") for row in told(jsonl)]
+    assert "TT613" in [row.get("code") for row in lines(jsonl)]
 
 
 @pytest.mark.parametrize(("level", "num_reports"), [("NORMAL", 1), ("DEBUG", 2)])
@@ -263,7 +259,7 @@ def test_the_growth_environment_reports_one_episode_or_all_at_debug(jsonl: Path,
             return [[None, DualGradientStats(host_norm=1.0, host_count=4, seed_norm=1.0, seed_count=1)]]
 
     watched = watch(jsonl, level=level)
-    watched.after_update(seen(watched), Growth())
+    watched.after_update(outcome(watched), Growth())
     watched.close()
     assert len(events(jsonl, "counterfactual_matrix_computed")) == num_reports
     assert series(jsonl)[0]["growth/kept_accuracy"] == 0.7
@@ -273,20 +269,20 @@ def test_the_growth_environment_reports_one_episode_or_all_at_debug(jsonl: Path,
 def test_off_records_nothing(jsonl: Path) -> None:
     watched = watch(jsonl, level="OFF")
     watched.before_last_minibatch()
-    watched.after_update(seen(watched, metrics={"ppo/kl": 0.9}))
+    watched.after_update(outcome(watched, metrics={"ppo/kl": 0.9}))
     watched.close()
     assert not jsonl.exists() or jsonl.read_text() == ""
 
 
-def test_its_state_goes_on_to_the_bit(jsonl: Path, tmp_path: Path) -> None:
+def test_state_continues_bit_for_bit(jsonl: Path, tmp_path: Path) -> None:
     first, second = watch(jsonl), watch(tmp_path / "b.jsonl")
     for number in range(1, 6):
-        first.after_update(seen(first, number, metrics={"ppo/grad_norm": float(number)}))
+        first.after_update(outcome(first, number, metrics={"ppo/grad_norm": float(number)}))
     second.load_state_dict(first.state_dict())
     for one in (first, second):
-        one.after_update(seen(one, 6, metrics={"ppo/grad_norm": 9.0}))
+        one.after_update(outcome(one, 6, metrics={"ppo/grad_norm": 9.0}))
     states = [one.state_dict() for one in (first, second)]
-    for state in states:  # what it took differs from run to run
+    for state in states:  # its cost differs from run to run
         for name in ("own_seconds", "run_seconds"):
             del state["monitor"]["config"][name]
     assert states[0] == states[1]

@@ -1,4 +1,4 @@
-"""Counts what a piece of code reads from devices, runs, and allocates."""
+"""Counts device reads, operations and allocations of a piece of code."""
 
 import tracemalloc
 from collections.abc import Callable, Iterator

@@ -1,15 +1,42 @@
-"""Statistics as they should be, from float64 and wider, and the kinds of data on which they are compared."""
+"""Reference statistics in float64 and wider, and the kinds of data on which they are compared."""
 
 from collections.abc import Callable
 
 import numpy as np
 import torch
 
-from torchtriage.telemetry.statistics.plan import LARGE, NUM_STATS, SMALL, Stat
+from torchtriage.telemetry.statistics.columns import LARGE, NUM_STATS, SMALL, Stat
 
 # Extended precision where the platform has it; scaled by a power of two, so that no square leaves its range.
 WIDE = np.longdouble
-SIZES = (0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 129, 1000, 4095, 4096, 4097, 8191, 8192, 8193, 20_011)
+SIZES = (
+    0,
+    1,
+    2,
+    3,
+    7,
+    8,
+    9,
+    15,
+    16,
+    17,
+    31,
+    32,
+    33,
+    63,
+    64,
+    65,
+    127,
+    129,
+    1000,
+    4095,
+    4096,
+    4097,
+    8191,
+    8192,
+    8193,
+    20_011,
+)
 
 
 def true_row(tensor: torch.Tensor, small: float = SMALL, large: float = LARGE) -> np.ndarray:
@@ -17,7 +44,14 @@ def true_row(tensor: torch.Tensor, small: float = SMALL, large: float = LARGE) -
     row = np.zeros(NUM_STATS)
     size = np.abs(np.where(np.isnan(x), np.nan, x))
     with np.errstate(invalid="ignore"):
-        row[Stat.NUM_NAN :] = [np.isnan(x).sum(), np.isinf(x).sum(), (x == 0).sum(), (size < small).sum(), (size > large).sum(), x.size]
+        row[Stat.NUM_NAN :] = [
+            np.isnan(x).sum(),
+            np.isinf(x).sum(),
+            (x == 0).sum(),
+            (size < small).sum(),
+            (size > large).sum(),
+            x.size,
+        ]
     finite = x[np.isfinite(x)]
     if finite.size:
         row[Stat.MIN], row[Stat.MAX], row[Stat.MAX_ABS] = finite.min(), finite.max(), np.abs(finite).max()
@@ -31,8 +65,15 @@ def true_row(tensor: torch.Tensor, small: float = SMALL, large: float = LARGE) -
 
 
 def errors(row: np.ndarray, truth: np.ndarray) -> dict[str, float]:
-    """Of norm and std relative; of the mean relative to max(|mean|, std). What a double cannot tell apart is no error."""
-    scales = {Stat.NORM: truth[Stat.NORM], Stat.MEAN: max(abs(truth[Stat.MEAN]), truth[Stat.STD]), Stat.STD: truth[Stat.STD]}
+    """Of norm and std relative; of the mean relative to max(|mean|, std).
+
+    What a double cannot tell apart is no error.
+    """
+    scales = {
+        Stat.NORM: truth[Stat.NORM],
+        Stat.MEAN: max(abs(truth[Stat.MEAN]), truth[Stat.STD]),
+        Stat.STD: truth[Stat.STD],
+    }
     found = {}
     for stat, scale in scales.items():
         error = 0.0 if row[stat] == truth[stat] else abs(row[stat] - truth[stat])
@@ -89,7 +130,9 @@ KINDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "heavy tails": lambda x: torch.exp(8 * x).float(),
     "largest float": lambda x: (x.sign() * 3.4e38).float(),
     "two regimes": lambda x: torch.where(torch.arange(len(x)) < len(x) // 2, x + 1e4, x * 1e-3).float(),
-    "at the limits": lambda x: torch.tensor([SMALL, -SMALL, LARGE, -LARGE, 0.0, -0.0]).repeat(len(x) // 6 + 1)[: len(x)].float(),
+    "at the limits": lambda x: (
+        torch.tensor([SMALL, -SMALL, LARGE, -LARGE, 0.0, -0.0]).repeat(len(x) // 6 + 1)[: len(x)].float()
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""Telemetry of a program that knows nothing of it, tap by tap, without the taps."""
+"""Telemetry of a program that does not use it: the methods of the taps, called directly."""
 
 import gc
 import math
@@ -39,7 +39,11 @@ class Program:
     def series(self, name: str) -> dict[int, float]:
         self.attached.close()
         found = {one.name: one for one in self.attached.series()}
-        return {int(step): value for step, value in zip(found[name].steps, found[name].values, strict=True)} if name in found else {}
+        return (
+            {int(step): value for step, value in zip(found[name].steps, found[name].values, strict=True)}
+            if name in found
+            else {}
+        )
 
 
 @pytest.fixture
@@ -60,7 +64,7 @@ def sgd(*modules: torch.nn.Module) -> torch.optim.SGD:
     return torch.optim.SGD([p for module in modules for p in module.parameters()], lr=0.0)
 
 
-def test_the_loss_of_a_step_is_all_that_backward_was_called_on(program: Program) -> None:
+def test_loss_of_a_step_is_the_sum_over_its_backward_calls(program: Program) -> None:
     layer = linear()
     opt = sgd(layer)
     program.attached.backward((torch.tensor(1.0),))
@@ -70,7 +74,7 @@ def test_the_loss_of_a_step_is_all_that_backward_was_called_on(program: Program)
     assert program.series("loss") == {1: 3.0, 2: 5.0}
 
 
-def test_clipping_of_parts_is_seen_before_each(program: Program) -> None:
+def test_separately_clipped_parts_are_measured_before_each_clipping(program: Program) -> None:
     actor, critic = linear(), linear(9)
     opt = sgd(actor, critic)
     program.step(opt)
@@ -83,7 +87,7 @@ def test_clipping_of_parts_is_seen_before_each(program: Program) -> None:
     assert program.series("grad_norm_after_clip")[2] == pytest.approx(1e-3 * math.sqrt(2), rel=1e-2)
 
 
-def test_gradients_clipped_before_any_optimizer_was_known_are_not_passed_off_as_unclipped(program: Program) -> None:
+def test_gradients_clipped_before_the_first_step_are_not_recorded_as_unclipped(program: Program) -> None:
     layer = linear()
     program.clip([layer.weight])
     opt = sgd(layer)
@@ -93,7 +97,7 @@ def test_gradients_clipped_before_any_optimizer_was_known_are_not_passed_off_as_
     assert program.series("grad_norm") == {2: 2.0}
 
 
-def test_a_closure_that_runs_backward_inside_the_step_shows_its_own_gradients(program: Program) -> None:
+def test_closure_with_backward_inside_the_step_is_measured(program: Program) -> None:
     layer = linear()
     opt = torch.optim.LBFGS(layer.parameters(), lr=0.0, max_iter=1)
 
@@ -105,7 +109,7 @@ def test_a_closure_that_runs_backward_inside_the_step_shows_its_own_gradients(pr
     assert program.series("grad_norm") == {1: 6.0}
 
 
-def test_a_skipped_step_is_an_event_and_its_numbers_belong_to_no_step(program: Program) -> None:
+def test_skipped_step_is_an_event_and_its_row_is_discarded(program: Program) -> None:
     layer = linear()
     opt = sgd(layer)
     for is_skipped in (False, True, False):
@@ -120,7 +124,9 @@ def test_a_skipped_step_is_an_event_and_its_numbers_belong_to_no_step(program: P
 
 
 @pytest.mark.parametrize(("scale_at_the_end", "num_skipped"), [(1.0, 1), (2.0, 0)])
-def test_a_skip_of_the_last_step_shows_in_the_scale(program: Program, scale_at_the_end: float, num_skipped: int) -> None:
+def test_skip_of_the_last_step_is_detected_by_the_scale(
+    program: Program, scale_at_the_end: float, num_skipped: int
+) -> None:
     """No backward comes after it. Where the scale stayed, the program may have ended before the step."""
     opt, scale = sgd(linear()), torch.tensor(2.0)
     for is_last in (False, True):
@@ -134,7 +140,7 @@ def test_a_skip_of_the_last_step_shows_in_the_scale(program: Program, scale_at_t
     assert program.attached.facts()["telemetry"]["num_skipped_steps"] == num_skipped
 
 
-def test_the_type_that_autocast_computes_in_is_a_fact(program: Program) -> None:
+def test_autocast_type_is_a_fact(program: Program) -> None:
     layer = linear()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = layer(torch.ones(2, 4)).float().sum()
@@ -144,7 +150,7 @@ def test_the_type_that_autocast_computes_in_is_a_fact(program: Program) -> None:
     assert program.attached.facts()["autocast_dtype"] == "bfloat16"
 
 
-def test_optimizers_beside_the_first_have_totals_of_their_own(program: Program) -> None:
+def test_further_optimizers_have_separate_totals(program: Program) -> None:
     first, second = linear(), linear(9)
     for opt in (sgd(first), sgd(second)):
         program.step(opt, 1.0)
@@ -153,7 +159,7 @@ def test_optimizers_beside_the_first_have_totals_of_their_own(program: Program) 
     assert program.series("loss/group:SGD 2") == {2: 1.0}
 
 
-def test_groups_that_are_added_later_are_followed(program: Program) -> None:
+def test_groups_added_later_are_followed(program: Program) -> None:
     first, second = linear(), linear(9)
     opt = sgd(first)
     program.step(opt)
@@ -163,16 +169,16 @@ def test_groups_that_are_added_later_are_followed(program: Program) -> None:
     assert program.series("grad_norm/group:head") == {2: 3.0}
 
 
-def test_more_optimizers_than_are_followed_are_said_once(program: Program) -> None:
-    kept = [sgd(linear()) for _ in range(19)]
-    for opt in kept:
+def test_too_many_optimizers_are_reported_once(program: Program) -> None:
+    optimizers = [sgd(linear()) for _ in range(19)]
+    for opt in optimizers:
         program.step(opt)
-    told = [event.name for event in program.events if isinstance(event, Tap)]
-    assert told == ["gradients of more optimizers"]
+    gaps = [event.name for event in program.events if isinstance(event, Tap)]
+    assert gaps == ["gradients of more optimizers"]
     assert program.series("grad_norm/group:SGD 16") == {16: 2.0}
 
 
-def test_a_fused_step_that_unscales_in_place_is_seen_before_it_does(program: Program) -> None:
+def test_fused_step_is_measured_before_it_unscales(program: Program) -> None:
     layer = linear()
     opt = torch.optim.SGD(layer.parameters(), lr=0.0, fused=True)
     scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
@@ -199,7 +205,7 @@ def test_nothing_is_kept_alive(program: Program) -> None:
     assert program.series("loss") == {1: 1.0, 2: 1.0}
 
 
-def test_what_has_no_statistics_is_said_by_name(program: Program) -> None:
+def test_parameter_without_statistics_is_reported_by_name(program: Program) -> None:
     embedding = torch.nn.Embedding(4, 2, sparse=True)
     plain = linear()
     embedding(torch.tensor([1, 2])).sum().backward()
@@ -207,19 +213,19 @@ def test_what_has_no_statistics_is_said_by_name(program: Program) -> None:
     program.step(opt)
     program.step(opt)
     assert program.series("grad_norm")[1] == 2.0
-    told = [event.detail for event in program.events if isinstance(event, Tap) and event.state == "absent"]
-    assert len(told) == 1
-    assert "sparse" in told[0]
+    gaps = [event.detail for event in program.events if isinstance(event, Tap) and event.state == "absent"]
+    assert len(gaps) == 1
+    assert "sparse" in gaps[0]
 
 
-def test_parameters_of_a_monitor_are_left_to_it(program: Program) -> None:
+def test_parameters_of_a_monitor_are_not_recorded_twice(program: Program) -> None:
     layer = linear()
     with Monitor(layer, sinks=[]):
         program.step(sgd(layer), 1.0)
     assert program.series("grad_norm") == {}
 
 
-def test_a_mode_that_counts_operations_sees_none_of_ours(program: Program) -> None:
+def test_dispatch_mode_sees_no_operation_of_telemetry(program: Program) -> None:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Count(TorchDispatchMode):
@@ -254,13 +260,13 @@ def test_its_own_cost_is_a_fact(program: Program) -> None:
     facts = program.attached.facts()
     assert facts["grad_dtypes"] == ["float32"]
     assert (facts["optimizer_lr"], facts["optimizers"]) == ([0.0], ["SGD"])
-    told = facts["telemetry"]
-    assert told["num_observed"] == 5
-    assert 0 < told["own_seconds"] < 5
-    assert told["num_dropped"] == 0
+    own_facts = facts["telemetry"]
+    assert own_facts["num_observed"] == 5
+    assert 0 < own_facts["own_seconds"] < 5
+    assert own_facts["num_dropped"] == 0
 
 
-def test_parameters_that_clipping_was_given() -> None:
+def test_parameters_given_to_clipping_are_listed() -> None:
     layer = linear()
     assert listed_parameters(layer.weight) == [layer.weight]
     generator = layer.parameters()
@@ -278,7 +284,7 @@ def test_names_come_from_the_optimizer_or_from_a_module_of_the_program() -> None
     assert Namer().names(torch.optim.SGD(loose, lr=0.1), loose, None) == ["group0.0", "group0.1"]
 
 
-def test_two_models_under_one_optimizer_are_told_apart() -> None:
+def test_two_models_of_one_optimizer_have_distinct_names() -> None:
     class Actor(torch.nn.Linear):
         pass
 
@@ -291,7 +297,7 @@ def test_two_models_under_one_optimizer_are_told_apart() -> None:
     assert sorted(names.values()) == ["Actor.bias", "Actor.weight", "Critic.bias", "Critic.weight"]
 
 
-def test_what_wraps_a_model_is_not_part_of_its_names() -> None:
+def test_names_do_not_include_wrappers() -> None:
     model = torch.nn.Sequential(linear())
     compiled = torch.compile(model, backend="eager")
     names = from_modules([compiled, model, model[0]], {id(p) for p in model.parameters()})

@@ -1,4 +1,4 @@
-"""What is collected when: levels, intervals, escalation; every setting changes something."""
+"""Levels, intervals and escalation decide what is collected; every setting has an effect."""
 
 import dataclasses
 import json
@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from torchtriage.telemetry.config import CATEGORIES, TelemetryConfig, TelemetryLevel
+from torchtriage.text import counted
 
 OFF, MINIMAL, NORMAL, DEBUG = TelemetryLevel
 
@@ -25,13 +26,27 @@ def test_levels_are_ordered_and_normal_is_the_default() -> None:
     assert TelemetryConfig().level is NORMAL
 
 
-@pytest.mark.parametrize(("level", "expected"), [
-    (OFF, set()),
-    (MINIMAL, {"metrics", "gradients", "clipped_gradients"}),
-    (NORMAL, {"metrics", "gradients", "clipped_gradients", "group_gradients", "weights", "updates"}),
-    (DEBUG, {"metrics", "gradients", "clipped_gradients", "group_gradients", "weights", "updates", "per_layer_gradients"}),
-])
-def test_a_level_collects_its_categories_and_those_below(level: TelemetryLevel, expected: set[str]) -> None:
+@pytest.mark.parametrize(
+    ("level", "expected"),
+    [
+        (OFF, set()),
+        (MINIMAL, {"metrics", "gradients", "clipped_gradients"}),
+        (NORMAL, {"metrics", "gradients", "clipped_gradients", "group_gradients", "weights", "updates"}),
+        (
+            DEBUG,
+            {
+                "metrics",
+                "gradients",
+                "clipped_gradients",
+                "group_gradients",
+                "weights",
+                "updates",
+                "per_layer_gradients",
+            },
+        ),
+    ],
+)
+def test_level_collects_its_categories_and_those_below(level: TelemetryLevel, expected: set[str]) -> None:
     assert collected(TelemetryConfig(level=level)) == expected
 
 
@@ -51,7 +66,7 @@ def test_an_unknown_category_raises_even_when_off() -> None:
         TelemetryConfig(level=OFF).should_collect("grads")
 
 
-def test_an_escalation_brings_debug_for_the_next_five_updates() -> None:
+def test_escalation_switches_to_debug_for_five_updates() -> None:
     config = TelemetryConfig()
     advance(config, 3)      # update 3: nothing is due
     assert collected(config) == set()
@@ -64,7 +79,7 @@ def test_an_escalation_brings_debug_for_the_next_five_updates() -> None:
     assert config.level is NORMAL
 
 
-def test_an_escalation_collects_each_update_whatever_the_debug_interval() -> None:
+def test_escalation_collects_every_update_whatever_the_debug_interval() -> None:
     config = TelemetryConfig(debug_interval=50)
     config.escalate()
     advance(config)
@@ -82,7 +97,7 @@ def test_off_is_never_overridden() -> None:
     assert collected(running) == set()
 
 
-def test_after_an_escalation_comes_a_cooldown() -> None:
+def test_cooldown_follows_an_escalation() -> None:
     config = TelemetryConfig(escalation_updates=2, escalation_cooldown=4)
     assert config.escalate()
     assert config.why_not_escalate() == "the level is DEBUG already"
@@ -91,13 +106,14 @@ def test_after_an_escalation_comes_a_cooldown() -> None:
         advance(config)
         outcomes.append(config.why_not_escalate())
     assert outcomes == [
-        *["the level is DEBUG already"] * 2, *(f"an escalation ended {n} updates ago, the cooldown is 4" for n in range(4)), None, None,
+        *["the level is DEBUG already"] * 2,
+        *(f"an escalation ended {counted(n, 'update')} ago, the cooldown is 4" for n in range(4)), None, None,
     ]
     assert config.escalate()
     assert config.num_escalations == 2
 
 
-def test_above_the_budget_no_escalation_starts_and_one_that_runs_ends() -> None:
+def test_above_the_budget_escalations_end_and_none_starts() -> None:
     config = TelemetryConfig(overhead_budget=0.01)
     advance(config, own=0.02)
     assert config.why_not_escalate() == "telemetry has taken 2.00% of the run, the budget is 1.00%"
@@ -109,7 +125,7 @@ def test_above_the_budget_no_escalation_starts_and_one_that_runs_ends() -> None:
     assert config.escalate()
 
 
-def test_nothing_measured_is_no_overhead() -> None:
+def test_overhead_is_zero_before_anything_is_measured() -> None:
     config = TelemetryConfig(overhead_budget=0.0)
     config.advance()
     assert config.overhead == 0.0
@@ -134,7 +150,9 @@ OTHER_VALUES: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 def behaviour(**settings: Any) -> list[Any]:
-    """Over 60 updates, in which something is wrong from update 12 on, and each collection of layers costs a tenth of an update."""
+    """Over 60 updates, in which something is wrong from update 12 on, and each collection of layers costs a tenth of
+    an update.
+    """
     config, seen = TelemetryConfig(**settings), []
     for update in range(60):
         if update >= 12:
@@ -150,7 +168,7 @@ def test_every_field_changes_what_happens(name: str) -> None:
     assert behaviour(**rest) != behaviour(**rest | {name: other})
 
 
-def test_a_saved_config_goes_on_where_it_stood() -> None:
+def test_saved_config_continues_from_its_state() -> None:
     first, second = TelemetryConfig(), TelemetryConfig()
     advance(first, 14, own=0.001)
     first.escalate()
@@ -167,7 +185,7 @@ def test_a_saved_config_goes_on_where_it_stood() -> None:
     ({"version": 2}, "TelemetryConfig expects a state of version 1, found 2; take it from TelemetryConfig.state_dict"),
     ({"update_count": 1.5}, "expects update_count to be int, found 1.5"),
 ])
-def test_a_state_that_does_not_fit_is_refused_whole(change: dict[str, Any], words: str) -> None:
+def test_state_that_does_not_fit_is_refused_and_changes_nothing(change: dict[str, Any], words: str) -> None:
     config = TelemetryConfig()
     advance(config, 3)
     before = config.state_dict()
@@ -176,19 +194,25 @@ def test_a_state_that_does_not_fit_is_refused_whole(change: dict[str, Any], word
     assert config.state_dict() == before
 
 
-@pytest.mark.parametrize(("settings", "words"), [
-    ({"normal_interval": 0}, "normal_interval is a number of updates from 1 on, got 0"),
-    ({"debug_interval": True}, "debug_interval is a number of updates from 1 on, got True"),
-    ({"escalation_cooldown": -1}, "escalation_cooldown is a number of updates from 0 on, got -1"),
-    ({"overhead_budget": 5}, "overhead_budget is a share of the run's time from 0 to 1, got 5; 0.01 is one percent"),
-    ({"level": 9}, "9 is not a valid TelemetryLevel"),
-])
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"normal_interval": 0}, "normal_interval must be a number of updates of at least 1, got 0"),
+        ({"debug_interval": True}, "debug_interval must be a number of updates of at least 1, got True"),
+        ({"escalation_cooldown": -1}, "escalation_cooldown must be a number of updates of at least 0, got -1"),
+        (
+            {"overhead_budget": 5},
+            "overhead_budget must be a share of the run's time from 0 to 1, got 5; 0.01 is one percent",
+        ),
+        ({"level": 9}, "9 is not a valid TelemetryLevel"),
+    ],
+)
 def test_bad_settings_are_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         TelemetryConfig(**settings)
 
 
 @pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf")])
-def test_a_cost_that_is_no_time_is_refused(bad: float) -> None:
+def test_cost_that_is_not_a_time_is_refused(bad: float) -> None:
     with pytest.raises(ValueError, match="own_seconds must be a finite number of seconds"):
         TelemetryConfig().advance(own_seconds=bad)

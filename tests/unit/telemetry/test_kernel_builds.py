@@ -1,4 +1,4 @@
-"""Whichever compiler builds the kernel, it gives the same statistics on every instruction set."""
+"""The kernel gives the same statistics with every compiler and instruction set."""
 
 import ctypes
 import shutil
@@ -25,7 +25,10 @@ def test_the_kernel_of_any_compiler_gives_the_statistics_of_float64(
     source, flags = LIBRARIES["_tensor_stats"]
     library = tmp_path / "kernel.so"
     strict = ["-Wall", "-Wextra", "-Werror"]
-    subprocess.run([compiler, *flags, *strict, "-shared", "-fPIC", str(ROOT / NATIVE / source), "-o", str(library), "-lm"], check=True)
+    subprocess.run(
+        [compiler, *flags, *strict, "-shared", "-fPIC", str(ROOT / NATIVE / source), "-o", str(library), "-lm"],
+        check=True,
+    )
     built = kernel.Kernel(ctypes.CDLL(str(library)))
     monkeypatch.setattr(kernel, "load", lambda: built)
     for kind in KINDS:

@@ -1,4 +1,6 @@
-"""Collects gradients after backward and before clipping, without hooks; on a GPU what they are is read later, in one transfer."""
+"""Collects gradient statistics after backward and before clipping, without hooks; a GPU is read later, in one
+transfer.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,25 +22,26 @@ from torchtriage.telemetry.gradients.health import (
     rows_of_norms,
 )
 from torchtriage.telemetry.statistics.aten import AtenPlan, accumulator
-from torchtriage.telemetry.statistics.columns import why_refused
-from torchtriage.telemetry.statistics.plan import LARGE, NUM_STATS, SMALL, Stat, statistics, total
+from torchtriage.telemetry.statistics.columns import LARGE, NUM_STATS, SMALL, Stat, total, why_refused
+from torchtriage.telemetry.statistics.plan import statistics
 
 Parameters: TypeAlias = "torch.nn.Module | Iterable[torch.Tensor] | Iterable[tuple[str, torch.Tensor]]"
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-# Health needs neither count; limits that nothing is beyond let the kernel leave them out.
+# Health needs neither count; with limits that no element exceeds the kernel omits them.
 _SMALL, _LARGE = 0.0, math.inf
 
 
 def outside_graphs(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Dynamo never looks inside: a call from compiled code is one graph break, and never a recompile."""
-    reason = f"torchtriage.telemetry.{function.__name__} reads tensors to the host; call it outside of the compiled function"
+    """Keep Dynamo out of a function: a call from compiled code is one graph break, and never a recompile."""
+    name = f"torchtriage.telemetry.{function.__name__}"
+    reason = f"{name} reads tensors to the host; call it outside the compiled function"
     return cast(Callable[_P, _R], torch.compiler.disable(function, reason=reason))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurable:
-    """A tensor that has statistics; of a sparse one the values, with the number of zeros that it does not hold."""
+    """A tensor that has statistics. For a sparse tensor: its values, and the number of zeros that it does not store."""
 
     name: str
     tensor: torch.Tensor
@@ -52,44 +55,48 @@ class Measurable:
 def measurable(name: str, tensor: torch.Tensor) -> Measurable:
     if tensor.layout is not torch.sparse_coo:
         return Measurable(name=name, tensor=tensor)
-    values = tensor.detach().coalesce().values()    # an index that occurs twice stands for the sum
+    values = tensor.detach().coalesce().values()    # an index that occurs twice means the sum
     return Measurable(name=name, tensor=values, num_absent=tensor.numel() - values.numel())
 
 
 def refuse(tensors: Sequence[torch.Tensor], names: Sequence[str]) -> None:
-    """Raise, by its name, what is wrong with the first tensor that has no statistics."""
+    """Raise an error that names the first tensor without statistics and the reason."""
     for name, tensor in zip(names, tensors, strict=True):
         if reason := why_refused(tensor):
             raise TriageError(f"no statistics of {name}: it {reason}")
 
 
 def named_parameters(parameters: Parameters) -> list[tuple[str, torch.Tensor]]:
-    """(name, parameter) in order, one that is shared only once; without names they are called by their number."""
+    """(name, parameter) in order, a shared parameter once; parameters without names are numbered."""
     if isinstance(parameters, torch.nn.Module):
         return list(parameters.named_parameters())
-    if isinstance(parameters, torch.Tensor):    # else it would be taken apart into rows
-        raise TypeError("parameters must be a module or an iterable of tensors, found one tensor; give [parameter]")
-    seen: dict[int, tuple[str, torch.Tensor]] = {}
+    if isinstance(parameters, torch.Tensor):    # iterating over it would split it into rows
+        raise TypeError("parameters must be a module or an iterable of tensors, got one tensor; give [parameter]")
+    by_id: dict[int, tuple[str, torch.Tensor]] = {}
     index: int
     item: Any
     for index, item in enumerate(parameters):
         name, parameter = item if isinstance(item, tuple) else (f"parameter {index}", item)
         if not isinstance(parameter, torch.Tensor):
-            found = type(parameter).__name__
-            raise TypeError(f"parameters must be tensors or (name, tensor) pairs, found {found}; give module.parameters()")
-        seen.setdefault(id(parameter), (name, parameter))
-    return list(seen.values())
+            kind = type(parameter).__name__
+            raise TypeError(f"parameters must be tensors or (name, tensor) pairs, got {kind}; give module.parameters()")
+        by_id.setdefault(id(parameter), (name, parameter))
+    return list(by_id.values())
 
 
 def rows(items: Sequence[Measurable], *, small: float = SMALL, large: float = LARGE) -> Any:
-    """float64 [P, S] on the host; one transfer a device. A tensor that has no statistics is refused by name."""
-    table_PS = statistics([item.tensor for item in items], small=small, large=large, names=[item.name for item in items])
+    """float64 [P, S] on the host, in one transfer per device.
+
+    A tensor without statistics raises an error with its name.
+    """
+    names = [item.name for item in items]
+    table_PS = statistics([item.tensor for item in items], small=small, large=large, names=names)
     add_absent(table_PS, [item.num_absent for item in items], small)
     return table_PS
 
 
 def add_absent(table_PS: Any, num_absent: Sequence[int], small: float) -> None:
-    """Change the rows of sparse tensors to what they were if the zeros that they leave out were there."""
+    """Add the zeros that sparse tensors do not store to their rows."""
     for index, count in enumerate(num_absent):
         if count:
             table_PS[index] = total([table_PS[index], _zeros(count, small)])
@@ -104,7 +111,9 @@ def _zeros(count: int, small: float) -> list[float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """Of some of the tensors the statistics, or only the norms: an array if they are on the host, else a tensor on their device."""
+    """Statistics, or only norms, of some of the tensors: an array if they are on the host, else a tensor on their
+    device.
+    """
 
     indices: list[int]
     values: Any
@@ -116,26 +125,31 @@ class _Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingGradients:
-    """Statistics that may still be on their devices; holds on to no gradient."""
+    """Statistics that may still be on their devices. It keeps no gradient alive."""
 
     parts: tuple[_Part, ...]
     num_elements: tuple[int, ...]
     num_absent: tuple[int, ...]
-    groups: Mapping[str, list[int]]     # the indices of its tensors
+    groups: Mapping[str, list[int]]     # indices of the tensors of each group
     bounds: GradientBounds
     enhanced: bool
 
     @outside_graphs
     def materialize(self) -> GroupGradientStats:
-        """Wait for the devices and read: one transfer each."""
+        """Wait for the devices and read, in one transfer each."""
         table_PS = self.rows()
+        groups = {}
+        for name, indices in self.groups.items():
+            groups[name] = gradient_stats(table_PS[indices], self.bounds, enhanced=self.enhanced)
         return GroupGradientStats(
-            overall=gradient_stats(table_PS, self.bounds, enhanced=self.enhanced),
-            groups={name: gradient_stats(table_PS[indices], self.bounds, enhanced=self.enhanced) for name, indices in self.groups.items()},
+            overall=gradient_stats(table_PS, self.bounds, enhanced=self.enhanced), groups=groups,
         )
 
     def rows(self) -> Any:
-        """float64 [P, S]; if not `enhanced` only norms, elements and whether something is not finite can be relied on."""
+        """float64 [P, S].
+
+        Unless `enhanced`, only norms, numbers of elements and whether a tensor is finite are valid.
+        """
         table_PS = empty_rows(len(self.num_elements))
         for part in self.parts:
             table_PS[part.indices] = part.read()
@@ -146,9 +160,11 @@ class PendingGradients:
 
 
 class _Collector:
-    """Measures the gradients of any groups; keeps the buffers that a device needs from one time to the next."""
+    """Measures the gradients of groups; keeps the buffers of a device for the next call."""
 
-    def __init__(self, *, clip_norm: float = CLIP_NORM, enhanced: bool = False, limits: LearningLimits = DEFAULT) -> None:
+    def __init__(
+        self, *, clip_norm: float = CLIP_NORM, enhanced: bool = False, limits: LearningLimits = DEFAULT,
+    ) -> None:
         self.bounds = GradientBounds(clip_norm=clip_norm, limits=limits)
         self.enhanced = enhanced
         self._plans: dict[torch.device, tuple[object, AtenPlan | None]] = {}
@@ -168,7 +184,8 @@ class _Collector:
                 members[group].append(index_of[id(parameter)])
         return PendingGradients(
             parts=tuple(self._parts(items)), num_elements=tuple(item.num_elements for item in items),
-            num_absent=tuple(item.num_absent for item in items), groups=members, bounds=self.bounds, enhanced=self.enhanced,
+            num_absent=tuple(item.num_absent for item in items), groups=members, bounds=self.bounds,
+            enhanced=self.enhanced,
         )
 
     def _parts(self, items: Sequence[Measurable]) -> Iterable[_Part]:
@@ -188,14 +205,15 @@ class _Collector:
             self._plans[device] = kinds, AtenPlan(tensors, small=_SMALL, large=_LARGE) if self.enhanced else None
         plan = self._plans[device][1]
         with torch.no_grad():
-            # The plan writes into the same table the next time.
-            return torch.stack(_norms(tensors, accumulator(device))) if plan is None else plan.run(tensors).clone()
+            if plan is None:
+                return torch.stack(_norms(tensors, accumulator(device)))
+            return plan.run(tensors).clone()        # the plan overwrites its table the next time
 
 
 def _norms(tensors: list[torch.Tensor], dtype: torch.dtype) -> Sequence[torch.Tensor]:
-    """Squares summed in `dtype`: above 1.8e19 they overflow in float32, whichever function takes the norm."""
-    try:
-        return cast(Sequence[torch.Tensor], torch._foreach_norm(tensors, 2, dtype=dtype))       # private; one launch for many tensors
+    """Norms with squares summed in `dtype`: in float32 squares of values above 1.8e19 overflow."""
+    try:        # private; one launch for many tensors
+        return cast(Sequence[torch.Tensor], torch._foreach_norm(tensors, 2, dtype=dtype))
     except AttributeError:
         return [torch.linalg.vector_norm(tensor, 2, dtype=dtype) for tensor in tensors]
 
@@ -205,16 +223,18 @@ def _is_host(device: torch.device) -> bool:
 
 
 class GroupGradientCollector(_Collector):
-    """The gradients of named parts of a model: `GroupGradientCollector({"actor": actor, "critic": critic})`."""
+    """Collects the gradients of named parts of a model: `GroupGradientCollector({"actor": actor, "critic": critic})`.
+    """
 
     def __init__(
-        self, groups: Mapping[str, Parameters], *, clip_norm: float = CLIP_NORM, enhanced: bool = False, limits: LearningLimits = DEFAULT,
+        self, groups: Mapping[str, Parameters], *, clip_norm: float = CLIP_NORM, enhanced: bool = False,
+        limits: LearningLimits = DEFAULT,
     ) -> None:
         super().__init__(clip_norm=clip_norm, enhanced=enhanced, limits=limits)
-        # A module is asked anew each time for what it holds; module.parameters() can be asked only once.
-        self._groups = {
-            name: group if isinstance(group, torch.nn.Module) else named_parameters(group) for name, group in groups.items()
-        }
+        # A module is listed again at each collection; an iterator such as module.parameters() can be read only once.
+        self._groups: dict[str, Parameters] = {}
+        for name, group in groups.items():
+            self._groups[name] = group if isinstance(group, torch.nn.Module) else named_parameters(group)
 
     @outside_graphs
     def collect_async(self) -> PendingGradients:
@@ -225,8 +245,11 @@ class GroupGradientCollector(_Collector):
         return self.collect_async().materialize()
 
 
-class SeedGradientCollector(_Collector):
-    """The gradients of one part, given at every call."""
+class GradientCollector(_Collector):
+    """Collects the gradients of the parameters passed to each call.
+
+    `SeedGradientCollector` is another name of this class.
+    """
 
     @outside_graphs
     def collect_async(self, parameters: Parameters) -> PendingGradients:
@@ -237,30 +260,48 @@ class SeedGradientCollector(_Collector):
         return materialize_grad_stats(self.collect_async(parameters))
 
 
+SeedGradientCollector = GradientCollector
+
+
 @outside_graphs
 def materialize_grad_stats(pending: PendingGradients) -> GradientStats:
-    """What `collect_async` measured, read in one transfer a device; GradientHealthMetrics if its collector is `enhanced`."""
+    """The result of `collect_async`, read in one transfer per device; GradientHealthMetrics if its collector is
+    `enhanced`.
+    """
     return gradient_stats(pending.rows(), pending.bounds, enhanced=pending.enhanced)
 
 
 @overload
-def collect_seed_gradients(
+def collect_gradients(
     parameters: Parameters, *, return_enhanced: Literal[True], clip_norm: float = ..., limits: LearningLimits = ...,
 ) -> GradientHealthMetrics: ...
 @overload
-def collect_seed_gradients(
+def collect_gradients(
     parameters: Parameters, *, return_enhanced: bool = False, clip_norm: float = ..., limits: LearningLimits = ...,
 ) -> GradientStats: ...
 @outside_graphs
-def collect_seed_gradients(
-    parameters: Parameters, *, return_enhanced: bool = False, clip_norm: float = CLIP_NORM, limits: LearningLimits = DEFAULT,
+def collect_gradients(
+    parameters: Parameters, *, return_enhanced: bool = False, clip_norm: float = CLIP_NORM,
+    limits: LearningLimits = DEFAULT,
 ) -> GradientStats:
-    """The gradients of one part, once; a SeedGradientCollector keeps its buffers for the next time."""
-    return SeedGradientCollector(clip_norm=clip_norm, enhanced=return_enhanced, limits=limits).collect(parameters)
+    """The gradient statistics of some parameters, once; a GradientCollector keeps its buffers for the next call.
+
+    `collect_seed_gradients` is another name of this function.
+    """
+    return GradientCollector(clip_norm=clip_norm, enhanced=return_enhanced, limits=limits).collect(parameters)
+
+
+collect_seed_gradients = collect_gradients
 
 
 @outside_graphs
-def compute_grad_norm_surrogate(module: Parameters) -> float | None:
-    """The global gradient norm, summed in double; None if nothing has a gradient."""
-    stats = collect_seed_gradients(module)
+def global_grad_norm(module: Parameters) -> float | None:
+    """The global gradient norm, summed in double; None if no parameter has a gradient.
+
+    `compute_grad_norm_surrogate` is another name of this function.
+    """
+    stats = collect_gradients(module)
     return stats.gradient_norm if stats.num_tensors else None
+
+
+compute_grad_norm_surrogate = global_grad_norm

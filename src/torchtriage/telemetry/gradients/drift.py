@@ -9,13 +9,13 @@ from torchtriage.diagnosis.learning.checks import drift
 from torchtriage.telemetry.config import check_state
 
 STATE_VERSION = 1
-# Above an average of almost zero the quotient only says "from nothing to something": beyond this it is no longer a measure.
+# Relative to an average near zero the quotient is meaningless: it only shows that there is a gradient now.
 MAX_DRIFT = 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientDrift:
-    """Of one update: how far norm and health were from their averages, as a share of them, and the averages after it."""
+    """Distance of one update's norm and health from their averages, as a share of them, and the averages after it."""
 
     norm_drift: float
     health_drift: float
@@ -24,7 +24,7 @@ class GradientDrift:
 
 
 class GradientEMATracker:
-    """Moving averages of gradient norm and health; the drift is taken before the average takes the value in.
+    """Moving averages of gradient norm and health. The drift is relative to the average before the update.
 
     The first sample becomes the average. Averages below `epsilon` count as `epsilon`, and no drift exceeds MAX_DRIFT.
     """
@@ -37,7 +37,7 @@ class GradientEMATracker:
         self.update_count = 0
 
     def update(self, norm: float, health: float) -> GradientDrift:
-        """Take in the gradient norm and health of an update; a value that is not finite is refused, and nothing changes."""
+        """Add the gradient norm and health of an update. A non-finite value raises ValueError and changes nothing."""
         _check_value("norm", norm)
         _check_value("health", health)
         if not self.initialized:
@@ -46,19 +46,25 @@ class GradientEMATracker:
         self.ema_norm += (1.0 - self.momentum) * (norm - self.ema_norm)
         self.ema_health += (1.0 - self.momentum) * (health - self.ema_health)
         self.update_count += 1
-        return GradientDrift(norm_drift=norm_drift, health_drift=health_drift, ema_norm=self.ema_norm, ema_health=self.ema_health)
+        return GradientDrift(
+            norm_drift=norm_drift, health_drift=health_drift, ema_norm=self.ema_norm, ema_health=self.ema_health,
+        )
 
     def state_dict(self) -> dict[str, Any]:
         return {
-            "version": STATE_VERSION, "ema_norm": self.ema_norm, "ema_health": self.ema_health, "initialized": self.initialized,
-            "update_count": self.update_count, "momentum": self.momentum, "epsilon": self.epsilon,
+            "version": STATE_VERSION, "ema_norm": self.ema_norm, "ema_health": self.ema_health,
+            "initialized": self.initialized, "update_count": self.update_count,
+            "momentum": self.momentum, "epsilon": self.epsilon,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on exactly where a tracker was saved, with its momentum and epsilon; a state that does not fit changes nothing."""
+        """Continue exactly from a saved state, with its momentum and epsilon; a state that does not fit changes
+        nothing.
+        """
         number = (float, int)
         check_state(self, state, STATE_VERSION, {
-            "ema_norm": number, "ema_health": number, "initialized": bool, "update_count": int, "momentum": number, "epsilon": number,
+            "ema_norm": number, "ema_health": number, "initialized": bool, "update_count": int,
+            "momentum": number, "epsilon": number,
         })
         _check_value("ema_norm", state["ema_norm"])
         _check_value("ema_health", state["ema_health"])
@@ -78,4 +84,6 @@ def _check_settings(momentum: float, epsilon: float) -> None:
 
 def _check_value(name: str, value: float) -> None:
     if not (math.isfinite(value) and value >= 0):
-        raise ValueError(f"{name} must be finite and not negative, got {value}; report it, and leave this update out of the average")
+        raise ValueError(
+            f"{name} must be finite and not negative, got {value}; report it, and leave this update out of the average"
+        )

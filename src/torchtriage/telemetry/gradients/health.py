@@ -1,4 +1,4 @@
-"""What the gradients of a group say of its health: pure functions of their statistics.   P tensors, S statistics."""
+"""Gradient health of a group of parameters, as pure functions of their statistics.   P tensors, S statistics."""
 
 import math
 from collections.abc import Mapping
@@ -8,27 +8,30 @@ from typing import Any
 import numpy as np
 
 from torchtriage.diagnosis.learning.limits import DEFAULT, LearningLimits
-from torchtriage.telemetry.statistics.plan import NUM_STATS, Stat
+from torchtriage.telemetry.statistics.columns import NUM_STATS, Stat
 
-CLIP_NORM = 0.5                 # to which PPO usually clips
+CLIP_NORM = 0.5                 # the usual limit in PPO
 VANISHING_WEIGHT, EXPLODING_WEIGHT = 0.5, 0.8       # an exploding tensor ruins the step, a vanishing one only wastes it
 ZERO_FRACTION_HEALTHY = 0.5
 SMALLEST_NORM = 1e-10           # keeps the ratio of norms finite where a tensor's gradient is zero
 EPSILON = 1e-8
-HEALTHY_RATIO = (0.05, 0.2)     # the seeds' experience with a small part that is grown into a larger one
+HEALTHY_RATIO = (0.05, 0.2)     # from experience with small modules that are grown into a larger network
 DORMANT_RATIO = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientBounds:
-    """From which norm on a tensor's gradient has vanished or exploded."""
+    """The norms below and above which a tensor's gradient has vanished or exploded."""
 
     clip_norm: float = CLIP_NORM
     limits: LearningLimits = DEFAULT
 
     def __post_init__(self) -> None:
         if not self.clip_norm > 0:
-            raise ValueError(f"clip_norm must be above 0, got {self.clip_norm}; give that of clip_grad_norm_, or inf if there is none")
+            raise ValueError(
+                f"clip_norm must be above 0, got {self.clip_norm}; "
+                "give that of clip_grad_norm_, or inf without clipping"
+            )
 
     @property
     def vanishing(self) -> float:
@@ -41,7 +44,10 @@ class GradientBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientStats:
-    """The gradients of a group. The norm is that of clip_grad_norm_, summed in double: NaN or inf where a gradient is."""
+    """The gradients of a group.
+
+    The norm equals that of clip_grad_norm_, summed in double: NaN or inf if a gradient is.
+    """
 
     gradient_norm: float
     gradient_health: float      # 1 is healthy, 0 is sick
@@ -61,7 +67,7 @@ class GradientStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradientHealthMetrics(GradientStats):
-    """The same with what needs more than norms. A tensor whose gradient is not finite makes its norm, and the ratio, NaN or inf."""
+    """GradientStats with statistics beyond norms. A non-finite gradient makes its norm, and the ratio, NaN or inf."""
 
     min_layer_norm: float
     max_layer_norm: float
@@ -73,13 +79,17 @@ class GradientHealthMetrics(GradientStats):
 
     @property
     def is_healthy(self) -> bool:
-        finite = self.nan_count == 0 and self.inf_count == 0
-        return finite and not self.has_exploding and self.norm_ratio < self.norm_ratio_max and self.zero_fraction < ZERO_FRACTION_HEALTHY
+        is_finite = self.nan_count == 0 and self.inf_count == 0
+        is_balanced = self.norm_ratio < self.norm_ratio_max and self.zero_fraction < ZERO_FRACTION_HEALTHY
+        return is_finite and is_balanced and not self.has_exploding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DualGradientStats:
-    """Gradient norm and number of elements of a seed and of the host that it grows in."""
+    """Gradient norm and number of elements of a small module (seed) and of the network it is grown into (host).
+
+    `GroupGradientStats.normalized_ratio` is the same ratio for any two groups.
+    """
 
     host_norm: float
     host_count: int
@@ -102,16 +112,17 @@ class DualGradientStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupGradientStats:
-    """Named groups of gradients, and all of them together; a tensor of two groups counts once in `overall`."""
+    """Gradients by named group, and overall; a tensor in two groups counts once in `overall`."""
 
     overall: GradientStats
     groups: Mapping[str, GradientStats]
 
     def normalized_ratio(self, group: str, reference: str) -> float:
-        """Root-mean-square gradient of one group over that of another; see DualGradientStats for what is healthy."""
-        return normalized_ratio(
-            self[group].gradient_norm, self[group].param_count, self[reference].gradient_norm, self[reference].param_count,
-        )
+        """Root-mean-square gradient of one group over that of another; 0.05 to 0.2 is healthy for a part that is
+        grown.
+        """
+        part, other = self[group], self[reference]
+        return normalized_ratio(part.gradient_norm, part.param_count, other.gradient_norm, other.param_count)
 
     def dual(self, *, host: str = "host", seed: str = "seed") -> DualGradientStats:
         return DualGradientStats(
@@ -130,7 +141,7 @@ def empty_rows(count: int) -> Any:
 
 
 def rows_of_norms(norms: Any) -> Any:
-    """Rows where nothing but the norms is known; one that is NaN or inf tells of at least one such element."""
+    """Rows of which only the norms are known; a norm of NaN or inf means at least one such element."""
     table_PS = empty_rows(len(norms))
     table_PS[:, Stat.NORM] = np.where(np.isfinite(norms), norms, 0.0)
     table_PS[:, Stat.NUM_NAN], table_PS[:, Stat.NUM_INF] = np.isnan(norms), np.isinf(norms)
@@ -147,8 +158,9 @@ def gradient_stats(table_PS: Any, bounds: GradientBounds, *, enhanced: bool) -> 
     num_vanishing = int((norm_P < bounds.vanishing).sum())
     num_exploding = num_tensors - int((norm_P <= min(bounds.exploding, np.finfo(np.float64).max)).sum())
     basic: dict[str, Any] = {
-        "gradient_norm": norm, "gradient_health": _health(norm, num_tensors, num_vanishing, num_exploding), "num_tensors": num_tensors,
-        "num_vanishing": num_vanishing, "num_exploding": num_exploding, "param_count": int(table_PS[:, Stat.NUM_ELEMENTS].sum()),
+        "gradient_norm": norm, "gradient_health": _health(norm, num_tensors, num_vanishing, num_exploding),
+        "num_tensors": num_tensors, "num_vanishing": num_vanishing, "num_exploding": num_exploding,
+        "param_count": int(table_PS[:, Stat.NUM_ELEMENTS].sum()),
     }
     if not enhanced:
         return GradientStats(**basic)
@@ -162,7 +174,7 @@ def gradient_stats(table_PS: Any, bounds: GradientBounds, *, enhanced: bool) -> 
 
 
 def _overall(norm_P: Any) -> float:
-    # hypot neither overflows nor vanishes on the way; but it takes infinity before NaN, and clip_grad_norm_ does not.
+    # hypot neither overflows nor underflows; but it returns infinity even with a NaN, unlike clip_grad_norm_.
     return math.nan if np.isnan(norm_P).any() else math.hypot(*norm_P.tolist())
 
 
@@ -174,9 +186,9 @@ def _health(norm: float, num_tensors: int, num_vanishing: int, num_exploding: in
 
 
 def normalized_ratio(norm: float, count: int, reference_norm: float, reference_count: int) -> float:
-    """Root-mean-square gradient of a part over that of its reference, so that size does not matter.
+    """Root-mean-square gradient of a part over that of its reference, which is independent of their sizes.
 
-    0 where either has no gradient to speak of, NaN where either norm is not finite.
+    0 if either has almost no gradient, NaN if either norm is not finite.
     """
     if not (math.isfinite(norm) and math.isfinite(reference_norm)):
         return math.nan

@@ -1,4 +1,4 @@
-"""What every layer's gradient and weight look like: expensive next to a norm, for the time that something is being searched."""
+"""Gradient and weight statistics of every layer: more expensive than norms, for use while debugging."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,12 +8,16 @@ import torch
 
 from torchtriage.diagnosis.learning.limits import DEFAULT
 from torchtriage.telemetry.gradients.collect import measurable, outside_graphs, rows
-from torchtriage.telemetry.statistics.plan import LARGE, SMALL, Stat
+from torchtriage.telemetry.statistics.columns import LARGE, SMALL, Stat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerGradientStats:
-    """One parameter. Norms, means, deviations (of the population) and extremes are of the finite elements; the counts tell the rest."""
+    """Statistics of one parameter.
+
+    Norms, means, deviations (of the population) and extremes describe its finite elements; nan_count and inf_count
+    count the others.
+    """
 
     layer_name: str
     param_count: int
@@ -35,8 +39,11 @@ class LayerGradientStats:
 
 
 class LayerGradients(Sequence[LayerGradientStats]):
-    """Reads and compares like a list. A real list that leaves a call in compiled code makes Dynamo guard on its length, and compile
-    what follows again for a model with another number of layers; into an object of this class it does not look."""
+    """Reads and compares like a list.
+
+    If compiled code received a real list, Dynamo would guard on its length and compile again for a model with another
+    number of layers. It does not look into an object of this class.
+    """
 
     def __init__(self, layers: Iterable[LayerGradientStats]) -> None:
         self._layers = list(layers)
@@ -54,7 +61,7 @@ class LayerGradients(Sequence[LayerGradientStats]):
     def __eq__(self, other: object) -> bool:
         return self._layers == (other._layers if isinstance(other, LayerGradients) else other)
 
-    __hash__ = None  # type: ignore[assignment]     # as a list has none
+    __hash__ = None  # type: ignore[assignment]     # like a list
 
     def __repr__(self) -> str:
         return repr(self._layers)
@@ -62,35 +69,39 @@ class LayerGradients(Sequence[LayerGradientStats]):
 
 @outside_graphs
 def collect_per_layer_gradients(model: torch.nn.Module, small: float = SMALL, large: float = LARGE) -> LayerGradients:
-    """A row for each parameter that has a gradient, in the order of named_parameters; a shared parameter once, by its first name.
+    """Statistics of each parameter with a gradient, in the order of named_parameters; a shared one once, by its first
+    name.
 
-    Call it after backward and before clipping, outside of compiled functions: from inside, the call is one graph break (an error
-    with fullgraph=True), and no recompile unless compiled code looks into the result. One transfer a device for gradients and weights.
+    Call it after backward and before clipping, outside of compiled functions. Inside, the call is one graph break (an
+    error with fullgraph=True), and no recompile unless compiled code reads the result. Gradients and weights need one
+    transfer per device.
     """
-    found = [(name, parameter) for name, parameter in model.named_parameters() if parameter.grad is not None]
-    gradients = [measurable(f"the gradient of {name}", parameter.grad) for name, parameter in found]
-    weights = [measurable(name, parameter) for name, parameter in found]
+    named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.grad is not None]
+    gradients = [measurable(f"the gradient of {name}", parameter.grad) for name, parameter in named]
+    weights = [measurable(name, parameter) for name, parameter in named]
     table_PS = rows([*gradients, *weights], small=small, large=large)
     return LayerGradients(
-        _layer(name, table_PS[index], table_PS[len(found) + index]) for index, (name, _) in enumerate(found)
+        _layer(name, table_PS[index], table_PS[len(named) + index]) for index, (name, _) in enumerate(named)
     )
 
 
 def _layer(name: str, grad_S: Any, weight_S: Any) -> LayerGradientStats:
     grad, weight = grad_S.tolist(), weight_S.tolist()
-    num_elements = max(grad[Stat.NUM_ELEMENTS], 1.0)    # of no elements every share is 0
+    num_elements = max(grad[Stat.NUM_ELEMENTS], 1.0)    # without elements every fraction is 0
     return LayerGradientStats(
         layer_name=name, param_count=int(grad[Stat.NUM_ELEMENTS]),
-        grad_norm=grad[Stat.NORM], grad_mean=grad[Stat.MEAN], grad_std=grad[Stat.STD], grad_min=grad[Stat.MIN], grad_max=grad[Stat.MAX],
+        grad_norm=grad[Stat.NORM], grad_mean=grad[Stat.MEAN], grad_std=grad[Stat.STD],
+        grad_min=grad[Stat.MIN], grad_max=grad[Stat.MAX],
         zero_fraction=grad[Stat.NUM_ZERO] / num_elements, small_fraction=grad[Stat.NUM_SMALL] / num_elements,
-        large_fraction=grad[Stat.NUM_LARGE] / num_elements, nan_count=int(grad[Stat.NUM_NAN]), inf_count=int(grad[Stat.NUM_INF]),
+        large_fraction=grad[Stat.NUM_LARGE] / num_elements,
+        nan_count=int(grad[Stat.NUM_NAN]), inf_count=int(grad[Stat.NUM_INF]),
         weight_norm=weight[Stat.NORM], weight_mean=weight[Stat.MEAN], weight_std=weight[Stat.STD],
         weight_min=weight[Stat.MIN], weight_max=weight[Stat.MAX],
     )
 
 
 def layer_score(layer: LayerGradientStats) -> float:
-    """1 is healthy; 0 is dead, or not finite."""
+    """A health score from 1 (healthy) to 0 (dead or not finite)."""
     if layer.nan_count or layer.inf_count or layer.zero_fraction > DEFAULT.zero_fraction_max:
         return 0.0
     if layer.large_fraction > DEFAULT.large_fraction_max:
@@ -105,8 +116,8 @@ class LayerGradientHealth:
     """All layers of a model at one backward pass."""
 
     layer_scores: Mapping[str, float]
-    dead_layers: tuple[str, ...]            # almost every gradient is zero
-    exploding_layers: tuple[str, ...]       # many gradients are large, or one is infinite
+    dead_layers: tuple[str, ...]            # almost all gradient elements are zero
+    exploding_layers: tuple[str, ...]       # many gradient elements are large, or one is infinite
     nan_count: int
     inf_count: int
 

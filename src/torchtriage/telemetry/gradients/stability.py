@@ -1,4 +1,4 @@
-"""Is anything in the model, its gradients or its loss NaN or infinite, and where?"""
+"""Finds NaN and infinite values in a model's weights, gradients and loss."""
 
 import math
 from collections.abc import Mapping
@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from torchtriage.telemetry.gradients.collect import Measurable, measurable, outside_graphs, rows
-from torchtriage.telemetry.statistics.plan import Stat
+from torchtriage.telemetry.statistics.columns import Stat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumericalStability:
-    """Names of parameters, in the order of named_parameters; max-abs is of the finite elements."""
+    """Names of affected parameters, in the order of named_parameters; max-abs describes the finite elements."""
 
     nan_weights: tuple[str, ...]
     inf_weights: tuple[str, ...]
@@ -50,7 +50,7 @@ class NumericalStability:
 
 @outside_graphs
 def check_numerical_stability(model: torch.nn.Module, loss: torch.Tensor | float | None = None) -> NumericalStability:
-    """Weights, gradients and loss in one transfer a device; their shapes and devices need not agree."""
+    """Check weights, gradients and loss in one transfer per device; they may be on different devices."""
     named = list(model.named_parameters())
     with_gradient = [(name, parameter.grad) for name, parameter in named if parameter.grad is not None]
     items = [measurable(name, parameter) for name, parameter in named]
@@ -66,13 +66,20 @@ def check_numerical_stability(model: torch.nn.Module, loss: torch.Tensor | float
         inf_gradients=_having(Stat.NUM_INF, gradient_names, gradients_PS),
         weight_max_abs=dict(zip(weight_names, weights_PS[:, Stat.MAX_ABS].tolist(), strict=True)),
         gradient_max_abs=dict(zip(gradient_names, gradients_PS[:, Stat.MAX_ABS].tolist(), strict=True)),
-        loss=_value(table_PS[-1]) if isinstance(loss, torch.Tensor) else None if loss is None else float(loss),
+        loss=_value(table_PS[-1]) if isinstance(loss, torch.Tensor) else _float(loss),
     )
+
+
+def _float(loss: float | None) -> float | None:
+    return None if loss is None else float(loss)
 
 
 def _loss(loss: torch.Tensor) -> Measurable:
     if loss.numel() != 1:
-        raise ValueError(f"the loss must be one number, got shape {tuple(loss.shape)}; give loss.mean(), or what backward was called on")
+        raise ValueError(
+            f"the loss must be one number, got shape {tuple(loss.shape)}; "
+            "give loss.mean(), or the tensor that backward was called on"
+        )
     return measurable("the loss", loss)
 
 
@@ -81,7 +88,7 @@ def _having(count: Stat, names: list[str], table_PS: Any) -> tuple[str, ...]:
 
 
 def _value(row_S: Any) -> float:
-    """Of the one element of a tensor."""
+    """The value of a tensor with one element."""
     if row_S[Stat.NUM_NAN]:
         return math.nan
     return math.inf if row_S[Stat.NUM_INF] else float(row_S[Stat.MIN])

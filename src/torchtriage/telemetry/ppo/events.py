@@ -1,4 +1,6 @@
-"""What a VectorizedEmitter gives to its sink: one type an event, plain data that `to_dict` makes ready for JSON."""
+"""The events that a VectorizedEmitter sends to its sink: one type per event, plain data that `to_dict` prepares for
+JSON.
+"""
 
 import dataclasses
 from collections.abc import Mapping
@@ -7,13 +9,14 @@ from typing import Any, ClassVar, Literal
 
 from torchtriage.telemetry.gradients.health import GradientStats
 from torchtriage.telemetry.gradients.layers import LayerGradientHealth
+from torchtriage.text import counted
 
 Trend = Literal["plateau", "improvement", "degradation"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetryEvent:
-    """Something that happened in a training; `time` in seconds since the epoch, `env_id` where it concerns one environment."""
+    """An event of a training. `time` is in seconds since the epoch; `env_id` is set if it concerns one environment."""
 
     kind: ClassVar[str] = ""
 
@@ -33,7 +36,7 @@ class EpochCompleted(TelemetryEvent):
     train_accuracy: float | None = None
     val_loss: float | None = None
     val_accuracy: float | None = None
-    slots: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)     # what is known of each, by name
+    slots: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)     # values of each slot, by name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +47,8 @@ class PPOUpdateCompleted(TelemetryEvent):
     metrics: Mapping[str, float]
     skipped: bool = False
     seconds: float | None = None
-    gradients: GradientStats | None = None          # before clipping: of the minibatch with the largest norm
-    layers: LayerGradientHealth | None = None       # before clipping: of the minibatch with the lowest score
+    gradients: GradientStats | None = None          # before clipping, of the minibatch with the largest norm
+    layers: LayerGradientHealth | None = None       # before clipping, of the minibatch with the lowest score
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +65,7 @@ class BatchCompleted(TelemetryEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalyticsSnapshot(TelemetryEvent):
-    """Anything worth a look, by name: the last action, the throughput, the rewards."""
+    """Any named values of interest: the last action, the throughput, the rewards."""
 
     kind: ClassVar[str] = "analytics_snapshot"
 
@@ -71,24 +74,36 @@ class AnalyticsSnapshot(TelemetryEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Configuration:
-    """Which slots were on, and what was measured so."""
+class AblationResult:
+    """The accuracy with some slots on and the others off. `Configuration` is another name of this class."""
 
     enabled: tuple[bool, ...]
     accuracy: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CounterfactualMatrixComputed(TelemetryEvent):
+class AblationsMeasured(TelemetryEvent):
+    """The accuracies of a network with parts of it (slots) switched off.
+
+    `CounterfactualMatrixComputed` is another name of this class.
+    """
+
     kind: ClassVar[str] = "counterfactual_matrix_computed"
 
     slots: tuple[str, ...]
-    configurations: tuple[Configuration, ...]       # only what was measured
+    configurations: tuple[AblationResult, ...]      # only those that were measured
 
     def __post_init__(self) -> None:
         for configuration in self.configurations:
             if len(configuration.enabled) != len(self.slots):
-                raise ValueError(f"a configuration must say on or off for each of the {len(self.slots)} slots, got {configuration.enabled}")
+                raise ValueError(
+                    f"a configuration must say on or off for each of the {counted(len(self.slots), 'slot')}, "
+                    f"got {configuration.enabled}"
+                )
+
+
+Configuration = AblationResult
+CounterfactualMatrixComputed = AblationsMeasured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

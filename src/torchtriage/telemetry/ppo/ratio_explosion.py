@@ -1,4 +1,4 @@
-"""Which samples of a PPO batch have a probability ratio out of range, and how far their log-probabilities moved."""
+"""Lists the samples of a PPO batch whose probability ratio is out of range."""
 
 import dataclasses
 import math
@@ -16,25 +16,30 @@ _LIMITS = LearningLimits()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatioExplosionDiagnostic:
-    """The bad ratios of a batch: above a limit, below one, or not finite. At most MAX_LISTED are listed, in the order of the batch."""
+    """The bad ratios of a batch: above the upper limit, below the lower one, or not finite.
+
+    The first MAX_LISTED are listed.
+    """
 
     num_ratios: int
     num_bad: int
     num_non_finite: int
     indices: tuple[int, ...]        # into the flattened batch
     values: tuple[float, ...]
-    actions: tuple[Any, ...]        # a number each; a tuple where an action has several parts
-    log_prob_diff_mean: float | None    # of |new - old|, over the pairs where it is finite; None if there is none
+    actions: tuple[Any, ...]        # a number per sample, or a tuple if actions have several parts
+    log_prob_diff_mean: float | None    # of |new - old|, over finite differences; None without any
     log_prob_diff_max: float | None
 
     @staticmethod
-    @torch.compiler.disable(reason="reads a batch back to the host; call it where a ratio rule fired")  # type: ignore[untyped-decorator]
+    @torch.compiler.disable(  # type: ignore[untyped-decorator]
+        reason="reads a batch back to the host; call it where a ratio rule fired",
+    )
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def from_batch(
         ratio: Tensor, old_log_probs: Tensor, new_log_probs: Tensor, actions: Tensor,
         max_threshold: float = _LIMITS.ratio_max, min_threshold: float = _LIMITS.ratio_min,
     ) -> "RatioExplosionDiagnostic":
-        """Call it when a ratio rule has fired, outside compiled functions."""
+        """Read a batch after a ratio rule has fired; call it outside compiled functions."""
         _check_shapes(ratio, old_log_probs, new_log_probs, actions)
         ratios_N = ratio.reshape(-1)    # N samples
         finite_N = ratios_N.isfinite()
@@ -47,13 +52,17 @@ class RatioExplosionDiagnostic:
             num_ratios=len(ratios_N), num_bad=int(bad_N.sum()), num_non_finite=int((~finite_N).sum()),
             indices=tuple(listed.tolist()), values=tuple(ratios_N[listed].tolist()),
             actions=tuple(row[0] if len(row) == 1 else tuple(row) for row in rows),
-            log_prob_diff_mean=float(diffs.mean()) if len(diffs) else None, log_prob_diff_max=float(diffs.max()) if len(diffs) else None,
+            log_prob_diff_mean=float(diffs.mean()) if len(diffs) else None,
+            log_prob_diff_max=float(diffs.max()) if len(diffs) else None,
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON, which knows no NaN and no infinity: these become words."""
-        words = {name: list(value) if isinstance(value, tuple) else value for name, value in dataclasses.asdict(self).items()}
-        return words | {"values": [value if math.isfinite(value) else str(value) for value in self.values]}
+        """For JSON, which has no NaN or infinity: these become text."""
+        fields: dict[str, Any] = {}
+        for name, value in dataclasses.asdict(self).items():
+            fields[name] = list(value) if isinstance(value, tuple) else value
+        fields["values"] = [value if math.isfinite(value) else str(value) for value in self.values]
+        return fields
 
 
 def _check_shapes(ratio: Tensor, old_log_probs: Tensor, new_log_probs: Tensor, actions: Tensor) -> None:
@@ -61,4 +70,6 @@ def _check_shapes(ratio: Tensor, old_log_probs: Tensor, new_log_probs: Tensor, a
         if tensor.shape != ratio.shape:
             raise ValueError(f"{name} must have the shape of ratio, {tuple(ratio.shape)}, got {tuple(tensor.shape)}")
     if actions.shape[:ratio.dim()] != ratio.shape:
-        raise ValueError(f"actions must begin with the shape of ratio, {tuple(ratio.shape)}, got {tuple(actions.shape)}")
+        raise ValueError(
+            f"actions must begin with the shape of ratio, {tuple(ratio.shape)}, got {tuple(actions.shape)}"
+        )

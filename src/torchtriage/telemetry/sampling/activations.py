@@ -1,4 +1,4 @@
-"""Statistics of what modules put out, by forward hooks that are there only while they are wanted, and never on compiled modules."""
+"""Statistics of module outputs, by forward hooks that exist only while needed and never on compiled modules."""
 
 import sys
 from typing import Any
@@ -11,9 +11,13 @@ from torchtriage.telemetry.statistics.plan import statistics
 
 
 def why_not(model: torch.nn.Module) -> str:
-    """"" if hooks change nothing; a compiled function that meets a new hook is compiled again, and traces it."""
-    if any(hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None for module in model.modules()):
-        return "the model is compiled"
+    """Why hooks are not possible; "" if they are.
+
+    A compiled function that meets a new hook is compiled again, and traces it.
+    """
+    for module in model.modules():
+        if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None:
+            return "the model is compiled"
     dynamo = sys.modules.get("torch._dynamo.utils")
     if dynamo is not None and dynamo.counters["frames"]["total"]:
         return "the program has compiled functions, which may call the model"
@@ -21,12 +25,15 @@ def why_not(model: torch.nn.Module) -> str:
 
 
 class ActivationMeter:
-    """Of every module without children the newest output since `begin`."""
+    """Measures the newest output since `begin` of every module without children."""
 
     def __init__(self, model: torch.nn.Module) -> None:
-        self._modules = [(name or type(model).__name__, module) for name, module in model.named_modules() if not any(module.children())]
+        self._modules = []
+        for name, module in model.named_modules():
+            if not any(module.children()):
+                self._modules.append((name or type(model).__name__, module))
         self._handles: list[Any] = []
-        self._found: dict[str, Any] = {}
+        self._rows: dict[str, Any] = {}
 
     @property
     def is_on(self) -> bool:
@@ -37,15 +44,16 @@ class ActivationMeter:
             self._handles = [module.register_forward_hook(self._hook(name)) for name, module in self._modules]
 
     def end(self) -> dict[str, float]:
-        """Take the hooks away, and give what they saw by the names of their series."""
+        """Remove the hooks and return the statistics by series name."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
-        found, self._found = self._found, {}
+        rows, self._rows = self._rows, {}
         values: dict[str, float] = {}
-        for name, row_S in found.items():
+        for name, row_S in rows.items():
+            zero_fraction = float(row_S[Stat.NUM_ZERO] / max(1, row_S[Stat.NUM_ELEMENTS]))
             values[series_of(ACTIVATION_NORM, name)] = true_norm(row_S)
-            values[series_of(ACTIVATION_ZERO_FRACTION, name)] = float(row_S[Stat.NUM_ZERO] / max(1, row_S[Stat.NUM_ELEMENTS]))
+            values[series_of(ACTIVATION_ZERO_FRACTION, name)] = zero_fraction
             values[series_of(ACTIVATION_MAX_ABS, name)] = float(row_S[Stat.MAX_ABS])
         return values
 
@@ -55,6 +63,6 @@ class ActivationMeter:
                 return
             first = output[0] if isinstance(output, tuple) and output else output
             if isinstance(first, torch.Tensor) and not why_refused(first):
-                self._found[name] = statistics([first.detach()])[0]
+                self._rows[name] = statistics([first.detach()])[0]
 
         return hook

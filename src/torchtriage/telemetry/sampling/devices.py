@@ -1,4 +1,4 @@
-"""The parameters of one device, and how their statistics get into a row of host memory.   P tensors, S statistics."""
+"""Measures the parameters of one device into a row of host memory.   P tensors, S statistics."""
 
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
@@ -12,14 +12,14 @@ from torchtriage.telemetry.statistics.columns import is_dtensor, why_refused
 from torchtriage.telemetry.statistics.plan import TensorPlan
 
 _gradient = attrgetter("grad")
-MAX_PLANS = 8       # for parts of the parameters that are clipped by themselves; beyond, the oldest is made anew
+MAX_PLANS = 8       # for parameters that are clipped separately; beyond, the oldest plan is made again
 
 
 class Part(Protocol):
-    """`take` fills `host_PS` and returns which tensors it holds now, those of `before` first.
+    """The parameters of one device. `take` fills `host_PS` and returns the tensors in it, those of `before` first.
 
-    Where that `is_in_place`, it is an array and a row is of the tensor of its number; else it is a tensor, and rows are in the order of
-    what `take` returned.
+    If `is_in_place`, `host_PS` is an array and row i belongs to tensor i. Otherwise it is a tensor, and rows are in the
+    order that `take` returned.
     """
 
     is_in_place: bool
@@ -33,7 +33,7 @@ def new_part(device: torch.device, names: Sequence[str], parameters: Sequence[to
 
 
 class _Parameters:
-    """Gives the tensors to measure: of a DTensor what is here of it."""
+    """Provides the tensors to measure: the local part of a DTensor."""
 
     def __init__(self, names: Sequence[str], parameters: Sequence[torch.Tensor]) -> None:
         self.refused: dict[str, str] = {}
@@ -45,13 +45,17 @@ class _Parameters:
             return [self._parameters[i] if weights else self._parameters[i].grad for i in indices]
         if weights:
             return [local(self._parameters[i]) for i in indices]
-        found = [local_gradient(self._parameters[i]) for i in indices]
-        self.refused |= {self._names[i]: why_not for i, (_, why_not) in zip(indices, found, strict=True) if why_not}
-        return [gradient for gradient, _ in found]
+        gradients = []
+        for i in indices:
+            gradient, why_not = local_gradient(self._parameters[i])
+            if why_not:
+                self.refused[self._names[i]] = why_not
+            gradients.append(gradient)
+        return gradients
 
 
 class HostPart(_Parameters):
-    """On the CPU the kernel writes straight into the ring."""
+    """Parameters on the CPU: the kernel writes directly into the ring."""
 
     is_in_place = True
 
@@ -61,21 +65,23 @@ class HostPart(_Parameters):
         self._plans: dict[tuple[bool, Sequence[int]], TensorPlan] = {}
 
     def take_all(self, table_at: int, weights: bool, limits: bool) -> Sequence[int] | None:
-        """As `take` of all tensors into the array at that address, where all are as they were the last time; else None.
+        """Like `take` of all tensors, into the array at an address; None if a tensor has changed since the last time.
 
-        `limits`: how many elements are small or large is asked for.
+        `limits`: whether small and large elements are counted.
         """
+
         plan = self._plans.get((weights, self._all))
         if plan is None or self._has_shards:
             return None
-        return self._all if plan.fill(self._parameters if weights else list(map(_gradient, self._parameters)), table_at, limits) else None
+        tensors = self._parameters if weights else list(map(_gradient, self._parameters))
+        return self._all if plan.fill(tensors, table_at, limits) else None
 
     def take(self, host_PS: Any, before: Sequence[int], only: Sequence[int] | None, weights: bool) -> Sequence[int]:
         if not before and only is None:
             self._run(weights, self._all, host_PS)
             return self._all
-        known = set(before)
-        wanted = tuple(i for i in (self._all if only is None else only) if i not in known)
+        present = set(before)
+        wanted = tuple(i for i in (self._all if only is None else only) if i not in present)
         if wanted:
             host_PS[list(wanted)] = self._run(weights, wanted, None)
         return [*before, *wanted] if len(before) + len(wanted) < len(self._all) else self._all
@@ -97,7 +103,9 @@ class HostPart(_Parameters):
 
 
 class DevicePart(_Parameters):
-    """On another device tensors are measured there, and the table is on its way to pinned memory when `take` returns."""
+    """Parameters on another device, measured there; the table may still be on its way to pinned memory when `take`
+    returns.
+    """
 
     is_in_place = False
 
@@ -107,10 +115,12 @@ class DevicePart(_Parameters):
         self._plans: dict[Any, AtenPlan] = {}
 
     def take(self, host_PS: Any, before: Sequence[int], only: Sequence[int] | None, weights: bool) -> Sequence[int]:
-        known = set(before)
-        wanted = [i for i in (range(len(self._parameters)) if only is None else only) if i not in known]
-        found = zip(wanted, self._tensors(weights, wanted), strict=True)
-        mine = [(i, tensor) for i, tensor in found if tensor is not None and self._is_measured(i, tensor)]
+        present = set(before)
+        wanted = [i for i in (range(len(self._parameters)) if only is None else only) if i not in present]
+        mine = []
+        for i, tensor in zip(wanted, self._tensors(weights, wanted), strict=True):
+            if tensor is not None and self._is_measured(i, tensor):
+                mine.append((i, tensor))
         if not mine:
             return before
         tensors = [tensor for _, tensor in mine]

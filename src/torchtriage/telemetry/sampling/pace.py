@@ -1,4 +1,4 @@
-"""When to look, and at what: the interval of the level, stretched until telemetry's own cost, which is measured, is within its budget."""
+"""When to sample: at the interval of the level, stretched until the measured cost of telemetry is within its budget."""
 
 import math
 import time
@@ -7,113 +7,120 @@ from collections.abc import Callable
 
 from torchtriage.telemetry.config import RARE, TelemetryConfig, TelemetryLevel
 
-DENSE_UPDATES = 20      # at the start every update is looked at if the budget allows: much of what goes wrong does so there
-WINDOW = 15             # updates whose median is the time of an update: a compile or a checkpoint does not move it
-GRACE_SECONDS = 0.25    # of ours in all before the budget binds: 1 % of a run of ten seconds would show next to nothing
-PAYING_BACK = 0.5       # of the budget is spent while more than the budget has been: what the start took is made up for
-WEIGHT = 0.3            # of the newest look in the average cost of one
+DENSE_UPDATES = 20      # at the start every update is sampled if the budget allows: training often goes wrong early
+WINDOW = 15             # update times whose median is the usual one: a compile or a checkpoint does not move it
+# Total cost below which the budget does not bind: 1 % of ten seconds would allow almost no sample.
+GRACE_SECONDS = 0.25
+PAYING_BACK = 0.5       # share of the budget to use while the total cost exceeds it, which makes up for the start
+WEIGHT = 0.3            # of the newest sample in the moving average of the cost
 
 
 class Pace:
-    """For one optimizer. `config` is shared, and is advanced by the pace that `leads`."""
+    """The pace of one optimizer. `config` is shared; the pace that `leads` advances it."""
 
-    def __init__(self, config: TelemetryConfig, clock: Callable[[], float] = time.perf_counter, leads: bool = True) -> None:
+    def __init__(
+        self, config: TelemetryConfig, clock: Callable[[], float] = time.perf_counter, leads: bool = True,
+    ) -> None:
         self.config = config
         self.clock = clock
         self._leads = leads
         self._durations: deque[float] = deque(maxlen=WINDOW)
         self._last_end: float | None = None
-        self._own = 0.0                 # seconds of ours since the last end that was timed
-        self._num_untimed = 0           # updates since that end
-        self._num_left = 0              # of them to come before the next is timed
-        self._since = 0                 # updates since the last look
-        self._rare_at = -math.inf       # the last update whose weights, updates and clipped gradients were taken
-        self._num_looks = 0
-        self._cost = math.nan           # of a look
-        self._cost_behind = 0.0         # of a look, on the background thread
-        self.behind_seconds = 0.0       # of ours on other threads; only they add to it
-        self._behind_known = 0.0        # of them in `own_seconds`
+        self._own = 0.0                 # seconds of telemetry since the last timed update ended
+        self._num_untimed = 0           # updates since then
+        self._num_left = 0              # updates to come before the next one is timed
+        self._since = 0                 # updates since the last sample
+        self._rare_at = -math.inf       # the last update whose weights, change and clipped gradients were measured
+        self._num_samples = 0
+        self._cost = math.nan           # of a sample, on the program's thread
+        self._background_cost = 0.0     # of a sample, on the background thread
+        self.background_seconds = 0.0   # of telemetry on other threads; only they add to it
+        self._background_counted = 0.0  # of them included in `own_seconds`
         self.num_updates = 0
         self.setup_seconds = 0.0
         self.own_seconds = 0.0
         self.run_seconds = 0.0
         self.stretch = 1
-        self.is_shared = False          # other ranks hold parts of the parameters: only what all of them look at is known of the whole
-        self.agreed = 1                 # the stretch of the slowest of them
-        self.interval = config.interval         # updates from one look to the next, as things stand
+        # Other ranks hold parts of the parameters: complete statistics exist only for samples that all of them take.
+        self.is_shared = False
+        self.agreed = 1                 # the stretch of the slowest rank
+        self.interval = config.interval         # current number of updates from one sample to the next
         self.is_due = config.level is not TelemetryLevel.OFF
 
     def wanted(self) -> frozenset[str]:
-        """The categories that the look at this update takes; asked once a look."""
-        found = self.config.collected(self.since_rare)
-        if RARE in found:
+        """The categories to collect in the sample of this update; called once per sample."""
+        categories = self.config.collected(self.since_rare)
+        if RARE in categories:
             self._rare_at = self.num_updates
-        return found
+        return categories
 
     @property
     def since_rare(self) -> float:
-        """Updates since what changes slowly was last taken."""
-        # Ranks that share parameters must take alike, whichever of them looks more often.
+        """Updates since the slowly changing statistics were last collected."""
+        # Ranks that share parameters must collect the same, whichever of them samples more often.
         return math.inf if self.num_updates < DENSE_UPDATES or self.is_shared else self.num_updates - self._rare_at
 
-    def spent(self, seconds: float) -> None:
-        """Ours, on the program's thread."""
+    def charge(self, seconds: float) -> None:
+        """Add time of telemetry on the program's thread."""
         self._own += seconds
 
-    def set_up(self, seconds: float) -> None:
-        """Ours, once: kept apart, or one slow start would be taken for the cost of every look."""
+    def charge_setup(self, seconds: float) -> None:
+        """Add time spent once. It is separate, or a slow start would count as the cost of every sample."""
         self.setup_seconds += seconds
 
-    def spent_behind(self, seconds: float, num_looks: int = 0) -> None:
-        """Ours, of the processor on another thread: it holds the interpreter, which the program then waits for."""
-        self.behind_seconds += seconds
-        if num_looks:
-            self._cost_behind += WEIGHT * (seconds / num_looks - self._cost_behind)
+    def charge_background(self, seconds: float, num_samples: int = 0) -> None:
+        """Add processor time on another thread: it holds the interpreter lock, which the program then waits for."""
+        self.background_seconds += seconds
+        if num_samples:
+            self._background_cost += WEIGHT * (seconds / num_samples - self._background_cost)
 
-    def update_ended(self, looked: bool) -> None:
-        """An update is over; decides whether the next one is looked at. Most are not, and are not even timed one by one."""
+    def update_ended(self, is_sampled: bool) -> None:
+        """An update is over; decide whether the next one is sampled.
+
+        Most are not, and are not even timed one by one.
+        """
         self.num_updates += 1
-        self._since = 0 if looked else self._since + 1
+        self._since = 0 if is_sampled else self._since + 1
         self._num_untimed += 1
         config = self.config
         if self._leads:
             config.update_count += 1
-        if self._num_left > 0 and not looked and config.update_count >= config.escalated_until:
+        if self._num_left > 0 and not is_sampled and config.update_count >= config.escalated_until:
             self._num_left -= 1
             return
-        self._catch_up(looked)
+        self._catch_up(is_sampled)
         self.is_due = self._decide()
 
-    def _catch_up(self, looked: bool) -> None:
-        """Count in the time of the updates since the last that was timed."""
+    def _catch_up(self, is_sampled: bool) -> None:
+        """Add the time of the updates since the last timed one."""
         now, last, own = self.clock(), self._last_end, self._own
         self._last_end = now
-        if last is None:        # how long the first update took is not known, so what it cost us is set-up
+        if last is None:        # the duration of the first update is unknown, so its cost counts as set-up
             self.setup_seconds += own
             own = run_seconds = 0.0
         else:
             run_seconds = now - last
             self._durations.append((run_seconds - own) / self._num_untimed)
         self._num_untimed = 0
-        if looked:
+        if is_sampled:
             self._learn()
         self._own = 0.0
-        before, behind = self.own_seconds, self.behind_seconds
-        self.own_seconds += own + behind - self._behind_known
-        self._behind_known = behind
+        before, background = self.own_seconds, self.background_seconds
+        self.own_seconds += own + background - self._background_counted
+        self._background_counted = background
         self.run_seconds += run_seconds
         if self._leads:
             self.config.spent(max(0.0, self.own_seconds - max(before, GRACE_SECONDS)), run_seconds)
 
     def _learn(self) -> None:
-        self._num_looks += 1
-        if self._num_looks == 1:
-            return      # the first look makes buffers
+        self._num_samples += 1
+        if self._num_samples == 1:
+            return      # the first sample allocates buffers
         self._cost = self._own if math.isnan(self._cost) else self._cost + WEIGHT * (self._own - self._cost)
         usual = sorted(self._durations)[len(self._durations) // 2] if self._durations else 0.0
         budget = self.config.overhead_budget * (PAYING_BACK if self.share > self.config.overhead_budget else 1.0)
         allowed = budget * usual
-        total = self._cost + self._cost_behind
+        total = self._cost + self._background_cost
         self.stretch = max(1, math.ceil(total / allowed)) if allowed > 0 else max(self.stretch, self.config.interval)
 
     def _decide(self) -> bool:
@@ -122,29 +129,29 @@ class Pace:
         if config.level is TelemetryLevel.OFF:
             return False
         if config.is_escalated:
-            return True     # the config ends it when the budget is spent
+            return True     # the config ends an escalation when the budget is spent
         interval, needed = config.interval, self.needed
         self.interval = self._shared(interval) if self.is_shared else max(interval, needed)
         if self.num_updates < DENSE_UPDATES:
             interval = 1
         if self.is_shared:
             return (self.num_updates + 1) % self._shared(interval) == 0
-        num_before = max(interval, needed) - self._since - 1        # updates before the next look
-        self._num_left = num_before - 1         # the last of them decides anew
+        num_before = max(interval, needed) - self._since - 1        # updates before the next sample
+        self._num_left = num_before - 1         # the last of them decides again
         return num_before <= 0
 
     def _shared(self, interval: int) -> int:
-        """The interval doubled until it is long enough: ranks of different speed then still meet at every look of the slowest."""
+        """The interval, doubled until it is long enough: every sample of the slowest rank is then one of all ranks."""
         while interval < max(self.needed, self.agreed):
             interval *= 2
         return interval
 
     @property
     def needed(self) -> int:
-        """The stretch that the budget asks for."""
+        """The stretch that the budget requires."""
         return self.stretch if self.own_seconds >= GRACE_SECONDS else 1
 
     @property
     def share(self) -> float:
-        """Of the run's time that was ours, the set-up left out; 0 before anything was measured."""
+        """Telemetry's share of the run's time, without set-up; 0 before anything was measured."""
         return self.own_seconds / self.run_seconds if self.run_seconds > 0 else 0.0

@@ -29,7 +29,8 @@ class TrainedParameters:
             model = model.module
         named = [(clean(name), p) for name, p in model.named_parameters() if p.requires_grad]
         self.by_name = dict(zip(unique(name for name, _ in named), (p for _, p in named), strict=True))
-        # The modules' own tables are compared: walking over the modules at every look would take as long as the look.
+        # The modules' own tables are compared: walking over the modules for every sample would take as long as the
+        # sample.
         modules = list(model.modules())
         self._children = [vars(module)["_modules"] for module in modules]
         self._own = [vars(module)["_parameters"] for module in modules]
@@ -46,10 +47,10 @@ class TrainedParameters:
         groups = self._optimizer.param_groups if self._optimizer is not None else ()
         return children, own, list(map(_requires_grad, self._parameters)), [len(group["params"]) for group in groups]
 
-    def groups(self, given: Mapping[str, Group] | None) -> dict[str, list[torch.Tensor]]:
-        """The given groups, else those of the optimizer, else all parameters as one group."""
-        if given is not None:
-            return {name: self._members(name, group) for name, group in given.items()}
+    def groups(self, requested: Mapping[str, Group] | None) -> dict[str, list[torch.Tensor]]:
+        """The requested groups, else those of the optimizer, else all parameters as one group."""
+        if requested is not None:
+            return {name: self._members(name, group) for name, group in requested.items()}
         if self._optimizer is not None and len(self._optimizer.param_groups) > 1:
             return parameter_groups(self._optimizer)
         return {"all": list(self.by_name.values())}
@@ -58,8 +59,8 @@ class TrainedParameters:
         if isinstance(group, str):
             members = [p for key, p in self.by_name.items() if key == group or key.startswith(f"{group}.")]
         else:
-            given: Iterable[Any] = group.parameters() if isinstance(group, torch.nn.Module) else group
-            wanted = {id(p) for p in given}
+            members_of: Iterable[Any] = group.parameters() if isinstance(group, torch.nn.Module) else group
+            wanted = {id(p) for p in members_of}
             members = [p for p in self.by_name.values() if id(p) in wanted]
         if not members:
             raise ValueError(f"group {name!r} has no trained parameter of the model; "
@@ -89,7 +90,7 @@ def learning_rates(optimizer: torch.optim.Optimizer) -> list[float]:
 
 
 def listed_parameters(parameters: Any) -> list[torch.Tensor] | None:
-    """The parameters given to a clipping function; None for a generator, which only that function may consume.
+    """The parameters requested to a clipping function; None for a generator, which only that function may consume.
 
     A generator of `module.parameters()` is made again.
     """
@@ -171,7 +172,7 @@ def from_modules(modules: Sequence[torch.nn.Module], wanted: set[int]) -> dict[i
 
 
 def _own_names(optimizer: torch.optim.Optimizer) -> dict[int, str]:
-    """The names that param_groups keep if the optimizer was given named parameters."""
+    """The names that param_groups keep if the optimizer was requested named parameters."""
     names = {}
     for group in optimizer.param_groups:
         for p, name in zip(group["params"], group.get("param_names", ()), strict=False):

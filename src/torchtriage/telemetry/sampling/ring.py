@@ -1,6 +1,6 @@
-"""Rows of numbers that the training writes and the background thread reads: preallocated, no lock, no host sync on the step path.
+"""Passes rows of numbers from the training to the background thread: preallocated, without locks or device waits.
 
-K slots, W numbers a row.
+K slots, W numbers per row.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -10,11 +10,11 @@ import torch
 
 MAX_SLOTS = 256
 MIN_SLOTS = 4
-MAX_BYTES = 8 << 20     # of a ring, unless a single row is large
+MAX_BYTES = 8 << 20     # per ring, unless MIN_SLOTS rows need more
 
 
 class Arrival(Protocol):
-    """Tells whether a copy from a device has arrived: torch.Event, or a stand-in."""
+    """Shows whether a copy from a device has arrived: a torch.Event, or a substitute in tests."""
 
     def record(self) -> None: ...
     def query(self) -> bool: ...
@@ -26,13 +26,16 @@ def device_event(device: torch.device) -> Arrival:
 
 
 class Ring:
-    """One writer, one reader. A row of a device is copied into pinned memory without waiting, and read once its event says it is there."""
+    """One writer, one reader.
+
+    A row from a device is copied to pinned memory without waiting, and read once its event has occurred.
+    """
 
     def __init__(
         self, width: int, devices: Sequence[torch.device] = (), num_slots: int | None = None,
         new_event: Callable[[torch.device], Arrival] = device_event, pin: bool | None = None,
     ) -> None:
-        """`devices`: those beside the CPU that rows are filled from."""
+        """`devices`: devices other than the CPU that fill rows."""
         self.num_slots = num_slots or max(MIN_SLOTS, min(MAX_SLOTS, MAX_BYTES // (8 * max(1, width))))
         self.devices = tuple(devices)
         is_pinned = any(device.type == "cuda" for device in devices) if pin is None else pin
@@ -47,7 +50,7 @@ class Ring:
         self.num_dropped = 0
 
     def claim(self) -> int | None:
-        """The slot to write next; None, and counted, if the reader is behind by a whole ring."""
+        """The slot to write next; None, counted as dropped, if the reader is an entire ring behind."""
         if self._num_written - self._num_read >= self.num_slots:
             self.num_dropped += 1
             return None
@@ -55,7 +58,7 @@ class Ring:
 
     @property
     def is_filling(self) -> bool:
-        """Whether the reader had better come."""
+        """Whether the reader should empty the ring now."""
         return 2 * (self._num_written - self._num_read) > self.num_slots
 
     def array(self, slot: int) -> Any:
@@ -63,18 +66,21 @@ class Ring:
         return self._array_KW[slot]
 
     def address(self, slot: int, column: int) -> int:
-        """Of a number in host memory."""
+        """The address of a number in host memory."""
         return self._address + slot * self._row_bytes + 8 * column
 
     def commit(self, slot: int, label: Any) -> None:
-        """The row is complete, or on its way from the devices; `label` comes out with it."""
+        """The row is complete, or is being copied from devices; `label` is returned with it."""
         for event in self._events[slot]:
             event.record()
         self._labels[slot] = label
-        self._num_written += 1      # last: from here on the reader may look
+        self._num_written += 1      # last: from here on the reader may use the row
 
     def drain(self, wait: bool = False) -> Iterator[tuple[Any, Any]]:
-        """(row, label) of all that has arrived, in order; a row is valid until the next is asked for. `wait`: also what is on its way."""
+        """(row, label) of all rows that have arrived, in order. `wait`: also wait for rows that are being copied.
+
+        A row is valid until the next one is requested.
+        """
         while self._num_read < self._num_written:
             slot = self._num_read % self.num_slots
             for event in self._events[slot]:

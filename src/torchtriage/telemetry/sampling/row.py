@@ -13,7 +13,7 @@ import numpy as np
 from torchtriage.recording import series
 from torchtriage.recording.series import SHARD, series_of, series_of_group
 from torchtriage.telemetry.config import CATEGORIES, DETAILED
-from torchtriage.telemetry.observation import Observation, unscaled, whole_norm
+from torchtriage.telemetry.observation import Observation, total_norm, unscaled
 from torchtriage.telemetry.sampling.ring import Ring
 from torchtriage.telemetry.statistics.columns import NUM_STATS
 
@@ -31,11 +31,13 @@ class Label:
     time: float = 0.0
     wanted: frozenset[str] = ALL
     update: int = 0     # counted from the first update of these parameters, alike on all ranks
-    present: dict[tuple[int, int], Sequence[int]] = field(default_factory=dict)     # tensors with a row, by block and part
+    # Tensors with a row, by block and part.
+    present: dict[tuple[int, int], Sequence[int]] = field(default_factory=dict)
     is_clipped: bool = False
     extras: dict[int, float] = field(default_factory=dict)          # values known on the host
     awaited: frozenset[int] = frozenset()                           # extras that arrive from a device
-    scaled: frozenset[int] = frozenset()                            # gradient blocks that still include GradScaler's scale
+    # Gradient blocks that still include GradScaler's scale.
+    scaled: frozenset[int] = frozenset()
     has_updates: bool = False
     metrics: dict[str, float] = field(default_factory=dict)
     late: tuple[str, ...] = ()                                      # metrics that arrive from a device, in slot order
@@ -43,8 +45,10 @@ class Label:
 
 
 @dataclass(slots=True, kw_only=True)
-class Look:
-    """A row after reading: per block a table with one row per tensor, which has no elements if the tensor was not measured."""
+class Sample:
+    """A row after reading: per block a table with one row per tensor, without elements if the tensor was not
+    measured.
+    """
 
     label: Label
     tables: dict[int, Any]      # without blocks in which nothing was measured
@@ -64,7 +68,8 @@ class RowLayout:
     num_groups: int
     part_starts: tuple[int, ...]
     part_sizes: tuple[int, ...]
-    is_in_place: tuple[bool, ...]       # per part: whether row i belongs to tensor i; else rows are in the order of Label.present
+    # Per part: whether row i belongs to tensor i; else rows are in the order of Label.present.
+    is_in_place: tuple[bool, ...]
 
     @property
     def block_size(self) -> int:
@@ -102,9 +107,9 @@ class RowReader:
     clips: bool = False         # whether the program is known to clip gradients
 
     def observations(self, wait: bool = False) -> Iterable[Observation]:
-        return map(self.observation, self.looks(wait))
+        return map(self.observation, self.samples(wait))
 
-    def looks(self, wait: bool = False) -> Iterable[Look]:
+    def samples(self, wait: bool = False) -> Iterable[Sample]:
         layout = self.layout
         for row_W, label in self.ring.drain(wait):
             extras = dict(label.extras)
@@ -119,14 +124,14 @@ class RowReader:
             if label.has_updates:
                 norms_2G = row_W[layout.norms_at : layout.late_at].reshape(2, -1).copy()
             late = {name: float(row_W[layout.late_at + number]) for number, name in enumerate(label.late)}
-            yield Look(label=label, extras=extras, tables=tables, late=late, norms_2G=norms_2G)
+            yield Sample(label=label, extras=extras, tables=tables, late=late, norms_2G=norms_2G)
 
-    def observation(self, look: Look, is_whole: bool = False) -> Observation:
-        """`is_whole`: the look covers the parameters of all ranks, not only this rank's shard."""
-        label, extras, scale = look.label, look.extras, look.extras.get(SCALE)
-        is_shard = bool(self.ranks) and not is_whole
+    def observation(self, sample: Sample, is_merged: bool = False) -> Observation:
+        """`is_merged`: the sample covers the complete parameters, not only this rank's shard."""
+        label, extras, scale = sample.label, sample.extras, sample.extras.get(SCALE)
+        is_shard = bool(self.ranks) and not is_merged
         values: dict[str, float] = {}
-        for name, norm in self._norms(look, is_shard).items():
+        for name, norm in self._norms(sample, is_shard).items():
             if norm is not None:
                 values[self._total_name(SHARD + name if is_shard else name)] = norm
         if LOSS in extras:
@@ -135,29 +140,33 @@ class RowReader:
             if extra in extras:
                 values[series_of_group(name, self.main) if self.main else name] = extras[extra]
         return Observation(
-            step=label.step, time=label.time, values=values | label.metrics | look.late, names=self.names,
-            grad_PS=look.tables.get(GRADS), weight_PS=look.tables.get(WEIGHTS),
+            step=label.step, time=label.time, values=values | label.metrics | sample.late, names=self.names,
+            grad_PS=sample.tables.get(GRADS), weight_PS=sample.tables.get(WEIGHTS),
             has_tensors="group_gradients" in label.wanted, is_detailed=DETAILED in label.wanted,
             histograms=label.histograms or {}, shard_P=self.shard_P if is_shard else None,
         )
 
-    def _norms(self, look: Look, is_shard: bool) -> dict[str, float | None]:
-        """Norms of all tensors and of groups. For shards only parts that count, so that squares add up over the ranks."""
-        grad_PS, after_PS = look.tables.get(GRADS), look.tables.get(AFTER)
+    def _norms(self, sample: Sample, is_shard: bool) -> dict[str, float | None]:
+        """Norms of all tensors and of groups.
+
+        A shard uses only parts that count, so that squares add up over the ranks.
+        """
+        grad_PS, after_PS = sample.tables.get(GRADS), sample.tables.get(AFTER)
         counted_P = self.counts_P if is_shard else slice(None)
         before, after = _norm(grad_PS, counted_P, is_shard), _norm(after_PS, counted_P, is_shard)
-        self.clips = self.clips or (before is not None and after is not None and before != after and before == before)
+        has_changed = before is not None and after is not None and before != after and not math.isnan(before)
+        self.clips = self.clips or has_changed
         norms = {
             series.GRAD_NORM: before,
             series.GRAD_NORM_AFTER_CLIP: after if self.clips else None,     # without clipping it would repeat grad_norm
-            series.WEIGHT_NORM: _norm(look.tables.get(WEIGHTS), counted_P, is_shard),
+            series.WEIGHT_NORM: _norm(sample.tables.get(WEIGHTS), counted_P, is_shard),
         }
-        if len(self.groups) > 1 and "group_gradients" in look.label.wanted:
+        if len(self.groups) > 1 and "group_gradients" in sample.label.wanted:
             for name, indices in self.groups.items():
                 of_P = [i for i in indices if self.counts_P[i]] if is_shard else indices
                 norms[series_of_group(series.GRAD_NORM, name)] = _norm(grad_PS, of_P, is_shard)
-        if look.norms_2G is not None:
-            for name, change, weight in zip(self.groups, *look.norms_2G.tolist(), strict=True):
+        if sample.norms_2G is not None:
+            for name, change, weight in zip(self.groups, *sample.norms_2G.tolist(), strict=True):
                 ratio = change / weight if weight > 0 and math.isfinite(weight) else None
                 norms[series_of(series.UPDATE_RATIO, name)] = ratio
         return norms
@@ -167,7 +176,8 @@ class RowReader:
         return series_of_group(name, self.main) if self.main and "/" not in name else name
 
     def _table(self, row_W: Any, label: Label, block: int, scale: float | None) -> Any:
-        """The block with one row per tensor, without elements where a tensor was not measured; None if no tensor was."""
+        """The block with one row per tensor, without elements where a tensor was not measured; None if no tensor was.
+        """
         layout = self.layout
         present = {}
         for part in range(len(layout.part_sizes)):
@@ -189,8 +199,8 @@ class RowReader:
 
 
 def _norm(table_PS: Any, of_P: Any, is_shard: bool) -> float | None:
-    """The norm of some tensors as one; None if nothing is known, but 0 for a shard, whose share of the total is then empty."""
+    """The norm of several tensors as one; None if unknown, but 0 for a shard without elements, which adds nothing."""
     if table_PS is None:
         return None
-    norm = whole_norm(table_PS[of_P])
+    norm = total_norm(table_PS[of_P])
     return 0.0 if norm is None and is_shard else norm

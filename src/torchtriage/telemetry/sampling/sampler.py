@@ -1,4 +1,4 @@
-"""The machine behind Monitor and the taps of `torchtriage run`: parameters measured at a pace, rows handed to a writer."""
+"""Samples parameters at a pace for a writer; the common part of Monitor and the taps of `torchtriage run`."""
 
 import os
 import time
@@ -15,15 +15,18 @@ from torchtriage.telemetry.sampling.row import GRADS, SCALE, SKIPPED
 from torchtriage.telemetry.sampling.scaler import AutocastWatch, ScalerWatch
 from torchtriage.telemetry.sampling.track import Track
 from torchtriage.telemetry.sinks.curves import Curves
-from torchtriage.telemetry.writer import Source, Writer
+from torchtriage.telemetry.writer import ObservationSource, TelemetryWriter
 
-BEFORE_CLIPPING, AS_USED = "before clipping", "as the optimizer used them"      # which gradients the statistics describe
+# Which gradients the statistics describe.
+BEFORE_CLIPPING, AS_USED = "before clipping", "as the optimizer used them"
 _HAS_CUDA = torch.backends.cuda.is_built()
 _num_modes = torch._C._len_torch_dispatch_stack
 
 
 def is_busy() -> bool:
-    """Whether our operations would become part of the program's: under a dispatch mode, or while a CUDA graph is captured."""
+    """Whether telemetry's operations would become part of the program's: in a dispatch mode, or during CUDA graph
+    capture.
+    """
     if _num_modes():
         return True
     return bool(_HAS_CUDA and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
@@ -33,25 +36,26 @@ class Sampling:
     """The samplers of one Monitor, or of all optimizers under `torchtriage run`, with the writer that they share."""
 
     def __init__(
-        self, config: TelemetryConfig, writer: Writer, curves: Sequence[Curves], *, step: Callable[[], int | None],
-        on_refused: Callable[[Mapping[str, str]], None],
+        self, config: TelemetryConfig, writer: TelemetryWriter, curves: Sequence[Curves], *,
+        step: Callable[[], int | None], on_refused: Callable[[Mapping[str, str]], None],
     ) -> None:
-        """`on_refused` is given tensors without statistics, and why, each once."""
+        """`on_refused` receives the names of tensors without statistics with the reason, each once."""
         self.config, self.writer, self.step = config, writer, step
         self.samplers: list[Sampler] = []
         self.autocast = AutocastWatch()
         self.dtypes: set[str] = set()
         self._curves, self._on_refused = curves, on_refused
         self._refused: set[str] = set()
-        for one in curves:
-            one.on_work = self._on_work
+        for curve in curves:
+            curve.on_work = self._on_work
 
     def note_loss(self, loss: Any) -> None:
-        """The rules judge some values differently in 16 bits."""
-        if self.autocast.num_left and self.autocast.look(loss):
+        """Detect autocast: the rules judge some values differently in 16 bits."""
+        if self.autocast.num_left and self.autocast.inspect(loss):
             self.writer.detector.note_types(is_half=True)
 
     def note_dtypes(self, dtypes: Iterable[str]) -> None:
+        """Pass new 16-bit types of parameters on to the rules."""
         new = set(dtypes) - self.dtypes
         self.dtypes |= new
         halves = self.dtypes & {"float16", "bfloat16"}
@@ -66,12 +70,13 @@ class Sampling:
 
     def report_skipped(self, sampler: "Sampler") -> None:
         total = sampler.scaler.num_skipped if sampler.scaler is not None else 0
-        self.writer.tell(StepSkipped(
-            optimizer=sampler.label or sampler.kind, total=total or 0, time=time.time(), step=self.step(), pid=os.getpid(),
+        self.writer.send(StepSkipped(
+            optimizer=sampler.label or sampler.kind, total=total or 0, time=time.time(), step=self.step(),
+            pid=os.getpid(),
         ))
 
     def facts(self, *, gradients: str, grad_dtypes: Iterable[str], rates: Sequence[float]) -> dict[str, Any]:
-        """Facts for the recording: the training's types and optimizers, and the cost and the gaps of telemetry itself."""
+        """Facts for the recording: types and optimizers of the training, and the cost and gaps of telemetry."""
         paces = [sampler.pace for sampler in self.samplers]
         facts: dict[str, Any] = {
             "grad_dtypes": sorted(grad_dtypes), "optimizer_lr": rates,
@@ -83,7 +88,7 @@ class Sampling:
                 "num_dropped": sum(sampler.num_dropped for sampler in self.samplers),
                 "interval": max(pace.interval for pace in paces),
                 "own_seconds": round(sum(pace.own_seconds for pace in paces), 6),
-                "background_seconds": round(sum(pace.behind_seconds for pace in paces), 6),
+                "background_seconds": round(sum(pace.background_seconds for pace in paces), 6),
                 "setup_seconds": round(sum(pace.setup_seconds for pace in paces), 6),
                 "share": round(sum(pace.share for pace in paces), 6),
             },
@@ -103,7 +108,7 @@ class Sampling:
 
     def _on_work(self, seconds: float) -> None:
         if self.samplers:
-            self.samplers[0].pace.spent_behind(seconds)
+            self.samplers[0].pace.charge_background(seconds)
 
 
 class Sampler:
@@ -115,7 +120,7 @@ class Sampler:
         self.kind, self.label, self.scaler = kind, label, scaler
         self.pace = Pace(sampling.config, leads=not label)
         self.track: Track | None = None
-        self._source: Source | None = None
+        self._source: ObservationSource | None = None
         self._num_dropped = 0           # in rings that were retired
         sampling.samplers.append(self)
 
@@ -123,15 +128,15 @@ class Sampler:
     def num_dropped(self) -> int:
         return self._num_dropped + (self.track.ring.num_dropped if self.track is not None else 0)
 
-    def start(self, track: Track, source: Source | None = None) -> None:
+    def start(self, track: Track, source: ObservationSource | None = None) -> None:
         """`source`: where observations come from, if not from the rows of the track alone."""
         self.track, self._source = track, source or track.reader
         self.pace.is_shared = bool(track.ranks)
         self.sampling.report_refused(track)
-        self.sampling.writer.add(self._source, self.pace.spent_behind)
+        self.sampling.writer.add(self._source, self.pace.charge_background)
 
     def retire(self) -> None:
-        """Release the parameters; the writer still reads the rows that were taken."""
+        """Release the parameters; the writer still reads the rows in the ring."""
         track, self.track = self.track, None
         if track is not None and self._source is not None:
             self._num_dropped += track.ring.num_dropped
@@ -144,13 +149,14 @@ class Sampler:
             self.track.drop()
 
     def finish(self, track: Track) -> None:
-        """Complete the row of a step whose gradients have been taken."""
+        """Complete the row of a step whose gradients have been measured."""
         label, pace = track.label, self.pace
         track.end_update()
         self._put_scale(track)
         if not self.label:
             label.metrics[MONITOR_SHARE], label.metrics[MONITOR_INTERVAL] = pace.share, float(pace.interval)
-        label.step, label.update, label.time = self.sampling.step() or pace.num_updates + 1, pace.num_updates, time.time()
+        label.step = self.sampling.step() or pace.num_updates + 1
+        label.update, label.time = pace.num_updates, time.time()
         track.commit()
         if track.refused:
             self.sampling.report_refused(track)

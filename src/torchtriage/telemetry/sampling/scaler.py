@@ -5,12 +5,13 @@ from typing import Any
 import torch
 
 MAX_LOSSES_INSPECTED = 3    # losses whose graph is searched for the type they were computed in
-MAX_NODES = 512             # graph nodes searched per loss; with autocast a 16-bit one is among the last before the loss
-_HALVES = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
+# Graph nodes searched per loss; with autocast a 16-bit one is among the last before the loss.
+MAX_NODES = 512
+_HALF_NAMES = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
 
 
 class ScalerWatch:
-    """What GradScaler did to the gradients of one optimizer. Values on a device stay there."""
+    """Follows what GradScaler does to the gradients of one optimizer. Values on a device stay there."""
 
     def __init__(self) -> None:
         self.is_used = False
@@ -20,7 +21,7 @@ class ScalerWatch:
 
     @property
     def num_skipped(self) -> int | None:
-        """The skipped steps known on the host; None where only a device knows them."""
+        """The number of skipped steps; None if it is only available on a device."""
         return self._num_skipped
 
     def skipped_total(self) -> torch.Tensor | float:
@@ -33,7 +34,10 @@ class ScalerWatch:
         raise NotImplementedError
 
     def end(self) -> bool:
-        """The run ends, so waiting for a device is fine. Whether the last step was skipped and not counted yet."""
+        """Called at the end of the run, where waiting for a device is fine.
+
+        Whether the last step was skipped and not counted yet.
+        """
         raise NotImplementedError
 
     def _count(self, is_skipped: bool | torch.Tensor) -> None:
@@ -45,8 +49,8 @@ class ScalerWatch:
             self._skipped_on_device = self._skipped_on_device + is_skipped
 
 
-class GivenScaler(ScalerWatch):
-    """A GradScaler that a Monitor was given. A lower scale after its update() means a skipped step."""
+class MonitorScaler(ScalerWatch):
+    """The GradScaler passed to a Monitor. A lower scale after its update() means a skipped step."""
 
     def __init__(self, scaler: Any, optimizer: torch.optim.Optimizer | None) -> None:
         super().__init__()
@@ -89,24 +93,29 @@ class GivenScaler(ScalerWatch):
         return False
 
     def _now(self) -> torch.Tensor | float:
-        held = getattr(self._scaler, "_scale", None)
-        if not isinstance(held, torch.Tensor) or held.device.type == "cpu":
+        scale = getattr(self._scaler, "_scale", None)
+        if not isinstance(scale, torch.Tensor) or scale.device.type == "cpu":
             return float(self._scaler.get_scale())
-        return held.clone()
+        return scale.clone()
 
 
 class TappedScaler(ScalerWatch):
-    """A GradScaler seen by taps. It skips a step silently, so only the next backward or unscaling shows that none followed."""
+    """A GradScaler observed by taps.
+
+    It skips a step silently: the next backward or unscaling shows that no step followed.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.is_unscaled = False            # since the last step
         self._inv_scale: torch.Tensor | None = None
-        self._held: torch.Tensor | None = None      # the scale that gradients still included in a fused step
+        self._fused_scale: torch.Tensor | None = None      # the scale that gradients still included in a fused step
         self._scale: torch.Tensor | None = None     # the scaler's own tensor, which it changes in place
 
     def unscaling(self, inv_scale: torch.Tensor, is_check: bool, scale: torch.Tensor | None = None) -> None:
-        """`is_check`: for a fused optimizer, which unscales by itself, GradScaler only checks for non-finite gradients."""
+        """`is_check`: for a fused optimizer, which unscales by itself, GradScaler only checks for non-finite
+        gradients.
+        """
         self.is_used = True
         self._scale = scale
         if not is_check:
@@ -131,13 +140,13 @@ class TappedScaler(ScalerWatch):
             self.is_used = True
             is_skipped = found_inf.device.type == "cpu" and bool(found_inf)
             self._count(is_skipped if found_inf.device.type == "cpu" else found_inf)
-        held = getattr(optimizer, "grad_scale", None)
-        self._held = held if isinstance(held, torch.Tensor) else None
+        scale = getattr(optimizer, "grad_scale", None)
+        self._fused_scale = scale if isinstance(scale, torch.Tensor) else None
         return is_skipped
 
     def scale(self) -> torch.Tensor | float | None:
-        if self._held is not None:
-            return self._held
+        if self._fused_scale is not None:
+            return self._fused_scale
         return None if self._inv_scale is None else self._inv_scale.reciprocal()
 
     def end(self) -> bool:
@@ -148,13 +157,15 @@ class TappedScaler(ScalerWatch):
 
 
 class AutocastWatch:
-    """The 16-bit type in which autocast computes the loss, from its graph: backward() is usually called outside of autocast."""
+    """Finds the 16-bit type in which autocast computes the loss, from its graph: backward() is usually called outside
+    autocast.
+    """
 
     def __init__(self) -> None:
         self.dtype = ""
         self.num_left = MAX_LOSSES_INSPECTED
 
-    def look(self, loss: Any) -> bool:
+    def inspect(self, loss: Any) -> bool:
         """Whether this loss is the first that shows the type."""
         if not self.num_left or not isinstance(loss, torch.Tensor):
             return False
@@ -167,13 +178,14 @@ class AutocastWatch:
 def _half_type(loss: torch.Tensor) -> str:
     device = loss.device.type
     if torch.is_autocast_enabled(device):
-        return _HALVES.get(torch.get_autocast_dtype(device), "")
+        return _HALF_NAMES.get(torch.get_autocast_dtype(device), "")
     nodes: list[Any] = [loss.grad_fn] if loss.grad_fn is not None else []
     queued = set(nodes)
     for node in nodes:      # grows while it is walked
-        for metadata in getattr(node, "_input_metadata", ()):      # private to torch; without it only autocast here is known
-            if metadata.dtype in _HALVES:
-                return _HALVES[metadata.dtype]
+        # Private; without it only an active autocast is detected.
+        for metadata in getattr(node, "_input_metadata", ()):
+            if metadata.dtype in _HALF_NAMES:
+                return _HALF_NAMES[metadata.dtype]
         new = [inner for inner, _ in node.next_functions if inner is not None and inner not in queued]
         queued.update(new)
         nodes += new[: MAX_NODES - len(nodes)]

@@ -1,4 +1,4 @@
-"""The parameters of one model or optimizer, and what is measured of them into a row of a ring at each step.
+"""Measures the parameters of one model or optimizer into the rows of a ring.
 
 P tensors, S statistics, G groups, W numbers per row.
 """
@@ -25,7 +25,7 @@ from torchtriage.telemetry.sampling.row import (
     RowReader,
 )
 from torchtriage.telemetry.sampling.update_ratio import UpdateMeter
-from torchtriage.telemetry.sharding.dtensor import Piece, is_here, local, pieces
+from torchtriage.telemetry.sharding.dtensor import ShardInfo, is_here, local, shard_infos
 from torchtriage.telemetry.statistics.aten import accumulator
 from torchtriage.telemetry.statistics.columns import NUM_STATS, is_dtensor, why_no_number, why_refused
 
@@ -38,23 +38,28 @@ class Track:
     `groups`: names with the parameters of each; a parameter in no group counts only towards the totals.
     """
 
-    def __init__(self, named: Sequence[tuple[str, torch.Tensor]], groups: Mapping[str, Sequence[torch.Tensor]], *,
-                 main: str = "", num_slots: int | None = None) -> None:
+    def __init__(
+        self, named: Sequence[tuple[str, torch.Tensor]], groups: Mapping[str, Sequence[torch.Tensor]], *,
+        main: str = "", num_slots: int | None = None,
+    ) -> None:
         """`main`: appended to the names of totals where there are several tracks."""
-        parts = pieces(named)
+        infos = shard_infos(named)
         self.refused: dict[str, str] = {}       # refused gradients are added later
         for name, p in named:
-            if reason := parts[name].why_not or why_refused(local(p)):
+            if reason := infos[name].why_not or why_refused(local(p)):
                 self.refused[name] = reason
-        kept = sorted(((name, p) for name, p in named if name not in self.refused), key=lambda pair: str(pair[1].device))
-        self.names = tuple(name for name, _ in kept)
-        self.parameters = [p for _, p in kept]
+        measured = [(name, p) for name, p in named if name not in self.refused]
+        measured.sort(key=lambda pair: str(pair[1].device))
+        self.names = tuple(name for name, _ in measured)
+        self.parameters = [p for _, p in measured]
         self._ids = [id(p) for _, p in named]
         self.index = {id(p): i for i, p in enumerate(self.parameters)}
-        self.groups = {name: [self.index[id(p)] for p in of if id(p) in self.index] for name, of in groups.items()}
+        self.groups = {}
+        for name, members in groups.items():
+            self.groups[name] = [self.index[id(p)] for p in members if id(p) in self.index]
         self.dtypes = sorted({str(p.dtype).removeprefix("torch.") for p in self.parameters})
-        self._find_shards([parts[name] for name in self.names])
-        self._sort_by_device(kept)
+        self._find_shards([infos[name] for name in self.names])
+        self._sort_by_device(measured)
         self._updates = self._new_updates()
         self._layout = RowLayout(
             num_tensors=len(self.names), num_groups=len(self.groups), part_starts=tuple(self._starts.values()),
@@ -75,19 +80,22 @@ class Track:
         self._slot: int | None = None
         self.label = Label()
 
-    def _find_shards(self, held: Sequence[Piece]) -> None:
-        """Which parameters this rank holds only a part of, and which of its parts count towards totals over all ranks."""
-        self.ranks = next((piece.ranks for piece in held if piece.ranks), ())       # the ranks that hold the parameters together
+    def _find_shards(self, infos: Sequence[ShardInfo]) -> None:
+        """Which parameters this rank holds only a part of, and which of its parts count towards totals over all
+        ranks.
+        """
+        # The ranks that hold the parameters together.
+        self.ranks = next((info.ranks for info in infos if info.ranks), ())
         self.place = self.ranks.index(torch.distributed.get_rank()) if self.ranks else 0
-        self.shard_P = np.array([bool(piece.ranks) for piece in held], dtype=bool)
+        self.shard_P = np.array([bool(info.ranks) for info in infos], dtype=bool)
         # A tensor that every rank holds in full is counted by the first rank only.
-        self.counts_P = np.array([piece.counts and (bool(piece.ranks) or not self.place) for piece in held], dtype=bool)
+        self.counts_P = np.array([info.counts and (bool(info.ranks) or not self.place) for info in infos], dtype=bool)
         self._elements: dict[str, int] = {}
         for name, p, counts in zip(self.names, self.parameters, self.counts_P.tolist(), strict=True):
             if self.ranks and counts:
                 self._elements[name] = int(local(p).numel())
 
-    def _sort_by_device(self, kept: Sequence[tuple[str, torch.Tensor]]) -> None:
+    def _sort_by_device(self, measured: Sequence[tuple[str, torch.Tensor]]) -> None:
         """The parameters of each device are measured together, as one part."""
         self._devices = [p.device for p in self.parameters]
         self._starts = {device: self._devices.index(device) for device in dict.fromkeys(self._devices)}
@@ -95,7 +103,7 @@ class Track:
         self.device = self._devices[0] if self._devices else torch.device("cpu")
         self._parts = []
         for device in self._starts:
-            here = [pair for pair in kept if pair[1].device == device]
+            here = [pair for pair in measured if pair[1].device == device]
             self._parts.append(new_part(device, [name for name, _ in here], [p for _, p in here]))
         first = self._parts[0] if len(self._parts) == 1 else None
         self._host = first if isinstance(first, HostPart) else None     # set if all tensors are on the CPU
@@ -113,7 +121,7 @@ class Track:
         """Whether the parameters are on the same devices as before.
 
         `first_only`: on the CPU only check the first parameter, because a model usually moves as one. Statistics of
-        the others can be taken wherever they are.
+        the others can be measured on any device.
         """
         if self._host is not None:
             return False not in map(_is_cpu, self.parameters[:1] if first_only else self.parameters)
@@ -129,7 +137,10 @@ class Track:
         return self._slot is not None
 
     def open(self, wanted: Callable[[], frozenset[str]] = lambda: ALL) -> bool:
-        """Begin a row; False, and counted, if the ring is full. The `take` methods skip categories that are not `wanted`."""
+        """Begin a row; False, counted as dropped, if the ring is full.
+
+        The `take` methods skip categories not in `wanted`.
+        """
         if self._slot is None:
             self._slot = self.ring.claim()
             self.label = Label(wanted=wanted() if self._slot is not None else ALL)
@@ -140,7 +151,7 @@ class Track:
         self._slot = None
 
     def add_loss(self, loss: torch.Tensor | float) -> str:
-        """"" if the loss is a number; else the reason why it is not."""
+        """Add a loss to the row. Returns why it is not a number, or ""."""
         reason = why_no_number(loss)
         if not reason:
             self._add(LOSS, loss)
@@ -167,18 +178,21 @@ class Track:
             label.awaited |= {extra}
 
     def put_metrics(self, metrics: Mapping[str, torch.Tensor | float]) -> dict[str, str]:
-        """The program's own numbers; one on a device of these parameters arrives with the row. Returns the refused ones and why."""
+        """Add the program's own numbers and return the refused ones with the reason.
+
+        A number on a device of these parameters arrives with the row.
+        """
         assert self._slot is not None
         refused: dict[str, str] = {}
-        for name, given in metrics.items():
-            if is_dtensor(given) and not is_here(given):
+        for name, metric in metrics.items():
+            if is_dtensor(metric) and not is_here(metric):
                 continue
-            value = local(given)
-            if why_no := why_no_number(value):
-                refused[name] = why_no
+            value = local(metric)
+            if reason := why_no_number(value):
+                refused[name] = reason
                 continue
-            is_late = isinstance(value, torch.Tensor) and value.device in self.ring.devices and len(self.label.late) < NUM_LATE
-            if is_late and isinstance(value, torch.Tensor):
+            has_room = len(self.label.late) < NUM_LATE
+            if isinstance(value, torch.Tensor) and value.device in self.ring.devices and has_room:
                 at = self._late_at + len(self.label.late)
                 self.ring.host_KW[self._slot, at].copy_(value.detach().reshape(()), non_blocking=True)
                 self.label.late += (name,)
@@ -187,11 +201,11 @@ class Track:
         return refused
 
     def forget_gradients(self) -> None:
-        """Discard the gradients in the row, so that they are taken again."""
+        """Discard the gradients in the row, so that they are measured again."""
         self.label.present = {key: rows for key, rows in self.label.present.items() if key[0] == WEIGHTS}
 
     def take_gradients(self, block: int = GRADS, only: Sequence[int] | None = None) -> None:
-        """Of all parameters that have a gradient, or `only` of those indices; gradients already in the row are kept."""
+        """Measure all gradients, or `only` those at these indices; gradients already in the row are kept."""
         if block == GRADS or RARE in self.label.wanted:
             self._take(block, only)
 
@@ -208,7 +222,8 @@ class Track:
             if rows is not None:
                 present[block, 0] = rows
                 return
-        for number, (part, start, size) in enumerate(zip(self._parts, self._starts.values(), self._sizes, strict=True)):
+        parts = zip(self._parts, self._starts.values(), self._sizes, strict=True)
+        for number, (part, start, size) in enumerate(parts):
             mine = None if only is None else [i - start for i in only if start <= i < start + size]
             if mine is None or mine:
                 rows_PS = self._rows(self._slot, part.is_in_place, block * len(self.names) + start, size)
@@ -224,7 +239,9 @@ class Track:
             self._updates.begin()
 
     def end_update(self) -> None:
-        if self._updates is not None and self._slot is not None and "updates" in self.label.wanted and self._updates.end():
+        if self._updates is None or self._slot is None or "updates" not in self.label.wanted:
+            return
+        if self._updates.end():
             norms_2G = self._updates.norms_2G
             row_W = self.ring.host_KW[self._slot]
             row_W[self._norms_at : self._late_at].view_as(norms_2G).copy_(norms_2G, non_blocking=True)
@@ -246,4 +263,5 @@ class Track:
 
 
 def _number(value: torch.Tensor | float) -> float:
-    return float(value.item() if isinstance(value, torch.Tensor) else value)        # float() of a tensor with a graph warns
+    # float() of a tensor that requires gradients warns.
+    return float(value.item() if isinstance(value, torch.Tensor) else value)

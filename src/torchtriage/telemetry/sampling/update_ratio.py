@@ -1,4 +1,4 @@
-"""How much one step changes the weights of a group: the norm of the change over that of the weights, on elements spread over each tensor.
+"""The update-to-weight ratio of a group: norm of the change over norm of the weights, on a subset of elements.
 
 N elements, G groups.
 """
@@ -10,15 +10,15 @@ import torch
 from torchtriage.telemetry.sharding.dtensor import local
 from torchtriage.telemetry.statistics.columns import is_dense
 
-MAX_ELEMENTS = 16_384       # of a group, by which its norms are off by about half a percent; groups with fewer are measured whole
-MIN_A_TENSOR = 64
+MAX_ELEMENTS = 16_384       # per group: norms are off by about half a percent; smaller groups are measured completely
+MIN_PER_TENSOR = 64
 
 
 class UpdateMeter:
-    """For groups of parameters of one device; a copy of the chosen elements is kept from the start of a step to its end.
+    """Measures groups of parameters of one device; a copy of the selected elements is kept during the step.
 
-    Of DTensors the elements that are here; which share of them is chosen follows from the whole, so that the ranks choose alike. Of
-    parameters in `left_out`, by id, another rank chooses.
+    For a DTensor these are local elements. The selected share follows from the full tensor, so that all ranks select
+    alike. Parameters in `left_out`, by id, are measured by another rank.
     """
 
     def __init__(self, groups: Sequence[Sequence[torch.Tensor]], left_out: Container[int] = ()) -> None:
@@ -29,21 +29,24 @@ class UpdateMeter:
             dense = [p for p in group if p.numel() and is_dense(local(p))]
             all_elements = sum(p.numel() for p in dense)
             for p in dense:
-                share = max(MIN_A_TENSOR, MAX_ELEMENTS * p.numel() // max(1, all_elements))
+                share = max(MIN_PER_TENSOR, MAX_ELEMENTS * p.numel() // max(1, all_elements))
                 stride = -(-p.numel() // share)
-                stride += stride > 1 and stride % 2 == 0       # an even one may divide the rows, and choose of one column only
+                # An even stride may divide the row length and select a single column.
+                stride += stride > 1 and stride % 2 == 0
                 num_here = 0 if id(p) in left_out else local(p).numel()
                 if num_here:
                     self._picks.append((p, -(-num_here // stride), stride))
             self._bounds.append(sum(count for _, count, _ in self._picks))
-        # A chosen element stands for `stride` of its tensor: without that, what is chosen whole (a norm layer) would count for too much.
+        # A selected element represents `stride` elements: without this weight, small tensors that are measured
+        # completely
+        # (a norm layer) would count too much.
         roots = [torch.full((count,), stride**0.5, device=device) for _, count, stride in self._picks]
         self._root_N = torch.cat(roots) if any(stride > 1 for _, _, stride in self._picks) else None
         self._before_N = torch.zeros(self._bounds[-1], device=device)
         self._after_N = torch.zeros(self._bounds[-1], device=device)
-        self._before_views, self._after_views = (
-            list(flat.split([count for _, count, _ in self._picks])) if self._picks else [] for flat in (self._before_N, self._after_N)
-        )
+        counts = [count for _, count, _ in self._picks]
+        self._before_views = list(self._before_N.split(counts)) if counts else []
+        self._after_views = list(self._after_N.split(counts)) if counts else []
         self.norms_2G = torch.zeros(2, len(groups), device=device)      # of the change, of the weights
         self._has_before = False
 
@@ -67,7 +70,8 @@ class UpdateMeter:
         return True
 
     def _copy(self, into: list[torch.Tensor]) -> None:
-        # The views are made anew each time: one that is kept would keep memory alive that the program may want back.
+        # The views are made again each time: keeping one would keep memory alive that the program may release.
         if into:
             with torch.no_grad():
-                torch._foreach_copy_(into, [local(p).as_strided((count,), (stride,)) for p, count, stride in self._picks])
+                views = [local(p).as_strided((count,), (stride,)) for p, count, stride in self._picks]
+                torch._foreach_copy_(into, views)

@@ -1,4 +1,4 @@
-"""The optimizers of a program under `torchtriage run`, found as they step and forgotten as they go."""
+"""The optimizers of a program under `torchtriage run`, from their first step to their last reference."""
 
 import sys
 import weakref
@@ -38,10 +38,10 @@ class WatchedOptimizer(Sampler):
 class WatchedOptimizers:
     """Every optimizer that has stepped, each with a track of its current parameters."""
 
-    def __init__(self, sampling: Sampling, namer: Namer, say_absent: Callable[[str, str], None]) -> None:
-        self._sampling, self._namer, self._say_absent = sampling, namer, say_absent
+    def __init__(self, sampling: Sampling, namer: Namer, report_absent: Callable[[str, str], None]) -> None:
+        self._sampling, self._namer, self._report_absent = sampling, namer, report_absent
         self._by_id: dict[int, WatchedOptimizer] = {}
-        self._is_full = False               # there are more optimizers than are followed
+        self._is_full = False               # there are more optimizers than MAX_OPTIMIZERS
         self._names: dict[str, int] = {}
         self._shards: dict[str, Any] = {}   # about parameters that this rank holds a part of
 
@@ -57,7 +57,8 @@ class WatchedOptimizers:
         if num_before >= MAX_OPTIMIZERS:
             if not self._is_full:
                 self._is_full = True
-                self._say_absent("gradients of more optimizers", f"the first {MAX_OPTIMIZERS} of a process are followed")
+                detail = f"only the first {MAX_OPTIMIZERS} of a process are followed"
+                self._report_absent("gradients of more optimizers", detail)
             return None
         label = f"{type(optimizer).__name__} {num_before + 1}" if num_before else ""
         watched = WatchedOptimizer(self._sampling, optimizer, label)
@@ -72,8 +73,13 @@ class WatchedOptimizers:
             watched.retire()
 
     def prepare(self, watched: WatchedOptimizer, optimizer: torch.optim.Optimizer, is_clipped: bool) -> bool:
-        """Make a track if there is none for the current parameters: groups may be added, a model may move. Whether it did."""
-        members = {id(p): p for group in optimizer.param_groups for p in group["params"] if p.requires_grad}
+        """Make a track if there is none for the current parameters: groups may be added, a model may move.
+
+        Returns whether it did.
+        """
+        members: dict[int, torch.Tensor] = {}
+        for group in optimizer.param_groups:
+            members.update((id(p), p) for p in group["params"] if p.requires_grad)
         if watched.track is not None:
             if watched.track.is_of(members.values()) and watched.track.is_still():
                 return False

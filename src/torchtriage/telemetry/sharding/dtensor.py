@@ -1,4 +1,4 @@
-"""What this process holds of a DTensor: which ranks hold the rest, and which of several equal parts is the one that counts."""
+"""The part of a DTensor that this process holds: which ranks hold the rest, and which of several equal parts counts."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,73 +11,82 @@ from torchtriage.telemetry.statistics.columns import is_dtensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
-    """Of one tensor. `ranks`: those that hold it together, this one among them; none if all of it is here."""
+class ShardInfo:
+    """How one tensor is spread over ranks.
+
+    `ranks` are those that hold it together, empty if this rank holds all of it.
+    """
 
     ranks: tuple[int, ...] = ()
-    counts: bool = True         # of several equal parts one does: that with the first place along every replicated mesh dimension
-    why_not: str = ""           # nothing can be said of the tensor
+    # Only one of several equal parts counts: the first along every replicated mesh dimension.
+    counts: bool = True
+    why_not: str = ""           # why the tensor has no statistics here
 
 
-def piece_of(tensor: torch.Tensor) -> Piece:
+def shard_info(tensor: torch.Tensor) -> ShardInfo:
     if not is_dtensor(tensor):
-        return Piece()
+        return ShardInfo()
     mesh, placements, place = tensor.device_mesh, tensor.placements, tensor.device_mesh.get_coordinate()
     if place is None:
-        return Piece(why_not=f"is on the ranks {mesh.mesh.flatten().tolist()}, and this one is not among them")
+        return ShardInfo(why_not=f"is on ranks {mesh.mesh.flatten().tolist()}, which do not include this one")
     spread = [dim for dim in range(mesh.ndim) if mesh.size(dim) > 1]
     split = [dim for dim in spread if _is_split(placements[dim])]
     copied = [dim for dim in spread if placements[dim].is_replicate()]
     if len(split) + len(copied) < len(spread):
-        do = "give tensor.redistribute(placements=[Replicate()])"
-        return Piece(why_not=f"is placed as {placements}, and parts that are yet to be added up are no part of the whole; {do}")
+        return ShardInfo(why_not=f"is placed as {placements}, so its elements are sums that are still to be reduced; "
+                         "give tensor.redistribute(placements=[Replicate()])")
     if not split:
-        return Piece()
-    return Piece(ranks=tuple(sorted(mesh.mesh.flatten().tolist())), counts=all(place[dim] == 0 for dim in copied))
+        return ShardInfo()
+    return ShardInfo(ranks=tuple(sorted(mesh.mesh.flatten().tolist())), counts=all(place[dim] == 0 for dim in copied))
 
 
 def _is_split(placement: Any) -> bool:
-    return bool(placement.is_shard()) or hasattr(placement, "split_factor")     # of a strided shard is_shard() is False
+    # is_shard() is False for a strided shard.
+    return bool(placement.is_shard()) or hasattr(placement, "split_factor")
 
 
-def pieces(named: Sequence[tuple[str, torch.Tensor]]) -> dict[str, Piece]:
-    """By name the pieces of tensors that are reduced together: those that other ranks hold than most are refused."""
-    found = {name: piece_of(tensor) for name, tensor in named}
-    sets = Counter(piece.ranks for piece in found.values() if piece.ranks)
-    if len(sets) > 1:
-        most = sets.most_common(1)[0][0]
-        for name, piece in found.items():
-            if piece.ranks and piece.ranks != most:
-                found[name] = Piece(why_not=f"is on the ranks {list(piece.ranks)}, most parameters on {list(most)}; watch it by a Monitor "
-                                    "of its own")
-    return found
+def shard_infos(named: Sequence[tuple[str, torch.Tensor]]) -> dict[str, ShardInfo]:
+    """By name, for tensors that are reduced together. A tensor on other ranks than most of them is refused."""
+    infos = {name: shard_info(tensor) for name, tensor in named}
+    rank_sets = Counter(info.ranks for info in infos.values() if info.ranks)
+    if len(rank_sets) > 1:
+        most = rank_sets.most_common(1)[0][0]
+        for name, info in infos.items():
+            if info.ranks and info.ranks != most:
+                infos[name] = ShardInfo(why_not=f"is on ranks {list(info.ranks)}, most parameters on {list(most)}; "
+                                        "watch it with a separate Monitor")
+    return infos
 
 
 def is_here(tensor: torch.Tensor) -> bool:
-    """Whether all of it can be read here; else reading it would be a collective that other ranks may not take part in."""
-    piece = piece_of(tensor)
-    return not piece.ranks and not piece.why_not
+    """Whether the full tensor can be read here.
+
+    Otherwise reading it is a collective, which other ranks may not join.
+    """
+    info = shard_info(tensor)
+    return not info.ranks and not info.why_not
 
 
 def local(tensor: Any) -> Any:
-    """What is here of a tensor, or the tensor itself if it is no DTensor. No gradient goes through it."""
+    """The local part of a DTensor, or the tensor itself if it is not one. Gradients do not flow through it."""
     if not is_dtensor(tensor):
         return tensor
-    part = getattr(tensor, "_local_tensor", None)       # private; to_local() gives the same, and takes several times as long
+    # Private; to_local() returns the same, several times more slowly.
+    part = getattr(tensor, "_local_tensor", None)
     if type(part) is torch.Tensor:
         return part
     with torch.no_grad():
         part = tensor.to_local()
-    return part.wait() if hasattr(part, "wait") else part       # a collective of the program's own may still be filling it
+    return part.wait() if hasattr(part, "wait") else part       # a collective of the program may still be filling it
 
 
 def local_gradient(parameter: torch.Tensor) -> tuple[Any, str]:
-    """What is here of the gradient; None, and why, if it does not lie as its parameter does."""
+    """The local part of the gradient; None and the reason if it is not placed as its parameter is."""
     gradient: Any = parameter.grad
     if gradient is None or not is_dtensor(parameter):
         return gradient, ""
     if not is_dtensor(gradient) or gradient.placements != parameter.placements:
-        found = getattr(gradient, "placements", "no DTensor")
+        actual = getattr(gradient, "placements", "a plain tensor")
         expected = parameter.placements
-        return None, f"has a gradient placed as {found}, and is itself placed as {expected}; redistribute the gradient"
+        return None, f"has a gradient placed as {actual}, and is itself placed as {expected}; redistribute the gradient"
     return local(gradient), ""

@@ -1,4 +1,4 @@
-"""Statistics of tensors from those of their parts on several ranks: one vector to take the maximum of, one to add up.
+"""Merges the statistics of a tensor's shards: one vector is reduced by MAX over the ranks, another by SUM.
 
 N tensors, S statistics, T columns of maxima, A columns of sums.
 """
@@ -17,7 +17,10 @@ NUM_SUMS = len(_COUNTS) + 3
 
 
 def tops(part_NS: Any, counts_N: Any) -> Any:
-    """[N, T], of which all ranks take the maximum. NaN and Inf are told also where an equal part counts in place of this one."""
+    """[N, T], to be reduced by MAX.
+
+    NaN and Inf are included even where an equal part of another rank counts instead.
+    """
     top_NT = np.full((len(part_NS), NUM_TOPS), -np.inf)
     known_N = _num_finite(part_NS, counts_N) > 0
     top_NT[known_N, _HIGH] = part_NS[known_N, Stat.MAX]
@@ -29,10 +32,11 @@ def tops(part_NS: Any, counts_N: Any) -> Any:
 
 
 def sums(part_NS: Any, counts_N: Any, top_NT: Any) -> Any:
-    """[N, A], which all ranks add up, once they know the maxima of all.
+    """[N, A], to be reduced by SUM once the maxima over all ranks are known.
 
-    Squares are of values over the largest of all ranks, so that they neither overflow nor vanish; means are told from the largest mean, so
-    that the spread is not lost where it is far below the mean.
+    Values are divided by the largest of all ranks before they are squared, so that squares neither overflow nor
+    underflow. Means are relative to the largest mean, so that a spread far below the mean is not lost.
+
     """
     num_N = _num_finite(part_NS, counts_N)
     pivot_N, scale_N = _pivot(top_NT), _scale(top_NT)
@@ -45,23 +49,24 @@ def sums(part_NS: Any, counts_N: Any, top_NT: Any) -> Any:
     return sum_NA
 
 
-def merged(top_NT: Any, sum_NA: Any, num_elements_N: Any) -> Any:
-    """[N, S]; a row without elements for a tensor of which not every part was there."""
-    whole_NS = np.zeros((len(top_NT), NUM_STATS))
-    whole_NS[:, _COUNTS] = sum_NA[:, : len(_COUNTS)]
-    num_N = _num_finite(whole_NS, True)
+def merge(top_NT: Any, sum_NA: Any, num_elements_N: Any) -> Any:
+    """[N, S]; the row of a tensor with a missing part has no elements."""
+    full_NS = np.zeros((len(top_NT), NUM_STATS))
+    full_NS[:, _COUNTS] = sum_NA[:, : len(_COUNTS)]
+    num_N = _num_finite(full_NS, True)
     known_N, num_N = num_N > 0, np.maximum(num_N, 1)
     pivot_N, scale_N = _pivot(top_NT), _scale(top_NT)
     away_N = sum_NA[:, _MEAN] / num_N
-    whole_NS[:, Stat.NORM] = scale_N * np.sqrt(sum_NA[:, _NORM])
-    whole_NS[:, Stat.MEAN] = pivot_N + scale_N * away_N
-    whole_NS[:, Stat.STD] = scale_N * np.sqrt(np.maximum(sum_NA[:, _SQUARE] / num_N - away_N**2, 0.0))
-    whole_NS[:, Stat.MIN], whole_NS[:, Stat.MAX], whole_NS[:, Stat.MAX_ABS] = -top_NT[:, _LOW], top_NT[:, _HIGH], top_NT[:, _ABS]
-    whole_NS[~known_N, Stat.NORM : Stat.MAX_ABS + 1] = 0.0
-    whole_NS[:, Stat.NUM_NAN] = np.maximum(whole_NS[:, Stat.NUM_NAN], top_NT[:, _NAN])
-    whole_NS[:, Stat.NUM_INF] = np.maximum(whole_NS[:, Stat.NUM_INF], top_NT[:, _INF])
-    whole_NS[whole_NS[:, Stat.NUM_ELEMENTS] != num_elements_N] = 0.0
-    return whole_NS
+    full_NS[:, Stat.NORM] = scale_N * np.sqrt(sum_NA[:, _NORM])
+    full_NS[:, Stat.MEAN] = pivot_N + scale_N * away_N
+    full_NS[:, Stat.STD] = scale_N * np.sqrt(np.maximum(sum_NA[:, _SQUARE] / num_N - away_N**2, 0.0))
+    full_NS[:, Stat.MIN], full_NS[:, Stat.MAX] = -top_NT[:, _LOW], top_NT[:, _HIGH]
+    full_NS[:, Stat.MAX_ABS] = top_NT[:, _ABS]
+    full_NS[~known_N, Stat.NORM : Stat.MAX_ABS + 1] = 0.0
+    full_NS[:, Stat.NUM_NAN] = np.maximum(full_NS[:, Stat.NUM_NAN], top_NT[:, _NAN])
+    full_NS[:, Stat.NUM_INF] = np.maximum(full_NS[:, Stat.NUM_INF], top_NT[:, _INF])
+    full_NS[full_NS[:, Stat.NUM_ELEMENTS] != num_elements_N] = 0.0
+    return full_NS
 
 
 def _num_finite(part_NS: Any, counts_N: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Where observations go beside the recording; each is written on a thread of its own."""
+"""Sinks: destinations of observations besides the recording, each written on its own thread."""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -9,25 +9,27 @@ from torchtriage.telemetry.observation import Observation
 
 
 class Sink(Protocol):
-    """Takes observations one by one, on a background thread; `name` is what it is called when it fails."""
+    """Receives observations one by one on a background thread; `name` identifies it in warnings."""
 
     name: str
 
     def write(self, observation: Observation) -> None: ...
 
     def event(self, event: Event) -> None:
-        """An anomaly or a skipped step."""
+        """An anomaly, a skipped step or an event of the program."""
 
     def close(self) -> None: ...
 
 
 def missing(package: str, extra: str, error: ImportError) -> TriageError:
-    do = f"install it with: pip install 'torchtriage[{extra}]'"
-    return TriageError(f"the {extra} sink needs {package}, which is not installed ({error}); {do}")
+    return TriageError(
+        f"the {extra} sink needs {package}, which is not installed ({error}); "
+        f"install it with: pip install 'torchtriage[{extra}]'"
+    )
 
 
 def make_sink(spec: str) -> Sink:
-    """`jsonl:FILE`, `tensorboard:FOLDER`, `wandb:PROJECT`, `trackio:PROJECT`, `stdout`."""
+    """Make a sink from `jsonl:FILE`, `tensorboard:FOLDER`, `wandb:PROJECT`, `trackio:PROJECT`, `stdout`."""
     kind, _, target = spec.partition(":")
     if kind not in _MAKERS:
         raise TriageError(f"sink must be one of {', '.join(_MAKERS)} (as in jsonl:FILE), got {spec!r}")

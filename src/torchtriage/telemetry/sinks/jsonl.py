@@ -1,4 +1,4 @@
-"""Observations as JSON, one line each; NaN and infinities as text, so that every reader of JSON takes it."""
+"""Observations as JSON lines; NaN and infinities are text, so that every JSON parser accepts them."""
 
 import json
 import math
@@ -10,7 +10,7 @@ from torchtriage.telemetry.observation import Observation
 
 
 class JsonlSink:
-    """Appends to a file. A line is flushed as soon as it is whole."""
+    """Appends to a file and flushes every line."""
 
     name = "jsonl"
 
@@ -48,7 +48,7 @@ def _plain(value: float) -> float | str:
 def _plain_tree(value: Any) -> Any:
     """The same for every number in lists and dicts."""
     if isinstance(value, dict):
-        return {key: _plain_tree(one) for key, one in value.items()}
+        return {key: _plain_tree(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_plain_tree(one) for one in value]
+        return [_plain_tree(item) for item in value]
     return _plain(value) if isinstance(value, float) else value

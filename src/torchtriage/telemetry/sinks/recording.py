@@ -1,4 +1,4 @@
-"""The recording as a sink: the one of `torchtriage run` if the program runs under it, else a recording of its own."""
+"""What telemetry and the program add to a recording: that of `torchtriage run`, or a new one outside of it."""
 
 import atexit
 import os
@@ -20,8 +20,16 @@ from torchtriage.telemetry.observation import Observation
 from torchtriage.telemetry.sinks.curves import Curves
 
 
+def is_recorded() -> bool:
+    """Whether this process is observed, as under `torchtriage run`."""
+    return recorders.current is not None
+
+
 class RecordingSink:
-    """`folder` is used only outside of `torchtriage run`; one that holds a recording is refused."""
+    """Writes observations as curves.
+
+    `folder` is used only outside of `torchtriage run`, and must not hold a recording.
+    """
 
     name = "recording"
 
@@ -38,18 +46,19 @@ class RecordingSink:
 
     def _own(self, folder: Path) -> Recorder:
         if folder.exists() and any(folder.glob("*.sqlite")):
-            raise TriageError(f"{folder} holds a recording; name another one: RecordingSink('NAME.triage')")
+            raise TriageError(f"{folder} already holds a recording; choose another: RecordingSink('NAME.triage')")
         started = time.time()
         rank = os.environ.get("RANK")
         recorder = Recorder(folder, lambda: {
-            "start": started, "pid": os.getpid(), "cwd": os.getcwd(), "host": platform.node() or "host", "torchtriage": __version__,
-            "torch": str(torch.__version__), "python": platform.python_version(), "rank": int(rank) if rank and rank.isdigit() else None,
+            "start": started, "pid": os.getpid(), "cwd": os.getcwd(), "host": platform.node() or "host",
+            "torchtriage": __version__, "torch": str(torch.__version__), "python": platform.python_version(),
+            "rank": int(rank) if rank and rank.isdigit() else None,
         }, always=True)
         atexit.register(recorder.close)
         return recorder
 
     def before_close(self, function: Callable[[], None]) -> None:
-        """Called when the recording is about to end, so that what is on its way still gets into it."""
+        """Set a function to call before the recording ends, so that pending observations are still written."""
         self._on_close = function
 
     def write(self, observation: Observation) -> None:
@@ -64,7 +73,7 @@ class RecordingSink:
         if self._is_own:
             self._recorder.close()
 
-    # What the recorder asks for
+    # For the recorder
 
     def facts(self) -> Mapping[str, Any]:
         return self.get_facts()
@@ -75,4 +84,33 @@ class RecordingSink:
     def last_events(self) -> Iterable[Event]:
         self._on_close()
         self.curves.close()
+        return ()
+
+
+class RunFacts:
+    """Facts that a program adds to the recording of its process, such as results.
+
+    Without a recording they are ignored.
+    """
+
+    def __init__(self) -> None:
+        self._facts: dict[str, Any] = {}
+        recorder = recorders.current
+        if recorder is not None:
+            recorder.follow(self)
+            recorder.start()
+
+    def put(self, **facts: Any) -> None:
+        """Add values that JSON can represent; a fact of the same name is replaced."""
+        self._facts = {**self._facts, **facts}      # a new dict: the recorder's thread may be reading the old one
+
+    # For the recorder
+
+    def facts(self) -> Mapping[str, Any]:
+        return self._facts
+
+    def series(self) -> Iterable[Series]:
+        return ()
+
+    def last_events(self) -> Iterable[Event]:
         return ()

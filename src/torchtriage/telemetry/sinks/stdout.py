@@ -1,4 +1,4 @@
-"""A line a look on stdout, under a head that comes again now and then."""
+"""One line per sample on stdout, with the header repeated every HEAD_EVERY lines."""
 
 import sys
 from collections.abc import Mapping

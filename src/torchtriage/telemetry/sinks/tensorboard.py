@@ -1,4 +1,4 @@
-"""Observations as TensorBoard scalars; curves of tensors under their quantity, exponent histograms as histograms."""
+"""Observations as TensorBoard scalars and histograms; curves of tensors are grouped by quantity."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from torchtriage.telemetry.statistics.histogram import FIRST_EXPONENT
 
 
 class TensorBoardSink:
-    """Writes event files into a folder, by torch's own writer."""
+    """Writes event files into a folder with torch's SummaryWriter."""
 
     name = "tensorboard"
 

@@ -1,4 +1,4 @@
-"""Observations as trackio metrics, in a run of their own."""
+"""Observations as trackio metrics, in a separate run."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from torchtriage.telemetry.sinks import missing
 
 
 class TrackioSink:
-    """The arguments are those of trackio.init."""
+    """Takes the arguments of trackio.init."""
 
     name = "trackio"
 

@@ -1,4 +1,4 @@
-"""Observations as W&B metrics: into the run that the program has open, or one of its own."""
+"""Observations as W&B metrics, in the program's open run or in a new one."""
 
 import math
 from typing import Any
@@ -8,11 +8,12 @@ from torchtriage.telemetry.observation import Observation
 from torchtriage.telemetry.sinks import missing
 from torchtriage.telemetry.statistics.histogram import FIRST_EXPONENT
 
-STEP = "torchtriage/step"       # an axis of its own: the program counts W&B's steps as it likes
+STEP = "torchtriage/step"       # a separate axis: the program counts W&B's steps in its own way
 
 
 class WandbSink:
-    """Give a `run`, or the arguments of wandb.init (`mode="offline"`); a run of its own is finished at the end."""
+    """Takes a `run`, or the arguments of wandb.init (`mode="offline"`); a run that it started is finished at the end.
+    """
 
     name = "wandb"
 
@@ -30,7 +31,8 @@ class WandbSink:
     def write(self, observation: Observation) -> None:
         row: dict[str, Any] = {STEP: observation.step, **observation.flat()}
         for name, counts in observation.histograms.items():
-            row[name] = self._wandb.Histogram(np_histogram=(list(counts), list(range(FIRST_EXPONENT - 1, FIRST_EXPONENT + len(counts)))))
+            edges = list(range(FIRST_EXPONENT - 1, FIRST_EXPONENT + len(counts)))
+            row[name] = self._wandb.Histogram(np_histogram=(list(counts), edges))
         self._run.log(row)
 
     def event(self, event: Event) -> None:

@@ -1,7 +1,7 @@
-"""Statistics by torch operations alone: any device, no host read, and as many operations for a thousand tensors as for one.
+"""Statistics by torch operations alone: on any device, without host reads, in a constant number of operations.
 
-Tensors of one dtype are copied by one foreach call into rows of a buffer that is kept; rows are reduced together, then added up a tensor.
-P tensors, S statistics, R rows, W elements a row, C counts.
+One foreach call copies all tensors of a dtype into the rows of a persistent buffer. Rows are reduced together, then per
+tensor. P tensors, S statistics, R rows, W elements per row, C counts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,9 +11,11 @@ import torch
 
 from torchtriage.telemetry.statistics.columns import LARGE, NUM_STATS, SMALL, Stat, is_dense
 
-ROW = 256                       # short enough that a thousand biases waste little, long enough that rows are few
-CHUNK = 1 << 22                 # elements in a buffer: extra memory stays below 150 MB a dtype, however large the model is
-CPU_CHUNK = 1 << 18             # there operations start at once, and a buffer had better fit the cache: 1.6 times as fast
+ROW = 256                       # elements: short enough that a thousand biases waste little, long enough for few rows
+# Elements per buffer: extra memory stays below 150 MB per dtype, whatever the model size.
+CHUNK = 1 << 22
+# Operations start quickly on the CPU, and a buffer that fits the cache is 1.6 times as fast.
+CPU_CHUNK = 1 << 18
 _EXACT = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _INF = float("inf")
 _FINITE, _INFINITE, _ZERO, _SMALL, _LARGE = range(5)
@@ -21,7 +23,7 @@ _FINITE, _INFINITE, _ZERO, _SMALL, _LARGE = range(5)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Piece:
-    """A whole tensor, or a run of elements of one that is larger than the buffer."""
+    """A full tensor, or consecutive elements of one that is larger than the buffer."""
 
     index: int                  # in the group
     start: int = 0
@@ -36,7 +38,7 @@ class _Piece:
 
 @dataclass(slots=True, kw_only=True)
 class _Chunk:
-    """What fits the buffer at once."""
+    """Pieces that fit into the buffer together."""
 
     pieces: list[_Piece] = field(default_factory=list)
     views: list[torch.Tensor] = field(default_factory=list)         # where in the buffer each piece goes
@@ -45,15 +47,16 @@ class _Chunk:
 
 
 def accumulator(device: torch.device) -> torch.dtype:
-    """Double where the device has it."""
+    """Double where the device supports it."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
 class AtenPlan:
-    """The statistics of tensors like those given, on one device, again and again with the same buffers."""
+    """Repeated statistics of tensors of the given shapes and dtypes on one device, with the same buffers."""
 
     def __init__(
-        self, tensors: Sequence[torch.Tensor], *, small: float = SMALL, large: float = LARGE, sums: torch.dtype | None = None,
+        self, tensors: Sequence[torch.Tensor], *, small: float = SMALL, large: float = LARGE,
+        sums: torch.dtype | None = None,
     ) -> None:
         device = tensors[0].device if tensors else torch.device("cpu")
         sums = sums or accumulator(device)
@@ -67,7 +70,7 @@ class AtenPlan:
         ]
 
     def run(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-        """[P, S] on the device: the same tensor at every call. Nothing is read back."""
+        """[P, S] on the device, the same tensor at every call. Nothing is read back."""
         with torch.no_grad():
             for group in self._groups:
                 group.run([tensors[i] for i in group.indices])
@@ -77,14 +80,18 @@ class AtenPlan:
 class _Group:
     """Tensors of one dtype."""
 
-    def __init__(self, tensors: list[torch.Tensor], indices: list[int], table_PS: torch.Tensor, small: float, large: float) -> None:
+    def __init__(
+        self, tensors: list[torch.Tensor], indices: list[int], table_PS: torch.Tensor, small: float, large: float,
+    ) -> None:
         device, sums = table_PS.device, table_PS.dtype
-        dtype = tensors[0].dtype if tensors[0].dtype in _EXACT else torch.float32       # float8 has hardly any arithmetic
+        # Float8 supports little arithmetic.
+        dtype = tensors[0].dtype if tensors[0].dtype in _EXACT else torch.float32
         self.indices = indices
         self._in_double = sums == torch.float64
         self._out_PS = table_PS
         self._small, self._large = limits(dtype, small, large)
-        num_rows = min((CPU_CHUNK if device.type == "cpu" else CHUNK) // ROW, sum(-(-t.numel() // ROW) for t in tensors))
+        max_rows = (CPU_CHUNK if device.type == "cpu" else CHUNK) // ROW
+        num_rows = min(max_rows, sum(-(-t.numel() // ROW) for t in tensors))
 
         def new(*shape: int, dtype: torch.dtype = sums) -> torch.Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
@@ -93,12 +100,16 @@ class _Group:
         self._work_RW, self._mask_RW = new(num_rows, ROW), new(num_rows, ROW, dtype=torch.bool)
         self._native_R, self._counts_CR = new(num_rows, dtype=dtype), new(5, num_rows)
         self._sums_R, self._center_R = new(num_rows), new(num_rows)
-        self._inf, self._minus_inf = torch.full((), _INF, dtype=dtype, device=device), torch.full((), -_INF, dtype=dtype, device=device)
+        self._inf = torch.full((), _INF, dtype=dtype, device=device)
+        self._minus_inf = torch.full((), -_INF, dtype=dtype, device=device)
         p = len(tensors)
         self._counts_CP, self._min_P, self._max_P = new(5, p), new(p, dtype=dtype), new(p, dtype=dtype)
         self._n_P, self._scale_P, self._center_P, self._sum_P, self._square_P, self._norm_P = (new(p) for _ in range(6))
         self._none_P = new(p, dtype=torch.bool)
-        bits, self._exponent_bits = (torch.int64, 0x7FF << 52) if sums == torch.float64 else (torch.int32, 0xFF << 23)
+        if sums == torch.float64:
+            bits, self._exponent_bits = torch.int64, 0x7FF << 52
+        else:
+            bits, self._exponent_bits = torch.int32, 0xFF << 23
         self._scale_bits_P, self._min_scale = self._scale_P.view(bits), torch.finfo(sums).tiny
         self._table_PS = new(p, NUM_STATS)
         self._table_PS[:, Stat.NUM_ELEMENTS] = torch.tensor([t.numel() for t in tensors], dtype=sums)
@@ -121,10 +132,13 @@ class _Group:
                     chunk, owners = _Chunk(), []
                 room = (num_rows - len(owners)) * ROW
                 length = min(tensor.numel() - start, room)
-                whole = length == tensor.numel()
                 view = flat[len(owners) * ROW :][:length]
-                chunk.views.append(view.view(tensor.shape) if whole else view)
-                chunk.pieces.append(_Piece(index=index) if whole else _Piece(index=index, start=start, length=length))
+                if length == tensor.numel():
+                    chunk.views.append(view.view(tensor.shape))
+                    chunk.pieces.append(_Piece(index=index))
+                else:
+                    chunk.views.append(view)
+                    chunk.pieces.append(_Piece(index=index, start=start, length=length))
                 owners += [index] * -(-length // ROW)
                 start += length
         yield close()
@@ -155,19 +169,21 @@ class _Group:
             self._load(chunk, tensors)
 
     def _load(self, chunk: _Chunk, tensors: list[torch.Tensor]) -> None:
-        self._x_RW[: chunk.num_rows].fill_(float("nan"))        # what no tensor fills counts as nothing
+        self._x_RW[: chunk.num_rows].fill_(float("nan"))        # elements that no tensor fills are ignored
         torch._foreach_copy_(chunk.views, [piece.of(tensors[piece.index]) for piece in chunk.pieces])
 
     def _extremes(self, chunk: _Chunk) -> None:
-        """Counts, smallest and largest finite value."""
+        """Counts, and the smallest and largest finite value."""
         r = chunk.num_rows
         x_RW, abs_RW, test_RW, mask_RW = self._x_RW[:r], self._abs_RW[:r], self._test_RW[:r], self._mask_RW[:r]
         counts_CR, native_R = self._counts_CR[:, :r], self._native_R[:r]
         torch.abs(x_RW, out=abs_RW)
-        tests = ((_FINITE, torch.lt, _INF), (_INFINITE, torch.eq, _INF), (_ZERO, torch.eq, 0.0), (_SMALL, torch.lt, self._small),
-                 (_LARGE, torch.gt, self._large))
+        tests = (
+            (_FINITE, torch.lt, _INF), (_INFINITE, torch.eq, _INF), (_ZERO, torch.eq, 0.0),
+            (_SMALL, torch.lt, self._small), (_LARGE, torch.gt, self._large),
+        )
         for row, compare, limit in tests:
-            compare(abs_RW, limit, out=test_RW)     # ones and zeros of the same dtype: adding up booleans would first copy them
+            compare(abs_RW, limit, out=test_RW)     # ones and zeros of the same dtype: summing booleans would copy them
             torch.sum(test_RW, 1, out=native_R)
             counts_CR[row].copy_(native_R)
         self._counts_CP.index_add_(1, chunk.owner_R, counts_CR)
@@ -179,7 +195,7 @@ class _Group:
             into_P.scatter_reduce_(0, chunk.owner_R, native_R, how)
 
     def _pivot(self) -> None:
-        """Scale and centre of each tensor, so that no square overflows, vanishes, or drowns the spread."""
+        """Scale and centre of each tensor, so that squares neither overflow nor underflow, nor hide the spread."""
         low_P, high_P, max_abs_P = (self._table_PS[:, s] for s in (Stat.MIN, Stat.MAX, Stat.MAX_ABS))
         torch.eq(self._counts_CP[_FINITE], 0, out=self._none_P)
         torch.clamp(self._counts_CP[_FINITE], min=1, out=self._n_P)
@@ -187,7 +203,7 @@ class _Group:
         high_P.copy_(self._max_P).masked_fill_(self._none_P, 0)
         torch.neg(low_P, out=max_abs_P)
         torch.maximum(max_abs_P, high_P, out=max_abs_P)
-        # The power of two below it, so that scaling rounds nothing: the bits of the exponent alone.
+        # The largest power of two below it, so that scaling does not round: the bits of the exponent alone.
         self._scale_P.copy_(max_abs_P)
         self._scale_bits_P.bitwise_and_(self._exponent_bits)
         self._scale_P.clamp_(min=self._min_scale)
@@ -201,7 +217,7 @@ class _Group:
         return self._work_RW[:r].copy_(self._x_RW[:r]).div_(self._sums_R[:r].unsqueeze(1))
 
     def _norm_and_sum(self, chunk: _Chunk) -> None:
-        """Without double, the centre must be the mean itself, and the norm be added up apart."""
+        """Without double, the centre must be the mean itself, and the norm be summed separately."""
         work_RW = self._scaled(chunk).nan_to_num_(0.0, 0.0, 0.0)
         self._add(work_RW, self._sum_P, self._norm_P, chunk)
 
@@ -223,7 +239,8 @@ class _Group:
         table_PS, counts_CP = self._table_PS, self._counts_CP
         mean_P, std_P, norm_P, num_nan_P = (table_PS[:, s] for s in (Stat.MEAN, Stat.STD, Stat.NORM, Stat.NUM_NAN))
         if self._in_double:
-            # The squares about 0 from those about the centre: scaled, they add up to 1 or more, so that a double has digits to spare.
+            # Squares about 0 from those about the centre: scaled, they sum to at least 1, so a double is precise
+            # enough.
             self._norm_P.copy_(self._square_P).addcmul_(self._sum_P, self._center_P, value=2)
             torch.mul(self._center_P, self._center_P, out=mean_P)
             self._norm_P.addcmul_(mean_P, self._counts_CP[_FINITE])
@@ -241,10 +258,10 @@ class _Group:
 
 
 def limits(dtype: torch.dtype, small: float, large: float) -> tuple[float, float]:
-    """The limits in a tensor's own dtype, rounded so that `|x| < small` and `|x| > large` count what they count in double."""
-    one = torch.tensor([small, large], dtype=torch.float64)
-    near = one.to(dtype)
+    """The limits in a tensor's dtype, rounded so that `|x| < small` and `|x| > large` count the same as in double."""
+    exact = torch.tensor([small, large], dtype=torch.float64)
+    near = exact.to(dtype)
     beyond = torch.nextafter(near, torch.tensor([_INF, -_INF], dtype=dtype))
-    wrong = torch.stack([near[0].double() < one[0], near[1].double() > one[1]])
+    wrong = torch.stack([near[0].double() < exact[0], near[1].double() > exact[1]])
     low, high = torch.where(wrong, beyond, near).tolist()
     return low, high

@@ -1,11 +1,13 @@
-"""How the magnitudes of a tensor spread: 64 bins, one a power of two, the same for every tensor and step.   N elements."""
+"""Histogram of a tensor's magnitudes: 64 bins, one per power of two, equal for all tensors and steps.   N elements."""
 
 from collections.abc import Sequence
 
 import torch
 
 NUM_BINS = 64
-FIRST_EXPONENT = -51        # bin 1 holds [2^-51, 2^-50); bin 0 all below, zeros too; the last bin all from 2^11 on, not finite too
+# Bin 1 is [2^-51, 2^-50). Bin 0 holds everything below, and zeros; the last bin everything from 2^11, and non-finite
+# values.
+FIRST_EXPONENT = -51
 
 
 def exponent_histogram(tensor: torch.Tensor) -> torch.Tensor:
@@ -13,7 +15,7 @@ def exponent_histogram(tensor: torch.Tensor) -> torch.Tensor:
     flat_N = tensor.detach().reshape(-1)
     if flat_N.dtype in (torch.float16, torch.bfloat16):
         flat_N = flat_N.float()
-    _, exponent_N = torch.frexp(flat_N)     # x = m * 2^e with m in [0.5, 1): |x| lies in [2^(e-1), 2^e)
+    _, exponent_N = torch.frexp(flat_N)     # x = m * 2^e with m in [0.5, 1): |x| is in [2^(e-1), 2^e)
     bin_N = (exponent_N - FIRST_EXPONENT).clamp_(0, NUM_BINS - 1)
     bin_N = torch.where(flat_N == 0, 0, bin_N)
     bin_N = torch.where(torch.isfinite(flat_N), bin_N, NUM_BINS - 1).long()
@@ -22,7 +24,7 @@ def exponent_histogram(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def exponent_histograms(tensors: Sequence[torch.Tensor]) -> list[list[int]]:
-    """For several, read at once."""
+    """The histograms of several tensors, read in one transfer."""
     if not tensors:
         return []
     rows: list[list[int]] = torch.stack([exponent_histogram(t).to(tensors[0].device) for t in tensors]).tolist()

@@ -1,15 +1,21 @@
-"""Statistics inside a compiled function: one operator that writes a row of a ring.   L rows, P tensors, S statistics.
+"""Statistics inside a compiled function: one operator writes a row of a ring.   L rows, P tensors, S statistics.
 
-    ring_LPS = new_ring(parameters, length=64)
+    from torchtriage.telemetry import Stat, new_statistics_ring, record_statistics
+
+    ring_LPS = new_statistics_ring(list(weights.values()), length=64)
     step = torch.zeros((), dtype=torch.int64, device=ring_LPS.device)
 
     @torch.compile(fullgraph=True)
-    def train_step(...):
-        ...
-        record(gradients, ring_LPS, step)       # row step % 64
+    def train_step(weights, x, y):
+        gradients = torch.func.grad(loss_of)(weights, x, y)
+        record_statistics(list(gradients.values()), ring_LPS, step)     # row step % 64
         step.add_(1)
+        ...
 
-The step is a tensor, so that a new step is not a new graph; it is never read back from a device other than the CPU.
+    norms_LP = ring_LPS[:, :, Stat.NORM]        # read it whenever it suits the program
+
+The call is part of the graph: no graph break, no recompile, no host read. The step is a tensor, because a Python number
+that changes would compile a new graph. examples/statistics_in_graph.py is a complete program.
 """
 
 from collections.abc import Sequence
@@ -20,40 +26,54 @@ from torchtriage.errors import TriageError
 from torchtriage.telemetry.statistics.aten import AtenPlan, accumulator
 from torchtriage.telemetry.statistics.columns import LARGE, NUM_STATS, SMALL
 from torchtriage.telemetry.statistics.plan import TensorPlan
+from torchtriage.text import counted
 
-MAX_PLANS = 32      # plans that are kept: one a ring, and on a device one a ring and kinds of tensors
+MAX_PLANS = 32      # one per ring on the CPU; one per ring and kinds of tensors on a device
 _plans: dict[tuple[object, ...], TensorPlan | AtenPlan] = {}
 
 
-def new_ring(tensors: Sequence[torch.Tensor], *, length: int) -> torch.Tensor:
-    """[L, P, S], zeros, on the device of the tensors."""
+def new_statistics_ring(tensors: Sequence[torch.Tensor], *, length: int) -> torch.Tensor:
+    """A ring for `record_statistics`: zeros [length, number of tensors, len(Stat)] on the device of the tensors.
+
+    It is float64, or float32 on MPS, which has no double.
+    """
     if length < 1:
-        raise TriageError(f"a ring has at least one row, got length={length}")
+        raise TriageError(f"a ring must have at least one row, got length={length}")
     device = tensors[0].device if tensors else torch.device("cpu")
     return torch.zeros(length, len(tensors), NUM_STATS, dtype=accumulator(device), device=device)
 
 
-def record(
-    tensors: Sequence[torch.Tensor], ring_LPS: torch.Tensor, step: torch.Tensor, *, small: float = SMALL, large: float = LARGE,
+def record_statistics(
+    tensors: Sequence[torch.Tensor], ring_LPS: torch.Tensor, step: torch.Tensor, *,
+    small: float = SMALL, large: float = LARGE,
 ) -> None:
-    """Write the statistics of the tensors to row `step % L`. Works the same in a compiled function and outside."""
+    """Write the statistics of the tensors, columns as in `Stat`, to row `step % length` of a ring.
+
+    Works in a function compiled with fullgraph=True, without a graph break, and equally outside of one. `ring_LPS` is
+    made by `new_statistics_ring`; `step` is an integer tensor with one element on the same device. Elements below
+    `small` and above `large` in magnitude are counted.
+    """
     tensor_statistics(list(tensors), ring_LPS, step, small, large)
 
 
-def _tensor_statistics(tensors: Sequence[torch.Tensor], ring: torch.Tensor, step: torch.Tensor, small: float, large: float) -> None:
+def _tensor_statistics(
+    tensors: Sequence[torch.Tensor], ring: torch.Tensor, step: torch.Tensor, small: float, large: float,
+) -> None:
     _check(tensors, ring, step, small, large)
     if not tensors:
         return
     if ring.is_cpu:
         ring_LPS = ring.numpy()
-        out_PS = ring_LPS[int(step) % len(ring_LPS)]      # a CPU tensor: there is nothing to wait for
+        out_PS = ring_LPS[int(step) % len(ring_LPS)]      # a CPU tensor, so this does not wait
         _tensor_plan(tensors, ring, small, large).run(list(tensors), out_PS)
     else:
         write_on_device(tensors, ring, step, small, large)
 
 
-def write_on_device(tensors: Sequence[torch.Tensor], ring_LPS: torch.Tensor, step: torch.Tensor, small: float, large: float) -> None:
-    """The row is chosen by the device itself."""
+def write_on_device(
+    tensors: Sequence[torch.Tensor], ring_LPS: torch.Tensor, step: torch.Tensor, small: float, large: float,
+) -> None:
+    """Write the row without reading the step back: the device selects it."""
     table_PS = _aten_plan(tensors, ring_LPS, small, large).run(tensors)
     ring_LPS.index_copy_(0, torch.remainder(step, len(ring_LPS)).reshape(1), table_PS.unsqueeze(0))
 
@@ -82,23 +102,31 @@ def _keep(key: tuple[object, ...], plan: TensorPlan | AtenPlan) -> None:
     _plans[key] = plan
 
 
-def _check(tensors: Sequence[torch.Tensor], ring: torch.Tensor, step: torch.Tensor, small: float, large: float) -> None:
-    """What can be known without data: also the fake implementation, so that a mistake is told while compiling."""
+def _check(
+    tensors: Sequence[torch.Tensor], ring: torch.Tensor, step: torch.Tensor, small: float, large: float,
+) -> None:
+    """Checks that need no data. Also the fake implementation, so that a mistake is reported during compilation."""
     shape, dtype = (len(tensors), NUM_STATS), accumulator(ring.device)
     if ring.dim() != 3 or ring.shape[1:] != shape or ring.dtype != dtype or not ring.is_contiguous() or not len(ring):
         raise TriageError(
-            f"a contiguous ring of shape (length, {shape[0]}, {shape[1]}) and {dtype} is expected for {shape[0]} tensors, "
-            f"found {tuple(ring.shape)} and {ring.dtype}; make it with new_ring(tensors, length=...)"
+            f"the ring for {counted(shape[0], 'tensor')} must be contiguous, of shape (length, {shape[0]}, {shape[1]}) "
+            f"and {dtype}, got {tuple(ring.shape)} and {ring.dtype}; "
+            "make it with new_statistics_ring(tensors, length=...)"
         )
     if step.numel() != 1 or step.is_floating_point() or step.device != ring.device:
         raise TriageError(
-            f"the step is expected as an integer tensor of one element on {ring.device}, found shape {tuple(step.shape)}, {step.dtype} on "
-            f"{step.device}; make it with torch.zeros((), dtype=torch.int64, device={str(ring.device)!r})"
+            f"the step must be an integer tensor with one element on {ring.device}, got shape {tuple(step.shape)}, "
+            f"{step.dtype} on {step.device}; make it with "
+            f"torch.zeros((), dtype=torch.int64, device={str(ring.device)!r})"
         )
     for index, tensor in enumerate(tensors):
         if tensor.device != ring.device:
-            raise TriageError(f"tensor {index} is on {tensor.device}, the ring on {ring.device}; make one ring a device")
+            raise TriageError(
+                f"tensor {index} is on {tensor.device}, the ring on {ring.device}; make one ring per device"
+            )
 
 
-tensor_statistics = torch.library.custom_op("torchtriage::tensor_statistics", _tensor_statistics, mutates_args=("ring",))
+tensor_statistics = torch.library.custom_op(
+    "torchtriage::tensor_statistics", _tensor_statistics, mutates_args=("ring",),
+)
 tensor_statistics.register_fake(_check)

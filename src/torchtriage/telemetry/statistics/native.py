@@ -1,4 +1,4 @@
-"""The native statistics kernel, loaded once. Without it (no compiler when torchtriage was installed) the ATen path does its work."""
+"""The native statistics kernel, loaded once. Without it (no C compiler at installation) the ATen path replaces it."""
 
 import ctypes
 import functools
@@ -14,14 +14,14 @@ DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 
 
 
 class Kernel:
-    """The functions of the shared library, and the instruction sets that this machine can choose from."""
+    """The functions of the shared library, and the instruction sets of this machine."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._read, self._isa = library.tensor_stats_read, library.tensor_stats_isa
         addresses = [ctypes.c_void_p] * 3
-        # run(isa, num, pointers, nums, dtypes, small, large, table, team, num_threads) fills a table of `num` rows; all but the first two,
-        # the limits and the last are addresses. 0, or 1 + the index of a tensor that it does not understand. Without a method around it:
-        # it is called at every look.
+        # run(isa, num, pointers, nums, dtypes, small, large, table, team, num_threads) fills a table of `num` rows.
+        # Arguments other than isa, num, small, large and num_threads are addresses. It returns 0, or 1 + the index of a
+        # tensor that it cannot read. There is no method around it, because it is called for every sample.
         self.run: Callable[[int, int, int, int, int, float, float, int, int, int], int] = library.tensor_stats_run
         library.tensor_stats_run.argtypes = [
             ctypes.c_int, ctypes.c_int64, *addresses, ctypes.c_double, ctypes.c_double, *addresses[:2], ctypes.c_int,
@@ -35,30 +35,35 @@ class Kernel:
         self.isas = [self._isa(i).decode() for i in range(library.tensor_stats_widest() + 1)]      # the widest last
 
     def team_size(self) -> int:
-        """How many threads `run` may be given with `team`: torch's number; 1 in a forked child, where the runtime waits for ever."""
+        """The number of threads for `run` with `team`: torch's own; 1 in a forked child, where the runtime would
+        hang.
+        """
         return torch.get_num_threads() if self.team and os.getpid() == self._pid else 1
 
     def read(self, isa: int, num: int, pointers: int, num_bytes: int) -> int:
-        """Reads the same bytes and adds them up: what the benchmark compares with."""
+        """Read the same bytes and add them up, as a reference for the benchmark."""
         return int(self._read(isa, num, pointers, num_bytes))
 
 
 def _team() -> int:
-    """The address of the function with which torch's OpenMP runtime starts its threads; 0 if torch has another runtime."""
+    """The address of the function with which torch's OpenMP runtime starts its threads; 0 if torch has another
+    runtime.
+    """
     try:
         return ctypes.cast(ctypes.CDLL(None).GOMP_parallel, ctypes.c_void_p).value or 0
-    except (OSError, AttributeError, TypeError):        # TypeError: Windows has no library of the whole process
+    except (OSError, AttributeError, TypeError):        # TypeError: Windows has no process-wide library
         return 0
 
 
 def shared_library(name: str) -> ctypes.CDLL:
-    """A native part of torchtriage; OSError if it was not built, or not for this machine."""
-    return ctypes.CDLL(str(importlib.resources.files("torchtriage.native") / f"{name}{'.dll' if sys.platform == 'win32' else '.so'}"))
+    """A native library of torchtriage; OSError if it was not built, or not for this machine."""
+    suffix = ".dll" if sys.platform == "win32" else ".so"
+    return ctypes.CDLL(str(importlib.resources.files("torchtriage.native") / f"{name}{suffix}"))
 
 
 @functools.cache
 def load() -> Kernel | None:
-    """None if it was not built, or not for this machine."""
+    """The kernel; None if it was not built, or not for this machine."""
     try:
         return Kernel(shared_library("_tensor_stats"))
     except (OSError, AttributeError):
@@ -66,6 +71,8 @@ def load() -> Kernel | None:
 
 
 def described() -> dict[str, Any]:
-    """Which path statistics take, for a report."""
-    found = load()
-    return {"kernel": found.isas[-1] if found else "", "why_not": "" if found else "the native part was not built (no C compiler)"}
+    """Which implementation computes statistics, for a report."""
+    kernel = load()
+    if kernel is None:
+        return {"kernel": "", "why_not": "the native library was not built (no C compiler)"}
+    return {"kernel": kernel.isas[-1], "why_not": ""}

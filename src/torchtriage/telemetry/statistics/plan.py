@@ -1,4 +1,4 @@
-"""Statistics of the same parameters at every step: everything that can be prepared is.   P tensors, S statistics."""
+"""Statistics of the same tensors at every step, with all possible preparation done once.   P tensors, S statistics."""
 
 import struct
 from collections.abc import Sequence
@@ -17,35 +17,38 @@ from torchtriage.telemetry.statistics.columns import (
     LARGE,
     NUM_STATS,
     SMALL,
-    Stat,
     is_dense,
-    total,
-    true_norm,
     why_refused,
 )
+from torchtriage.text import counted
 
 ATEN = "aten"
-TEAM_BYTES = 4 << 20        # from here on more threads took less time even where they had to be woken (docs/internals/measurements.md)
+# From this size several threads were faster even if they had to be woken (docs/internals/measurements.md).
+TEAM_BYTES = 4 << 20
+MAX_PLANS = 16      # cached by number of tensors: repeated calls mostly measure the same ones
 _gradient, _dtype, _is_cpu = attrgetter("grad"), attrgetter("dtype"), attrgetter("is_cpu")
-_numel, _is_contiguous, _is_neg, _data_ptr = torch.Tensor.numel, torch.Tensor.is_contiguous, torch.Tensor.is_neg, torch.Tensor.data_ptr
+_numel, _is_contiguous = torch.Tensor.numel, torch.Tensor.is_contiguous
+_is_neg, _data_ptr = torch.Tensor.is_neg, torch.Tensor.data_ptr
 
 
 class TensorPlan:
-    """Statistics of a list of tensors, again and again.
+    """Repeated statistics of a list of tensors.
 
-    Every run looks again at types, dtypes, devices, sizes, strides and addresses, so tensors may come, go (None), move and change. The
-    kernel reads what lies on the CPU as one block; the ATen path does the rest (another device, float8, a strided view, no kernel). A
-    tensor that has no statistics (a DTensor, sparse, complex, quantised, without data) is refused by name, or with `strict=False` left
-    out, and `refused` says which and why. What is left out or None has a row of zeros.
+    Every run checks types, dtypes, devices, sizes, strides and addresses again, so tensors may appear, disappear
+    (None), move and change. The kernel reads dense tensors on the CPU; the ATen path measures the rest (another
+    device, float8, a strided view, no kernel). A tensor without statistics (a DTensor, sparse, complex, quantised,
+    without data) raises an error with its name. With `strict=False` it is left out instead, and `refused` holds the
+    reason. A tensor that is left out or None has a row of zeros.
     """
 
     def __init__(
         self, names: Sequence[str], *, small: float = SMALL, large: float = LARGE, path: str = "", strict: bool = True,
         in_team: bool = False,
     ) -> None:
-        """`path`: "" for the best there is, "aten", or an instruction set of the kernel by name.
+        """`path`: "" for the fastest available, "aten", or the name of an instruction set of the kernel.
 
-        `in_team`: torch's own threads help with what is large. Right after a backward they are awake; else waking them costs CPU time.
+        `in_team`: use torch's threads for large tensors. Right after a backward they are awake; otherwise waking them
+        costs CPU time.
         """
         self.names = list(names)
         self.refused: dict[str, str] = {}
@@ -58,7 +61,10 @@ class TensorPlan:
         self._by_device: list[tuple[list[int], AtenPlan]] = []
 
     def run(self, tensors: list[Any], out_PS: Any = None) -> Any:
-        """float64 [P, S]: `out_PS` if given, else one array that every run fills anew. Waits for devices other than the CPU."""
+        """float64 [P, S]: `out_PS` if given, else an array that every run overwrites.
+
+        Waits for devices other than the CPU.
+        """
         table_PS = self.table_PS if out_PS is None else self._checked(out_PS)
         read = self._as_before(tensors)
         if read is None:
@@ -72,9 +78,10 @@ class TensorPlan:
         return table_PS
 
     def fill(self, tensors: list[Any], table_at: int, limits: bool = True) -> bool:
-        """As `run` into the array at that address, where the kernel reads all of them as the last time; False if there is more to do.
+        """Like `run` into the array at an address, if the kernel can read all tensors as it did the last time; else
+        False.
 
-        Without `limits` what is small or large is not counted: a sixth less time where the memory is fast.
+        Without `limits`, small and large elements are not counted, which takes a sixth less time if memory is fast.
         """
         if not self._is_simple or self._as_before(tensors) is None:
             return False
@@ -83,52 +90,60 @@ class TensorPlan:
 
     @property
     def holds_buffers(self) -> bool:
-        """Whether the ATen path does a part of the work, in memory that it keeps."""
+        """Whether the ATen path measures some of the tensors, with buffers that it keeps."""
         return bool(self._by_device)
 
     def _as_before(self, tensors: list[Any]) -> list[torch.Tensor] | None:
-        """The tensors for the kernel, if all are of the kinds, sizes and layouts for which the work was shared out."""
+        """The tensors for the kernel, if all have the types, sizes and layouts that `_route` prepared for; else None.
+        """
         if list(map(type, tensors)) != self._types:
             return None
-        given = tensors if self._are_all_given else list(compress(tensors, self._is_given))
-        if list(map(_dtype, given)) != self._dtypes or list(map(_is_cpu, given)) != self._on_cpu:
+        present = tensors if self._are_all_present else list(compress(tensors, self._is_present))
+        if list(map(_dtype, present)) != self._dtypes or list(map(_is_cpu, present)) != self._on_cpu:
             return None
         read = tensors if self._part_PS is None else list(compress(tensors, self._is_read))
-        # A sparse tensor is never contiguous, so that a dense one that becomes sparse is seen here.
+        # A sparse tensor is never contiguous, so a dense tensor that becomes sparse is detected here.
         if list(map(_numel, read)) != self._numels or list(map(_is_contiguous, read)) != self._contiguous:
             return None
-        if True in map(_is_neg, read):      # its memory holds the values with the other sign
+        if True in map(_is_neg, read):      # the memory of such a tensor holds negated values
             return None
         if self._watched and [_layout(tensors[i]) for i in self._watched] != self._layouts:
             return None
         return read
 
     def _route(self, tensors: list[Any]) -> list[torch.Tensor]:
-        """Share the tensors out: to the kernel, to the ATen path of each device, to nobody."""
+        """Assign each tensor to the kernel, to the ATen path of its device, or to neither."""
         if len(tensors) != len(self.names):
-            raise TriageError(f"{len(self.names)} tensors are expected, one a name, found {len(tensors)}; make a new plan")
-        self._types, self._is_simple = None, False      # nothing holds if this raises
-        self.refused = {self.names[i]: reason for i, tensor in enumerate(tensors) if tensor is not None and (reason := why_refused(tensor))}
+            raise TriageError(
+                f"expected {counted(len(self.names), 'tensor')}, one per name, got {len(tensors)}; make a new plan"
+            )
+        self._types, self._is_simple = None, False      # the plan is not valid if this raises
+        self.refused = {}
+        for name, tensor in zip(self.names, tensors, strict=True):
+            if tensor is not None and (reason := why_refused(tensor)):
+                self.refused[name] = reason
         if self.refused and self._strict:
             name, reason = next(iter(self.refused.items()))
             raise TriageError(f"no statistics of {name}: it {reason}")
-        given = [i for i, tensor in enumerate(tensors) if tensor is not None]
-        live = [i for i in given if self.names[i] not in self.refused]
+        present = [i for i, tensor in enumerate(tensors) if tensor is not None]
+        live = [i for i in present if self.names[i] not in self.refused]
         self._read = [i for i in live if self._kernel and is_readable(tensors[i])]
-        others = sorted(set(live) - set(self._read))
         self._empty = sorted(set(range(len(tensors))) - set(live))
-        devices = {tensors[i].device: [j for j in others if tensors[j].device == tensors[i].device] for i in others}
-        self._by_device = [
-            (indices, AtenPlan([tensors[i] for i in indices], small=self._small, large=self._large)) for indices in devices.values()
-        ]
-        self._is_given, self._is_read = _mask(given, len(tensors)), _mask(self._read, len(tensors))
-        self._are_all_given = len(given) == len(tensors)
+        by_device: dict[torch.device, list[int]] = {}
+        for i in sorted(set(live) - set(self._read)):
+            by_device.setdefault(tensors[i].device, []).append(i)
+        self._by_device = []
+        for indices in by_device.values():
+            plan = AtenPlan([tensors[i] for i in indices], small=self._small, large=self._large)
+            self._by_device.append((indices, plan))
+        self._is_present, self._is_read = _mask(present, len(tensors)), _mask(self._read, len(tensors))
+        self._are_all_present = len(present) == len(tensors)
         read: list[torch.Tensor] = [tensors[i] for i in self._read]
-        self._dtypes, self._on_cpu = [tensors[i].dtype for i in given], [tensors[i].is_cpu for i in given]
+        self._dtypes, self._on_cpu = [tensors[i].dtype for i in present], [tensors[i].is_cpu for i in present]
         self._numels = list(map(_numel, read))
         self._contiguous = list(map(_is_contiguous, read))
         plain = {i for i in self._read if tensors[i].is_contiguous()}
-        self._watched = [i for i in given if i not in plain]
+        self._watched = [i for i in present if i not in plain]
         self._layouts = [_layout(tensors[i]) for i in self._watched]
         self._prepare(read)
         self._types = list(map(type, tensors))
@@ -136,20 +151,22 @@ class TensorPlan:
         return read
 
     def _prepare(self, read: list[torch.Tensor]) -> None:
-        """The arrays that the kernel is given, and their addresses."""
+        """Make the arrays for the kernel and store their addresses."""
         self._pointers: Any = np.zeros(len(read), dtype=np.int64)
         self._pack = struct.Struct(f"={len(read)}q").pack_into
         self._nums = np.array(self._numels, dtype=np.int64)
         self._codes = np.array([kernel.DTYPES[tensor.dtype] for tensor in read], dtype=np.int32)
-        whole = len(read) == len(self.names)
-        self._part_PS: Any = None if whole else np.zeros((len(read), NUM_STATS))
-        self._pointers_at, self._nums_at, self._codes_at = (int(a.ctypes.data) for a in (self._pointers, self._nums, self._codes))
+        reads_all = len(read) == len(self.names)
+        self._part_PS: Any = None if reads_all else np.zeros((len(read), NUM_STATS))
+        self._pointers_at = int(self._pointers.ctypes.data)
+        self._nums_at, self._codes_at = int(self._nums.ctypes.data), int(self._codes.ctypes.data)
         self._is_large = self._in_team and sum(tensor.nbytes for tensor in read) >= TEAM_BYTES
-        filled_PS: Any = self.table_PS if whole else self._part_PS
+        filled_PS: Any = self.table_PS if reads_all else self._part_PS
         self._table_at = int(filled_PS.ctypes.data)
 
     def _run_kernel(self, read: list[torch.Tensor], table_PS: Any) -> None:
-        self._read_all(read, self._table_at if self._part_PS is not None or table_PS is self.table_PS else table_PS.ctypes.data)
+        is_prepared = self._part_PS is not None or table_PS is self.table_PS
+        self._read_all(read, self._table_at if is_prepared else table_PS.ctypes.data)
         if self._part_PS is not None:
             table_PS[self._read] = self._part_PS
 
@@ -162,33 +179,39 @@ class TensorPlan:
             self._kernel.team, self._kernel.team_size() if self._is_large else 1,
         )
         if bad:
-            raise TriageError(f"no statistics of {self.names[self._read[bad - 1]]}: its memory was freed (its address is 0); give it data")
+            name = self.names[self._read[bad - 1]]
+            raise TriageError(f"no statistics of {name}: its memory was freed (its address is 0); give it data")
 
     def _checked(self, out_PS: Any) -> Any:
         if out_PS.shape != self.table_PS.shape or out_PS.dtype != np.float64 or not out_PS.flags.c_contiguous:
             raise TriageError(
-                f"a contiguous float64 array of shape {self.table_PS.shape} is expected, found {out_PS.dtype} of shape {out_PS.shape}; "
-                "copy what run() returns instead"
+                f"expected a contiguous float64 array of shape {self.table_PS.shape}, got {out_PS.dtype} of shape "
+                f"{out_PS.shape}; copy the result of run() instead"
             )
         return out_PS
 
 
-class Plan(TensorPlan):
+class ParameterPlan(TensorPlan):
     """Statistics of parameters: of their gradients, of their weights, or of both."""
 
     def __init__(
-        self, parameters: Sequence[torch.Tensor], *, names: Sequence[str] = (), gradients: bool = True, weights: bool = False,
-        small: float = SMALL, large: float = LARGE, path: str = "", strict: bool = True,
+        self, parameters: Sequence[torch.Tensor], *, names: Sequence[str] = (), gradients: bool = True,
+        weights: bool = False, small: float = SMALL, large: float = LARGE, path: str = "", strict: bool = True,
     ) -> None:
         self._parameters, self._of_gradients, self._of_weights = list(parameters), gradients, weights
         names = names or [f"parameter {i}" for i in range(len(self._parameters))]
         if len(names) != len(self._parameters):
-            raise TriageError(f"one name a parameter is expected, found {len(names)} names for {len(self._parameters)} parameters")
-        gradient_names = [f"the gradient of {name}" for name in names] if gradients else []
-        super().__init__([*gradient_names, *(names if weights else ())], small=small, large=large, path=path, strict=strict)
+            raise TriageError(
+                f"expected one name per parameter, got {counted(len(names), 'name')} for "
+                f"{counted(len(self._parameters), 'parameter')}"
+            )
+        tensor_names = [f"the gradient of {name}" for name in names] if gradients else []
+        if weights:
+            tensor_names += names
+        super().__init__(tensor_names, small=small, large=large, path=path, strict=strict)
 
     def step(self, out_PS: Any = None) -> Any:
-        """As `run`, of what the parameters and gradients are now: rows of gradients before rows of weights."""
+        """`run` with the current parameters and gradients: rows of gradients before rows of weights."""
         tensors = list(map(_gradient, self._parameters)) if self._of_gradients else []
         if self._of_weights:
             tensors += self._parameters
@@ -197,13 +220,13 @@ class Plan(TensorPlan):
 
 def choose(path: str) -> tuple[kernel.Kernel | None, int]:
     """The kernel and the number of its instruction set; no kernel for the ATen path."""
-    found = None if path == ATEN else kernel.load()
-    if found is None and path in ("", ATEN):
+    loaded = None if path == ATEN else kernel.load()
+    if loaded is None and path in ("", ATEN):
         return None, 0
-    isas = found.isas if found else []
+    isas = loaded.isas if loaded else []
     if path and path not in isas:
         raise TriageError(f"no path {path!r} on this machine; it has: {', '.join([ATEN, *isas])}")
-    return found, isas.index(path) if path else len(isas) - 1
+    return loaded, isas.index(path) if path else len(isas) - 1
 
 
 def is_readable(tensor: torch.Tensor) -> bool:
@@ -212,27 +235,28 @@ def is_readable(tensor: torch.Tensor) -> bool:
 
 
 def _mask(indices: list[int], length: int) -> list[bool]:
-    chosen = set(indices)
-    return [i in chosen for i in range(length)]
+    members = set(indices)
+    return [i in members for i in range(length)]
 
 
 def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tensor.device, tensor.layout, tensor.shape, tensor.stride() if tensor.layout is torch.strided else ()
 
 
-__all__ = ["LARGE", "NUM_STATS", "SMALL", "Plan", "Stat", "TensorPlan", "statistics", "total", "true_norm"]
-
-MAX_PLANS = 16      # that are kept: of calls with as many tensors as before, and they are mostly the same ones
 _plans: dict[tuple[object, ...], TensorPlan] = {}
 
 
 def statistics(
-    tensors: Sequence[torch.Tensor], *, small: float = SMALL, large: float = LARGE, names: Sequence[str] = (), path: str = "",
+    tensors: Sequence[torch.Tensor], *, small: float = SMALL, large: float = LARGE, names: Sequence[str] = (),
+    path: str = "",
 ) -> Any:
-    """A fresh float64 array [P, len(Stat)], one row a tensor; one transfer a device. For the same tensors at every step make a Plan."""
+    """A new float64 array [P, len(Stat)] with one row per tensor, in one transfer per device.
+
+    A ParameterPlan is faster for the same parameters at every step.
+    """
     tensors = list(tensors)
     key = kernel.load(), path, small, large, len(tensors), len(names)
-    plan = _plans.pop(key, None)        # taken out: no other thread may fill its arrays at the same time
+    plan = _plans.pop(key, None)        # removed: no other thread may fill its arrays at the same time
     if plan is None:
         plan = TensorPlan(names or [f"tensor {i}" for i in range(len(tensors))], small=small, large=large, path=path)
     elif names:

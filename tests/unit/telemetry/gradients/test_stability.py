@@ -1,4 +1,4 @@
-"""NaN and Inf in weights, gradients and loss: found by name, in one read, whatever the shapes."""
+"""NaN and Inf in weights, gradients and loss are reported by name, in one read, whatever the shapes."""
 
 import math
 
@@ -24,10 +24,13 @@ def test_a_healthy_model_is_stable() -> None:
     assert (seen.nan_weights, seen.inf_weights, seen.nan_gradients, seen.inf_gradients) == ((), (), (), ())
     assert seen.weight_max_abs == {name: float(p.detach().abs().max()) for name, p in model.named_parameters()}
     assert seen.gradient_max_abs == {name: float(p.grad.abs().max()) for name, p in model.named_parameters()}
-    assert (seen.max_weight, seen.max_gradient) == (max(seen.weight_max_abs.values()), max(seen.gradient_max_abs.values()))
+    assert (seen.max_weight, seen.max_gradient) == (
+        max(seen.weight_max_abs.values()),
+        max(seen.gradient_max_abs.values()),
+    )
 
 
-def test_what_is_not_finite_is_named_where_it_is() -> None:
+def test_non_finite_values_are_reported_by_name() -> None:
     model = trained()
     with torch.no_grad():
         model[0].weight[1, 1], model[2].bias[0] = math.nan, -math.inf
@@ -40,11 +43,19 @@ def test_what_is_not_finite_is_named_where_it_is() -> None:
     assert math.isfinite(seen.max_gradient)
 
 
-@pytest.mark.parametrize(("loss", "expected"), [
-    (math.nan, (True, False)), (math.inf, (False, True)), (torch.tensor(math.nan), (True, False)),
-    (torch.tensor([-math.inf]), (False, True)), (torch.tensor(1e25), (False, False)), (2.0, (False, False)), (None, (False, False)),
-])
-def test_the_loss_counts_as_well(loss: torch.Tensor | float | None, expected: tuple[bool, bool]) -> None:
+@pytest.mark.parametrize(
+    ("loss", "expected"),
+    [
+        (math.nan, (True, False)),
+        (math.inf, (False, True)),
+        (torch.tensor(math.nan), (True, False)),
+        (torch.tensor([-math.inf]), (False, True)),
+        (torch.tensor(1e25), (False, False)),
+        (2.0, (False, False)),
+        (None, (False, False)),
+    ],
+)
+def test_loss_is_checked_too(loss: torch.Tensor | float | None, expected: tuple[bool, bool]) -> None:
     seen = check_numerical_stability(trained(), loss)
     assert (seen.has_nan, seen.has_inf) == expected
     assert seen.loss_is_finite == (not any(expected))
@@ -56,7 +67,7 @@ def test_a_loss_keeps_its_value() -> None:
     assert check_numerical_stability(trained()).loss is None
 
 
-def test_a_loss_of_several_numbers_is_refused() -> None:
+def test_loss_with_several_elements_is_refused() -> None:
     with pytest.raises(ValueError, match=r"must be one number, got shape \(4,\); give loss.mean\(\)"):
         check_numerical_stability(trained(), torch.ones(4))
 
@@ -67,14 +78,14 @@ def test_a_model_without_parameters_or_gradients_is_stable() -> None:
     assert (seen.is_stable, seen.max_gradient, dict(seen.gradient_max_abs)) == (True, 0.0, {})
 
 
-def test_stacking_the_parameters_fails_and_this_does_not() -> None:
+def test_parameters_of_different_shapes_and_devices_are_checked() -> None:
     model = trained()
     with pytest.raises(RuntimeError, match="equal size"):
         torch.stack([p.data for p in model.parameters()]).isnan().any()
     assert check_numerical_stability(model).is_stable
 
 
-def test_reads_do_not_grow_with_the_number_of_parameters() -> None:
+def test_number_of_reads_is_independent_of_the_number_of_parameters() -> None:
     def reads(num_layers: int) -> list[str]:
         model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(num_layers)))
         model(torch.ones(1, 2)).sum().backward()

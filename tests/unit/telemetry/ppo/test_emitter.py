@@ -1,4 +1,4 @@
-"""Events of a training: typed and complete, scores by the formulas, and nothing that fails on the way stops the training."""
+"""Events of a training: typed and complete, scores by the formulas; no failure stops the training."""
 
 import dataclasses
 import json
@@ -30,8 +30,8 @@ from torchtriage.telemetry.ppo.emitter import trend_of
 
 
 def emitter(**settings: Any) -> tuple[VectorizedEmitter, list[TelemetryEvent]]:
-    told: list[TelemetryEvent] = []
-    return VectorizedEmitter(told.append, clock=lambda: 5.0, **settings), told
+    sent: list[TelemetryEvent] = []
+    return VectorizedEmitter(sent.append, clock=lambda: 5.0, **settings), sent
 
 
 def layer(**values: Any) -> LayerGradientStats:
@@ -51,39 +51,80 @@ def debug() -> TelemetryConfig:
 
 # Scores
 
-@pytest.mark.parametrize(("zeros", "large", "score"), [
-    (0.0, 0.0, 1.0), (0.3, 0.05, 1.0), (0.31, 0.0, 0.7), (0.51, 0.0, 0.5), (0.0, 0.06, 0.5), (0.0, 0.11, 0.1), (0.51, 0.11, 0.1),
-    (0.9, 0.0, 0.5), (0.91, 0.0, 0.0), (0.91, 0.2, 0.0),
-])
-def test_a_layer_is_scored_by_its_zeros_and_large_values(zeros: float, large: float, score: float) -> None:
+@pytest.mark.parametrize(
+    ("zeros", "large", "score"),
+    [
+        (0.0, 0.0, 1.0),
+        (0.3, 0.05, 1.0),
+        (0.31, 0.0, 0.7),
+        (0.51, 0.0, 0.5),
+        (0.0, 0.06, 0.5),
+        (0.0, 0.11, 0.1),
+        (0.51, 0.11, 0.1),
+        (0.9, 0.0, 0.5),
+        (0.91, 0.0, 0.0),
+        (0.91, 0.2, 0.0),
+    ],
+)
+def test_layer_is_scored_by_its_zeros_and_large_values(zeros: float, large: float, score: float) -> None:
     assert layer_score(layer(zero_fraction=zeros, large_fraction=large)) == score
     assert layer_score(layer(zero_fraction=zeros, large_fraction=large, nan_count=1)) == 0.0
     assert layer_score(layer(zero_fraction=zeros, large_fraction=large, inf_count=1)) == 0.0
 
 
-def test_the_health_of_all_layers_names_the_sick_ones() -> None:
-    health = aggregate_layer_gradient_health([
-        layer(layer_name="good"), layer(layer_name="dead", zero_fraction=0.95), layer(layer_name="wild", large_fraction=0.2),
-        layer(layer_name="broken", nan_count=2, inf_count=1),
-    ])
-    assert (health.dead_layers, health.exploding_layers, health.nan_count, health.inf_count) == (("dead",), ("wild", "broken"), 2, 1)
+def test_health_of_all_layers_names_the_sick_ones() -> None:
+    health = aggregate_layer_gradient_health(
+        [
+            layer(layer_name="good"),
+            layer(layer_name="dead", zero_fraction=0.95),
+            layer(layer_name="wild", large_fraction=0.2),
+            layer(layer_name="broken", nan_count=2, inf_count=1),
+        ]
+    )
+    assert (health.dead_layers, health.exploding_layers, health.nan_count, health.inf_count) == (
+        ("dead",),
+        ("wild", "broken"),
+        2,
+        1,
+    )
     assert health.layer_scores == {"good": 1.0, "dead": 0.0, "wild": 0.1, "broken": 0.0}
     assert health.score == pytest.approx(1.1 / 4)
     assert aggregate_layer_gradient_health([]).score == 1.0
 
 
-@pytest.mark.parametrize(("current", "rolling", "progress", "drop"), [
-    (45.0, 50.0, 0.1, 0.1), (45.1, 50.0, 0.5, None), (30.0, 50.0, 0.5, 0.4), (30.0, 50.0, 0.09, None), (60.0, 50.0, 0.5, None),
-    (0.0, 0.0, 0.5, None), (-5.0, -1.0, 0.5, None), (math.nan, 50.0, 0.5, None), (10.0, math.inf, 0.5, None),
-])
-def test_a_drop_counts_from_a_tenth_on_and_not_at_the_start(current: float, rolling: float, progress: float, drop: float | None) -> None:
+@pytest.mark.parametrize(
+    ("current", "rolling", "progress", "drop"),
+    [
+        (45.0, 50.0, 0.1, 0.1),
+        (45.1, 50.0, 0.5, None),
+        (30.0, 50.0, 0.5, 0.4),
+        (30.0, 50.0, 0.09, None),
+        (60.0, 50.0, 0.5, None),
+        (0.0, 0.0, 0.5, None),
+        (-5.0, -1.0, 0.5, None),
+        (math.nan, 50.0, 0.5, None),
+        (10.0, math.inf, 0.5, None),
+    ],
+)
+def test_drop_counts_from_a_tenth_and_not_at_the_start(
+    current: float, rolling: float, progress: float, drop: float | None
+) -> None:
     assert check_performance_degradation(current, rolling, progress) == pytest.approx(drop)
 
 
-@pytest.mark.parametrize(("change", "trend"), [
-    (0.0, "plateau"), (0.49, "plateau"), (-0.49, "plateau"), (0.5, None), (2.0, None), (-2.0, None), (2.01, "improvement"),
-    (-2.01, "degradation"),
-])
+@pytest.mark.parametrize(
+    ("change", "trend"),
+    [
+        (0.0, "plateau"),
+        (0.49, "plateau"),
+        (-0.49, "plateau"),
+        (0.5, None),
+        (2.0, None),
+        (-2.0, None),
+        (2.01, "improvement"),
+        (-2.01, "degradation"),
+    ],
+)
 def test_a_trend_is_a_plateau_or_a_clear_change(change: float, trend: str | None) -> None:
     assert trend_of(change) == trend
 
@@ -91,20 +132,26 @@ def test_a_trend_is_a_plateau_or_a_clear_change(change: float, trend: str | None
 # Events
 
 def test_every_event_arrives_typed_and_fits_json() -> None:
-    emit, told = emitter()
-    emit.on_epoch_completed(3, env_id=1, train_loss=0.5, val_accuracy=71.0, slots={"r0c1": {"alpha": 0.3, "stage": "TRAINING"}})
+    emit, sent = emitter()
+    emit.on_epoch_completed(
+        3, env_id=1, train_loss=0.5, val_accuracy=71.0, slots={"r0c1": {"alpha": 0.3, "stage": "TRAINING"}}
+    )
     emit.after_backward(model_with_gradient(3.0, 4.0))
     emit.on_ppo_update(7, {"policy_loss": 0.1}, seconds=0.2)
     emit.on_batch_completed(2, 70.0, progress=0.5, episodes=64, reward=1.5)
     emit.on_analytics_snapshot("last_action", {"action": "GROW", "value": 0.4}, env_id=2)
     emit.on_counterfactual_matrix(["a", "b"], {(True, True): 71.0, (False, True): 69.0}, env_id=0)
     emit.on_anomaly(AnomalyDetector().check_ratios(9.0, 0.5, step=7))
-    assert [event.kind for event in told] == [
-        "epoch_completed", "ppo_update_completed", "batch_completed", "analytics_snapshot", "counterfactual_matrix_computed",
+    assert [event.kind for event in sent] == [
+        "epoch_completed",
+        "ppo_update_completed",
+        "batch_completed",
+        "analytics_snapshot",
+        "counterfactual_matrix_computed",
         "anomaly_detected",
     ]
-    assert all(dataclasses.is_dataclass(event) and event.time == 5.0 for event in told)
-    rows = [json.loads(json.dumps(event.to_dict())) for event in told]
+    assert all(dataclasses.is_dataclass(event) and event.time == 5.0 for event in sent)
+    rows = [json.loads(json.dumps(event.to_dict())) for event in sent]
     assert rows[0]["slots"] == {"r0c1": {"alpha": 0.3, "stage": "TRAINING"}}
     assert (rows[1]["gradients"]["gradient_norm"], rows[1]["metrics"]) == (5.0, {"policy_loss": 0.1})
     assert rows[4]["configurations"][1] == {"enabled": [False, True], "accuracy": 69.0}
@@ -112,71 +159,79 @@ def test_every_event_arrives_typed_and_fits_json() -> None:
     assert (emit.num_sent, emit.num_lost, emit.trouble) == (6, 0, "")
 
 
-def test_an_event_keeps_its_values_when_the_program_changes_its_own() -> None:
-    emit, told = emitter()
+def test_event_keeps_its_values_when_the_program_changes_them() -> None:
+    emit, sent = emitter()
     metrics = {"kl": 0.1}
     emit.on_ppo_update(0, metrics)
     metrics["kl"] = 9.0
-    assert told[0].to_dict()["metrics"] == {"kl": 0.1}
+    assert sent[0].to_dict()["metrics"] == {"kl": 0.1}
 
 
-def test_each_anomaly_is_told_when_it_begins() -> None:
-    emit, told = emitter()
+def test_each_anomaly_is_sent_when_it_begins() -> None:
+    emit, sent = emitter()
     detector = AnomalyDetector()
     for kl in (0.9, 0.9, 0.01, 0.9):
         emit.on_anomaly(detector.check_all(kl=kl, max_ratio=9.0))
-    assert [event.to_dict()["type"] for event in told] == ["ratio_explosion", "kl_extreme", "kl_extreme"]
+    assert [event.to_dict()["type"] for event in sent] == ["ratio_explosion", "kl_extreme", "kl_extreme"]
 
 
-def test_a_matrix_whose_configurations_do_not_fit_is_refused() -> None:
+def test_ablations_that_do_not_match_the_slots_are_refused() -> None:
     emit, _ = emitter()
     with pytest.raises(ValueError, match="for each of the 2 slots"):
-        emit.on_counterfactual_matrix(["a", "b"], {(True,): 1.0})
+        emit.on_ablations(["a", "b"], {(True,): 1.0})
 
 
 def test_gradients_are_those_of_the_worst_minibatch_before_clipping() -> None:
-    emit, told = emitter(config=debug())
+    emit, sent = emitter(config=debug())
     for values in ((1.0, 1.0), (300.0, 400.0), (2.0, 0.0)):
         model = model_with_gradient(*values)
         emit.after_backward(model)
         nn.utils.clip_grad_norm_(model.parameters(), 0.5)
     emit.on_ppo_update(0, {})
     emit.on_ppo_update(1, {})
-    first, second = (event.to_dict() for event in told)
+    first, second = (event.to_dict() for event in sent)
     assert (first["gradients"]["gradient_norm"], first["gradients"]["num_exploding"]) == (500.0, 1)
     assert first["layers"]["exploding_layers"] == ("weight",)
     assert (second["gradients"], second["layers"]) == (None, None)
 
 
 def test_a_nan_gradient_is_worse_than_any_other() -> None:
-    emit, told = emitter()
+    emit, sent = emitter()
     for value in (1.0, math.nan, 1e30):
         emit.after_backward(model_with_gradient(value))
     emit.on_ppo_update(0, {})
-    assert math.isnan(told[0].to_dict()["gradients"]["gradient_norm"])
+    assert math.isnan(sent[0].to_dict()["gradients"]["gradient_norm"])
 
 
-def test_gradients_that_nobody_asks_for_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pending_gradients_do_not_accumulate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emitters, "MAX_PENDING", 4)
-    emit, told = emitter()
+    emit, sent = emitter()
     for norm in (9.0, 1.0, 2.0, 3.0, 4.0, 5.0):
         emit.after_backward(model_with_gradient(norm))
         assert len(emit._pending) < 4
     emit.on_ppo_update(0, {})
-    assert told[0].to_dict()["gradients"]["gradient_norm"] == 9.0
+    assert sent[0].to_dict()["gradients"]["gradient_norm"] == 9.0
 
 
-@pytest.mark.parametrize(("config", "events", "gradients", "layers"), [
-    (TelemetryConfig(level=TelemetryLevel.OFF), 0, False, False), (TelemetryConfig(level=TelemetryLevel.MINIMAL), 1, True, False),
-    (debug(), 1, True, True), (TelemetryConfig(level=TelemetryLevel.DEBUG, per_layer_gradients=False), 1, True, False),
-    (None, 1, True, False),
-], ids=["off", "minimal", "debug", "debug without layers", "no config"])
-def test_the_level_decides_what_is_looked_at(config: TelemetryConfig | None, events: int, gradients: bool, layers: bool) -> None:
-    emit, told = emitter(config=config)
+@pytest.mark.parametrize(
+    ("config", "events", "gradients", "layers"),
+    [
+        (TelemetryConfig(level=TelemetryLevel.OFF), 0, False, False),
+        (TelemetryConfig(level=TelemetryLevel.MINIMAL), 1, True, False),
+        (debug(), 1, True, True),
+        (TelemetryConfig(level=TelemetryLevel.DEBUG, per_layer_gradients=False), 1, True, False),
+        (None, 1, True, False),
+    ],
+    ids=["off", "minimal", "debug", "debug without layers", "no config"],
+)
+def test_level_decides_what_is_collected(
+    config: TelemetryConfig | None, events: int, gradients: bool, layers: bool
+) -> None:
+    emit, sent = emitter(config=config)
     emit.after_backward(model_with_gradient(1.0))
     emit.on_ppo_update(0, {})
-    assert len(told) == events
-    for event in told:
+    assert len(sent) == events
+    for event in sent:
         row = event.to_dict()
         assert (row["gradients"] is not None, row["layers"] is not None) == (gradients, layers)
 
@@ -188,48 +243,54 @@ def run_batches(emit: VectorizedEmitter, accuracies: list[float], first: int = 0
         emit.on_batch_completed(batch, accuracy, progress=0.5)
 
 
-def of_kind(told: list[TelemetryEvent], kind: str) -> list[dict[str, Any]]:
-    return [event.to_dict() for event in told if event.kind == kind]
+def of_kind(sent: list[TelemetryEvent], kind: str) -> list[dict[str, Any]]:
+    return [event.to_dict() for event in sent if event.kind == kind]
 
 
-def test_a_drop_below_the_mean_of_the_batches_before_is_told() -> None:
-    emit, told = emitter()
+def test_drop_below_the_rolling_mean_is_sent() -> None:
+    emit, sent = emitter()
     run_batches(emit, [50.0] * 12 + [40.0])
-    drops = of_kind(told, "performance_degradation")
-    assert [(drop["batch"], drop["rolling_accuracy"], drop["drop"]) for drop in drops] == [(12, 50.0, pytest.approx(0.2))]
+    drops = of_kind(sent, "performance_degradation")
+    assert [(drop["batch"], drop["rolling_accuracy"], drop["drop"]) for drop in drops] == [
+        (12, 50.0, pytest.approx(0.2))
+    ]
 
 
-def test_the_rolling_mean_is_of_the_last_ten_batches() -> None:
-    emit, told = emitter()
+def test_rolling_mean_covers_the_last_ten_batches() -> None:
+    emit, sent = emitter()
     run_batches(emit, [10.0] * 10 + [50.0] * 10 + [60.0])
-    assert [batch["rolling_accuracy"] for batch in of_kind(told, "batch_completed")][::10] == [None, 10.0, 50.0]
+    assert [batch["rolling_accuracy"] for batch in of_kind(sent, "batch_completed")][::10] == [None, 10.0, 50.0]
 
 
-@pytest.mark.parametrize(("second", "trend"), [(50.2, ["plateau"]), (51.0, []), (53.0, ["improvement"]), (47.5, ["degradation"])])
-def test_a_trend_is_told_when_ten_more_batches_are_complete(second: float, trend: list[str]) -> None:
-    emit, told = emitter()
+@pytest.mark.parametrize(
+    ("second", "trend"), [(50.2, ["plateau"]), (51.0, []), (53.0, ["improvement"]), (47.5, ["degradation"])]
+)
+def test_trend_is_sent_after_every_ten_batches(second: float, trend: list[str]) -> None:
+    emit, sent = emitter()
     run_batches(emit, [50.0] * 10 + [second] * 10)
-    assert [(row["trend"], row["batch"], row["num_batches"]) for row in of_kind(told, "trend")] == [(word, 19, 10) for word in trend]
+    assert [(row["trend"], row["batch"], row["num_batches"]) for row in of_kind(sent, "trend")] == [
+        (word, 19, 10) for word in trend
+    ]
 
 
-def test_a_batch_that_is_not_finite_is_told_and_left_out_of_the_mean() -> None:
-    emit, told = emitter()
+def test_non_finite_batch_is_sent_and_left_out_of_the_mean() -> None:
+    emit, sent = emitter()
     run_batches(emit, [50.0, math.nan, 50.0])
-    batches = of_kind(told, "batch_completed")
+    batches = of_kind(sent, "batch_completed")
     assert math.isnan(batches[1]["accuracy"])
     assert batches[2]["rolling_accuracy"] == 50.0
 
 
 @given(st.lists(st.floats(0, 100), max_size=45), st.integers(0, 45))
-def test_a_resumed_emitter_tells_what_it_would_have_told(accuracies: list[float], cut: int) -> None:
-    whole, told = emitter()
-    run_batches(whole, accuracies)
+def test_resumed_emitter_sends_the_same_events(accuracies: list[float], cut: int) -> None:
+    uninterrupted, sent = emitter()
+    run_batches(uninterrupted, accuracies)
     first, before = emitter()
     run_batches(first, accuracies[:cut])
     second, after = emitter()
     second.load_state_dict(json.loads(json.dumps(first.state_dict())))
     run_batches(second, accuracies[cut:], first=min(cut, len(accuracies)))
-    assert before + after == told
+    assert before + after == sent
 
 
 @pytest.mark.parametrize(("change", "message"), [
@@ -247,7 +308,7 @@ def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(change: dict[s
 
 # What goes wrong
 
-def test_a_failing_sink_stops_nothing_and_is_counted_and_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_sink_stops_nothing_and_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     def sink(event: TelemetryEvent) -> None:
         if event.to_dict()["update"] != 2:
             raise OSError("disk full")
@@ -272,8 +333,8 @@ def test_the_user_can_still_interrupt() -> None:
         VectorizedEmitter(sink).on_ppo_update(0, {})
 
 
-def test_a_gradient_that_cannot_be_read_stops_nothing_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    emit, told = emitter()
+def test_unreadable_gradient_stops_nothing_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    emit, sent = emitter()
     model = nn.Module()
     model.phase = nn.Parameter(torch.ones(2, dtype=torch.complex64))
     model.phase.grad = torch.ones(2, dtype=torch.complex64)
@@ -281,20 +342,20 @@ def test_a_gradient_that_cannot_be_read_stops_nothing_and_is_told(caplog: pytest
         for _ in range(3):
             emit.after_backward(model)
         emit.on_ppo_update(0, {"loss": 1.0})
-    assert told[0].to_dict()["gradients"] is None
+    assert sent[0].to_dict()["gradients"] is None
     assert emit.trouble == "gradients were not collected 3 times (TriageError)"
     assert len(caplog.records) == 1
     assert "the gradient of phase" in caplog.text
     assert "Traceback" in caplog.text
 
 
-def test_a_mistake_in_the_program_is_not_swallowed() -> None:
+def test_error_in_the_program_is_not_swallowed() -> None:
     emit, _ = emitter()
     with pytest.raises(TypeError):
         emit.after_backward(None)       # type: ignore[arg-type]
 
 
-def test_the_example_of_the_docs_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_example_of_the_docs_runs(capsys: pytest.CaptureFixture[str]) -> None:
     text = (Path(__file__).parents[4] / "docs" / "internals" / "review-findings.md").read_text()
     example = re.search(r"```python\n(.*?)```", text, re.S)
     assert example
@@ -302,5 +363,16 @@ def test_the_example_of_the_docs_runs(capsys: pytest.CaptureFixture[str]) -> Non
     model = nn.ModuleList([actor, critic])
     loss = actor(torch.ones(8, 4)).square().mean() + critic(torch.ones(8, 4)).mean()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    exec(example[1], {"torch": torch, "actor": actor, "critic": critic, "model": model, "loss": loss, "optimizer": optimizer, "update": 3})
+    exec(
+        example[1],
+        {
+            "torch": torch,
+            "actor": actor,
+            "critic": critic,
+            "model": model,
+            "loss": loss,
+            "optimizer": optimizer,
+            "update": 3,
+        },
+    )
     assert "PPOUpdateCompleted(" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""Recurrent-state health: its numbers, one transfer, and no mark left on compiled code."""
+"""Recurrent-state health: its numbers, one transfer, and no effect on compiled code."""
 
 import inspect
 import math
@@ -29,7 +29,7 @@ def state(layers: int = 2, environments: int = 4, hidden: int = 8, seed: int = 0
     return h * 0.3, c * torch.arange(1, environments + 1).view(1, -1, 1)
 
 
-def test_the_numbers_are_those_of_float64() -> None:
+def test_numbers_equal_those_of_float64() -> None:
     h, c = state()
     health = compute_lstm_health((h, c))
     for name, tensor in (("h", h), ("c", c)):
@@ -60,14 +60,20 @@ def test_one_bad_environment_shows_in_the_maximum() -> None:
     assert not health.is_healthy()
 
 
-@pytest.mark.parametrize(("h", "c", "healthy"), [(0.1, 0.1, True), (0.1, 1e-7, False), (0.0, 0.1, False), (0.1, 11.0, False)])
+@pytest.mark.parametrize(
+    ("h", "c", "healthy"), [(0.1, 0.1, True), (0.1, 1e-7, False), (0.0, 0.1, False), (0.1, 11.0, False)]
+)
 def test_health_is_an_rms_in_range(h: float, c: float, healthy: bool) -> None:
     assert compute_lstm_health((torch.full((1, 2, 3), h), torch.full((1, 2, 3), c))).is_healthy() == healthy
 
 
-@pytest.mark.parametrize(("bad", "flags"), [(math.nan, (True, False)), (math.inf, (False, True)), (-math.inf, (False, True))])
+@pytest.mark.parametrize(
+    ("bad", "flags"), [(math.nan, (True, False)), (math.inf, (False, True)), (-math.inf, (False, True))]
+)
 @pytest.mark.parametrize("where", [0, 1])
-def test_what_is_not_finite_is_told_and_the_rest_still_measured(bad: float, flags: tuple[bool, bool], where: int) -> None:
+def test_non_finite_values_are_reported_and_the_rest_is_measured(
+    bad: float, flags: tuple[bool, bool], where: int
+) -> None:
     pair = (torch.ones(1, 2, 4), torch.ones(1, 2, 4))
     pair[where][0, 1, 2] = bad
     health = compute_lstm_health(pair)
@@ -114,7 +120,7 @@ class CountTransfers(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_there_is_one_transfer_and_booleans_travel_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_transfer_includes_the_booleans(monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[torch.Size] = []
     tolist = torch.Tensor.tolist
     monkeypatch.setattr(torch.Tensor, "tolist", lambda self: (read.append(self.shape), tolist(self))[1])
@@ -123,10 +129,10 @@ def test_there_is_one_transfer_and_booleans_travel_in_it(monkeypatch: pytest.Mon
     assert read == [torch.Size([14])]
     assert counted.num_scalar_reads == 0
     assert health.has_nan is False
-    assert "Booleans travel as numbers" in inspect.getsource(lstm_health)
+    assert "Booleans become numbers" in inspect.getsource(lstm_health)
 
 
-def test_no_gradient_is_recorded_and_the_mode_is_left_as_it_was() -> None:
+def test_no_gradient_is_recorded_and_the_mode_is_unchanged() -> None:
     h, c = (x.requires_grad_() for x in state())
     assert compute_lstm_health((h, c)) is not None
     assert not lstm_health_tensor(h, c).requires_grad
@@ -134,25 +140,38 @@ def test_no_gradient_is_recorded_and_the_mode_is_left_as_it_was() -> None:
     assert not torch.is_inference_mode_enabled()
 
 
-@pytest.mark.parametrize(("bad", "words"), [
-    (torch.ones(1, 2, 3), r"a pair \(h, c\), got a Tensor"),
-    ((torch.ones(1, 2, 3),), r"a pair \(h, c\), got a tuple of 1"),
-    ((torch.ones(2, 3), torch.ones(2, 3)), r"h must be \[layers, environments, hidden\], got \(2, 3\); for an LSTMCell: h.unsqueeze"),
-])
-def test_what_is_no_lstm_state_is_refused(bad: Any, words: str) -> None:
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        (torch.ones(1, 2, 3), r"a pair \(h, c\), got a Tensor"),
+        ((torch.ones(1, 2, 3),), r"a pair \(h, c\), got a tuple of 1"),
+        (
+            (torch.ones(2, 3), torch.ones(2, 3)),
+            r"h must be \[layers, environments, hidden\], got \(2, 3\); for an LSTMCell give h.unsqueeze",
+        ),
+    ],
+)
+def test_value_that_is_not_an_lstm_state_is_refused(bad: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         compute_lstm_health(bad)
 
 
-def test_its_metric_names_are_those_of_the_rules() -> None:
+def test_metric_names_are_those_of_the_rules() -> None:
     metrics = compute_lstm_health(state()).to_dict()
-    assert {"lstm/h_rms", "lstm/c_rms", "lstm/h_rms_max", "lstm/c_rms_max", "lstm/has_nan", "lstm/has_inf"} <= metrics.keys()
+    assert {
+        "lstm/h_rms",
+        "lstm/c_rms",
+        "lstm/h_rms_max",
+        "lstm/c_rms_max",
+        "lstm/has_nan",
+        "lstm/has_inf",
+    } <= metrics.keys()
     assert all(type(value) is float for value in metrics.values())
 
 
 # torch.compile
 
-def test_calling_it_between_compiled_calls_leaves_no_mark() -> None:
+def test_call_between_compiled_calls_has_no_effect_on_them() -> None:
     def run(check: bool) -> tuple[int, int, int]:
         torch._dynamo.reset()
         cell = torch.compile(torch.nn.LSTMCell(3, 8), backend="eager", fullgraph=True)
@@ -168,7 +187,7 @@ def test_calling_it_between_compiled_calls_leaves_no_mark() -> None:
     assert run(check=True) == run(check=False) == (1, 0, 0)
 
 
-def test_inside_a_compiled_function_it_is_one_break_with_a_pointer() -> None:
+def test_call_in_a_compiled_function_is_one_break_with_a_remedy() -> None:
     def step(h: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         h = h * 2
         compute_lstm_health((h, c))
@@ -183,7 +202,7 @@ def test_inside_a_compiled_function_it_is_one_break_with_a_pointer() -> None:
     assert not seen.recompiles
 
 
-def test_the_tensor_form_lives_in_one_graph_and_gives_the_same() -> None:
+def test_tensor_form_works_in_one_graph_with_the_same_result() -> None:
     def step(h: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         h = h * 2
         return h, lstm_health_tensor(h, c)

@@ -1,4 +1,4 @@
-"""Which ratios of a batch are bad, and how far the log-probabilities moved."""
+"""Bad ratios of a batch are listed, with the change of their log-probabilities."""
 
 import inspect
 import json
@@ -18,7 +18,12 @@ from_batch = RatioExplosionDiagnostic.from_batch
 def batch(ratios: list[float]) -> dict[str, torch.Tensor]:
     ratio = torch.tensor(ratios, dtype=torch.float64)
     old = torch.linspace(-2, -1, len(ratios), dtype=torch.float64)
-    return {"ratio": ratio, "old_log_probs": old, "new_log_probs": old + ratio.log(), "actions": torch.arange(len(ratios)) * 10}
+    return {
+        "ratio": ratio,
+        "old_log_probs": old,
+        "new_log_probs": old + ratio.log(),
+        "actions": torch.arange(len(ratios)) * 10,
+    }
 
 
 def test_ratios_out_of_range_are_listed_with_place_value_and_action() -> None:
@@ -30,7 +35,7 @@ def test_ratios_out_of_range_are_listed_with_place_value_and_action() -> None:
     assert found.log_prob_diff_max == pytest.approx(max(diffs))
 
 
-def test_what_is_not_finite_is_bad_and_counted_and_left_out_of_the_differences() -> None:
+def test_non_finite_ratios_are_bad_and_left_out_of_the_differences() -> None:
     found = from_batch(**batch([1.0, math.nan, math.inf, 2.0]))
     assert (found.indices, found.num_bad, found.num_non_finite) == ((1, 2), 2, 2)
     assert (found.log_prob_diff_mean, found.log_prob_diff_max) == pytest.approx((math.log(2) / 2, math.log(2)))
@@ -60,8 +65,12 @@ def test_batches_of_any_shape_and_actions_of_several_parts() -> None:
 def test_every_parameter_matters_and_none_is_reserved() -> None:
     usual = batch([1.0, 6.0, 0.05, 2.0])
     others: dict[str, Any] = {
-        "ratio": usual["ratio"] * 10, "old_log_probs": usual["old_log_probs"] * 2, "new_log_probs": usual["new_log_probs"] * 2,
-        "actions": usual["actions"] + 1, "max_threshold": 1.5, "min_threshold": 0.01,
+        "ratio": usual["ratio"] * 10,
+        "old_log_probs": usual["old_log_probs"] * 2,
+        "new_log_probs": usual["new_log_probs"] * 2,
+        "actions": usual["actions"] + 1,
+        "max_threshold": 1.5,
+        "min_threshold": 0.01,
     }
     assert list(inspect.signature(from_batch).parameters) == list(others)
     for name, other in others.items():
@@ -73,7 +82,14 @@ def test_its_dictionary_is_strict_json() -> None:
     assert words["values"] == ["nan", "inf", 7.0]
     assert words["actions"] == [10, 20, 30]
     assert set(words) == {
-        "num_ratios", "num_bad", "num_non_finite", "indices", "values", "actions", "log_prob_diff_mean", "log_prob_diff_max",
+        "num_ratios",
+        "num_bad",
+        "num_non_finite",
+        "indices",
+        "values",
+        "actions",
+        "log_prob_diff_mean",
+        "log_prob_diff_max",
     }
 
 

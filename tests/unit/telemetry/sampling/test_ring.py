@@ -1,4 +1,4 @@
-"""The ring: values land in it at once and are read when they have arrived."""
+"""The ring is written without waiting, and rows are read once they have arrived."""
 
 import pytest
 import torch
@@ -34,7 +34,7 @@ def drained(ring: Ring, wait: bool = False) -> list[tuple[list[float], str]]:
     return [(row.tolist(), label) for row, label in ring.drain(wait)]
 
 
-def test_rows_come_out_once_and_in_order() -> None:
+def test_rows_are_read_once_and_in_order() -> None:
     ring = Ring(2, num_slots=4)
     put(ring, 1, 2, 3)
     assert drained(ring) == [([1, 1], "row 1"), ([2, 2], "row 2"), ([3, 3], "row 3")]
@@ -53,7 +53,7 @@ def test_a_full_ring_drops_the_new_and_counts_it() -> None:
     assert ring.claim() is not None
 
 
-def test_a_ring_says_when_more_than_half_of_it_waits() -> None:
+def test_ring_is_filling_when_more_than_half_is_unread() -> None:
     ring, filling = Ring(2, num_slots=4), []
     for step in range(3):
         slot = ring.claim()
@@ -65,7 +65,7 @@ def test_a_ring_says_when_more_than_half_of_it_waits() -> None:
     assert not ring.is_filling
 
 
-def test_a_row_from_a_device_is_read_only_after_it_arrived() -> None:
+def test_row_from_a_device_is_read_only_after_it_arrived() -> None:
     copies: list[Copy] = []
 
     def new(device: torch.device) -> Copy:
@@ -84,7 +84,7 @@ def test_a_row_from_a_device_is_read_only_after_it_arrived() -> None:
     assert [label for _, label in drained(ring, wait=True)] == ["row 3", "row 4"]
 
 
-def test_a_reader_that_fails_on_a_row_does_not_meet_it_again() -> None:
+def test_row_on_which_the_reader_fails_is_not_read_again() -> None:
     ring = Ring(1, num_slots=2)
     put(ring, 1, 2)
     reading = ring.drain()
@@ -94,7 +94,7 @@ def test_a_reader_that_fails_on_a_row_does_not_meet_it_again() -> None:
     assert [label for _, label in drained(ring)] == ["row 2"]
 
 
-def test_memory_is_made_once() -> None:
+def test_memory_is_allocated_once() -> None:
     ring = Ring(3, num_slots=2)
     address = ring.host_KW.data_ptr()
     for value in range(10):

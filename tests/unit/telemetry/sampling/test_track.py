@@ -1,4 +1,4 @@
-"""Rows that come from a device: the logic, on tensors that pretend to be elsewhere."""
+"""Rows from a device, with tensors that pretend to be on one."""
 
 import math
 from typing import Any
@@ -41,7 +41,7 @@ def read(track: Track) -> list[Observation]:
     return list(track.reader.observations())
 
 
-def test_only_gradients_that_exist_travel_and_each_finds_its_place(track: Track) -> None:
+def test_only_existing_gradients_are_copied_each_to_its_row(track: Track) -> None:
     track.parameters[2].grad = torch.ones(16)
     track.parameters[0].grad = torch.ones(4)
     assert track.open()
@@ -61,7 +61,7 @@ def test_only_gradients_that_exist_travel_and_each_finds_its_place(track: Track)
     assert row["loss"] == 3.5
 
 
-def test_a_scale_on_the_device_is_taken_out_when_the_row_is_read(track: Track) -> None:
+def test_scale_on_the_device_is_removed_when_the_row_is_read(track: Track) -> None:
     track.parameters[0].grad = torch.full((4,), 8.0)
     track.open()
     track.take_gradients(GRADS)
@@ -76,7 +76,7 @@ def test_a_scale_on_the_device_is_taken_out_when_the_row_is_read(track: Track) -
     assert seen.values["loss"] == 2.0
 
 
-def test_a_step_on_a_device_reads_nothing_back_and_allocates_nothing_after_the_first(track: Track) -> None:
+def test_device_step_reads_nothing_and_allocates_only_at_the_first(track: Track) -> None:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Count(TorchDispatchMode):
@@ -103,7 +103,7 @@ def test_a_step_on_a_device_reads_nothing_back_and_allocates_nothing_after_the_f
             assert not {"_local_scalar_dense", "item", "empty", "zeros", "full", "empty_like", "clone"} & set(names)
 
 
-def test_a_full_ring_loses_the_row_and_says_so(track: Track) -> None:
+def test_full_ring_drops_the_row_and_counts_it(track: Track) -> None:
     for _ in range(4):
         if track.open():
             track.commit()

@@ -1,4 +1,4 @@
-"""The operator inside a compiled function: one graph, no break, no recompile, and nothing else changes."""
+"""The operator in a compiled function: one graph, no break, no recompile, and no change of the training."""
 
 from collections.abc import Iterator
 
@@ -10,8 +10,13 @@ from tests.unit.telemetry.counting import host_reads, operations
 from tests.unit.telemetry.reference import assert_exact, true_row
 from torchtriage.errors import TriageError
 from torchtriage.telemetry.statistics import in_graph as compiled
-from torchtriage.telemetry.statistics.in_graph import new_ring, record, tensor_statistics, write_on_device
-from torchtriage.telemetry.statistics.plan import LARGE, NUM_STATS, SMALL
+from torchtriage.telemetry.statistics.columns import LARGE, NUM_STATS, SMALL
+from torchtriage.telemetry.statistics.in_graph import (
+    new_statistics_ring,
+    record_statistics,
+    tensor_statistics,
+    write_on_device,
+)
 
 NUM_STEPS, LENGTH = 50, 8
 
@@ -27,10 +32,14 @@ Tensors = dict[str, torch.Tensor]
 
 
 def trained(backend: str, *, recorded: bool) -> tuple[Tensors, torch.Tensor, list[Tensors], torchtriage.Seen]:
-    """(weights, ring, gradients of each step, what torch.compile did) of a whole compiled train step."""
+    """(weights, ring, gradients of each step, what torch.compile did) of a training whose entire step is compiled."""
     random = torch.Generator().manual_seed(0)
-    weights = {"hidden": torch.randn(6, 9, generator=random), "bias": torch.zeros(9), "head": torch.randn(9, 1, generator=random)}
-    ring_LPS, step = new_ring(list(weights.values()), length=LENGTH), torch.zeros((), dtype=torch.int64)
+    weights = {
+        "hidden": torch.randn(6, 9, generator=random),
+        "bias": torch.zeros(9),
+        "head": torch.randn(9, 1, generator=random),
+    }
+    ring_LPS, step = new_statistics_ring(list(weights.values()), length=LENGTH), torch.zeros((), dtype=torch.int64)
 
     def loss(weights: Tensors, x: torch.Tensor) -> torch.Tensor:
         return (torch.tanh(x @ weights["hidden"] + weights["bias"]) @ weights["head"]).square().mean()
@@ -39,7 +48,7 @@ def trained(backend: str, *, recorded: bool) -> tuple[Tensors, torch.Tensor, lis
     def train_step(weights: Tensors, x: torch.Tensor) -> tuple[Tensors, Tensors]:
         gradients = torch.func.grad(loss)(weights, x)
         if recorded:
-            record(list(gradients.values()), ring_LPS, step)
+            record_statistics(list(gradients.values()), ring_LPS, step)
         step.add_(1)
         return {name: weight - 0.1 * gradients[name] for name, weight in weights.items()}, gradients
 
@@ -52,7 +61,7 @@ def trained(backend: str, *, recorded: bool) -> tuple[Tensors, torch.Tensor, lis
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", pytest.param("inductor", marks=pytest.mark.thorough)])
-def test_a_compiled_step_with_statistics_is_one_graph_and_the_same_training(backend: str) -> None:
+def test_compiled_step_with_statistics_is_one_graph_and_the_same_training(backend: str) -> None:
     weights, ring_LPS, gradients, seen = trained(backend, recorded=True)
     assert (seen.graph_breaks, seen.recompiles) == ([], [])
     assert seen.report.totals["compiles"] == 1
@@ -65,27 +74,29 @@ def test_a_compiled_step_with_statistics_is_one_graph_and_the_same_training(back
             assert_exact(row, true_row(gradient))
 
 
-def test_the_operator_declares_what_it_changes() -> None:
+def test_operator_declares_the_ring_as_mutated() -> None:
     tensors = [torch.randn(5), torch.randn(3, 2).half(), torch.zeros(0)]
-    args = (tensors, new_ring(tensors, length=3), torch.tensor(4), SMALL, LARGE)
+    args = (tensors, new_statistics_ring(tensors, length=3), torch.tensor(4), SMALL, LARGE)
     torch.library.opcheck(tensor_statistics, args)
-    assert [a.name for a in torch.ops.torchtriage.tensor_statistics.default._schema.arguments if a.alias_info] == ["ring"]
+    assert [a.name for a in torch.ops.torchtriage.tensor_statistics.default._schema.arguments if a.alias_info] == [
+        "ring"
+    ]
 
 
 def test_parameters_are_recorded_outside_a_graph_too() -> None:
     parameter = torch.nn.Parameter(torch.randn(40))
-    ring_LPS = new_ring([parameter], length=4)
+    ring_LPS = new_statistics_ring([parameter], length=4)
     for step in (0, 5):
-        record([parameter], ring_LPS, torch.tensor(step))
+        record_statistics([parameter], ring_LPS, torch.tensor(step))
     assert_exact(ring_LPS[1, 0].numpy(), true_row(parameter))
     assert ring_LPS[0].any()
     assert not ring_LPS[2:].any()
 
 
-def test_on_a_device_the_row_is_chosen_without_reading_the_step() -> None:
+def test_device_selects_the_row_without_a_read_of_the_step() -> None:
     """The same code that a GPU runs, on the CPU."""
     tensors = [torch.randn(50), torch.randn(7).bfloat16()]
-    ring_LPS, step = new_ring(tensors, length=4), torch.tensor(6)
+    ring_LPS, step = new_statistics_ring(tensors, length=4), torch.tensor(6)
     write_on_device(tensors, ring_LPS, step, SMALL, LARGE)
     ring_LPS.zero_()
     with operations() as seen:
@@ -98,30 +109,41 @@ def test_on_a_device_the_row_is_chosen_without_reading_the_step() -> None:
     assert not ring_LPS[[0, 1, 3]].any()
 
 
-def test_plans_are_not_kept_without_end() -> None:
+def test_number_of_cached_plans_is_bounded() -> None:
     for size in range(2 * compiled.MAX_PLANS):
-        ring = new_ring([torch.ones(1)] * (size + 1), length=1)
-        record([torch.ones(1)] * (size + 1), ring, torch.tensor(0))
+        ring = new_statistics_ring([torch.ones(1)] * (size + 1), length=1)
+        record_statistics([torch.ones(1)] * (size + 1), ring, torch.tensor(0))
     assert len(compiled._plans) == compiled.MAX_PLANS
 
 
-@pytest.mark.parametrize(("ring", "step", "message"), [
-    (torch.zeros(4, 2, NUM_STATS, dtype=torch.float64), torch.tensor(0), r"ring of shape \(length, 1, 12\)"),
-    (torch.zeros(4, 1, NUM_STATS), torch.tensor(0), "torch.float64 is expected"),
-    (torch.zeros(0, 1, NUM_STATS, dtype=torch.float64), torch.tensor(0), "ring of shape"),
-    (torch.zeros(4, 1, NUM_STATS, dtype=torch.float64), torch.tensor(0.0), "integer tensor"),
-    (torch.zeros(4, 1, NUM_STATS, dtype=torch.float64), torch.tensor([0, 1]), "integer tensor"),
-])
-def test_a_wrong_ring_or_step_is_told_with_the_right_one(ring: torch.Tensor, step: torch.Tensor, message: str) -> None:
+@pytest.mark.parametrize(
+    ("ring", "step", "message"),
+    [
+        (torch.zeros(4, 2, NUM_STATS, dtype=torch.float64), torch.tensor(0), r"of shape \(length, 1, 12\)"),
+        (torch.zeros(4, 1, NUM_STATS), torch.tensor(0), r"and torch\.float64, got"),
+        (
+            torch.zeros(0, 1, NUM_STATS, dtype=torch.float64),
+            torch.tensor(0),
+            "the ring for 1 tensor must be contiguous, of shape",
+        ),
+        (torch.zeros(4, 1, NUM_STATS, dtype=torch.float64), torch.tensor(0.0), "integer tensor"),
+        (torch.zeros(4, 1, NUM_STATS, dtype=torch.float64), torch.tensor([0, 1]), "integer tensor"),
+    ],
+)
+def test_wrong_ring_or_step_is_refused_with_a_remedy(ring: torch.Tensor, step: torch.Tensor, message: str) -> None:
     with pytest.raises(TriageError, match=message):
-        record([torch.ones(1)], ring, step)
+        record_statistics([torch.ones(1)], ring, step)
 
 
-def test_a_wrong_ring_is_told_while_compiling() -> None:
-    with pytest.raises(Exception, match=r"new_ring\(tensors, length"):
-        torch.compile(lambda x: record([x], torch.zeros(4, 2, NUM_STATS), torch.tensor(0)), fullgraph=True, backend="eager")(torch.ones(1))
+def test_wrong_ring_is_refused_during_compilation() -> None:
+    with pytest.raises(Exception, match=r"new_statistics_ring\(tensors, length"):
+        torch.compile(
+            lambda x: record_statistics([x], torch.zeros(4, 2, NUM_STATS), torch.tensor(0)),
+            fullgraph=True,
+            backend="eager",
+        )(torch.ones(1))
 
 
-def test_a_ring_has_a_row() -> None:
+def test_ring_has_at_least_one_row() -> None:
     with pytest.raises(TriageError, match="at least one row, got length=0"):
-        new_ring([torch.ones(1)], length=0)
+        new_statistics_ring([torch.ones(1)], length=0)

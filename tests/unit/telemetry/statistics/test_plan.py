@@ -1,4 +1,4 @@
-"""A plan made once follows gradients that come, go, move and change, and never reads what it should not."""
+"""A plan follows gradients that appear, disappear, move and change, and never reads foreign memory."""
 
 import os
 import subprocess
@@ -11,7 +11,8 @@ import torch
 from tests.unit.telemetry.reference import assert_exact, true_row
 from torchtriage.errors import TriageError
 from torchtriage.telemetry.statistics import native as kernel
-from torchtriage.telemetry.statistics.plan import NUM_STATS, Plan, Stat, TensorPlan, statistics
+from torchtriage.telemetry.statistics.columns import NUM_STATS, Stat
+from torchtriage.telemetry.statistics.plan import ParameterPlan, TensorPlan, statistics
 
 KERNEL = kernel.load()
 PATHS = ["aten", *(KERNEL.isas if KERNEL else [])]
@@ -24,7 +25,7 @@ def parameters(*sizes: int) -> list[torch.nn.Parameter]:
     return made
 
 
-def assert_follows(plan: Plan, tensors: list[torch.Tensor | None]) -> None:
+def assert_follows(plan: ParameterPlan, tensors: list[torch.Tensor | None]) -> None:
     table = plan.step()
     assert len(table) == len(tensors)
     for row, tensor in zip(table, tensors, strict=True):
@@ -37,18 +38,18 @@ def assert_follows(plan: Plan, tensors: list[torch.Tensor | None]) -> None:
 @pytest.mark.parametrize("path", PATHS)
 def test_rows_of_gradients_come_before_rows_of_weights(path: str) -> None:
     ps = parameters(3, 50)
-    assert_follows(Plan(ps, weights=True, path=path), [ps[0].grad, ps[1].grad, *ps])
-    assert_follows(Plan(ps, path=path), [p.grad for p in ps])
-    assert_follows(Plan(ps, gradients=False, weights=True, path=path), list(ps))
+    assert_follows(ParameterPlan(ps, weights=True, path=path), [ps[0].grad, ps[1].grad, *ps])
+    assert_follows(ParameterPlan(ps, path=path), [p.grad for p in ps])
+    assert_follows(ParameterPlan(ps, gradients=False, weights=True, path=path), list(ps))
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_plan_follows_what_happens_to_gradients(path: str) -> None:
+def test_plan_follows_changes_of_gradients(path: str) -> None:
     ps = parameters(3, 50, 8)
-    plan = Plan(ps, path=path)
+    plan = ParameterPlan(ps, path=path)
     assert_follows(plan, [p.grad for p in ps])
     for p in ps:
-        p.grad = torch.randn_like(p)                     # made anew
+        p.grad = torch.randn_like(p)                     # allocated again
     assert_follows(plan, [p.grad for p in ps])
     ps[1].grad = None                                    # set to None
     assert_follows(plan, [ps[0].grad, None, ps[2].grad])
@@ -65,7 +66,7 @@ def test_a_plan_follows_what_happens_to_gradients(path: str) -> None:
 def test_a_plan_follows_a_model_that_changes_dtype_and_shape(path: str) -> None:
     model = torch.nn.Linear(4, 5)
     ps = list(model.parameters())
-    plan = Plan(ps, weights=True, path=path)
+    plan = ParameterPlan(ps, weights=True, path=path)
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
         model.to(dtype)
         model.zero_grad()
@@ -80,26 +81,32 @@ def test_a_plan_follows_a_model_that_changes_dtype_and_shape(path: str) -> None:
 @pytest.mark.parametrize("path", PATHS)
 def test_a_plan_follows_strides(path: str) -> None:
     p = torch.nn.Parameter(torch.randn(20, 30))
-    plan = Plan([p], path=path)
-    for gradient in (torch.randn(30, 20).t(), torch.randn(40, 30)[::2], torch.randn(20, 1).expand(20, 30), torch.randn(1).expand(20, 30)):
+    plan = ParameterPlan([p], path=path)
+    for gradient in (
+        torch.randn(30, 20).t(),
+        torch.randn(40, 30)[::2],
+        torch.randn(20, 1).expand(20, 30),
+        torch.randn(1).expand(20, 30),
+    ):
         p.grad = gradient                                # each is as little contiguous as the one before
         assert_follows(plan, [gradient])
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_gradient_whose_memory_holds_the_other_sign_is_read_with_its_own(path: str) -> None:
+def test_lazily_negated_gradient_is_read_with_its_own_sign(path: str) -> None:
     ps = parameters(3, 50)
-    plan = Plan(ps, path=path)
+    plan = ParameterPlan(ps, path=path)
     assert_follows(plan, [p.grad for p in ps])
-    ps[1].grad = torch._neg_view(torch.rand(50) + 1)     # as the imaginary part of a conjugate is: same size, dtype and stride
+    # As the imaginary part of a conjugate is: same size, dtype and stride.
+    ps[1].grad = torch._neg_view(torch.rand(50) + 1)
     assert_follows(plan, [p.grad for p in ps])
     assert plan.step()[1, Stat.MAX] < 0
     ps[1].grad = torch.rand(50)
     assert_follows(plan, [p.grad for p in ps])
 
 
-@pytest.mark.skipif(KERNEL is None, reason="the native part was not built")
-def test_memory_is_filled_by_its_address_only_where_all_tensors_are_as_before() -> None:
+@pytest.mark.skipif(KERNEL is None, reason="the native library was not built")
+def test_fill_by_address_works_only_if_no_tensor_has_changed() -> None:
     tensors, plan, out_PS = [torch.randn(3), torch.randn(50)], TensorPlan(["a", "b"]), np.zeros((2, NUM_STATS))
     address = out_PS.ctypes.data
     assert not plan.fill(tensors, address)              # nothing is known of them yet
@@ -119,15 +126,20 @@ def test_memory_is_filled_by_its_address_only_where_all_tensors_are_as_before() 
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_gradient_that_becomes_sparse_is_refused_by_name_and_a_dense_one_is_taken_again(path: str) -> None:
+def test_gradient_that_becomes_sparse_is_refused_until_it_is_dense_again(path: str) -> None:
     p = torch.nn.Parameter(torch.randn(5, 2))
-    plan, lenient = Plan([p], names=["embedding.weight"], path=path), Plan([p], names=["embedding.weight"], path=path, strict=False)
+    plan, lenient = (
+        ParameterPlan([p], names=["embedding.weight"], path=path),
+        ParameterPlan([p], names=["embedding.weight"], path=path, strict=False),
+    )
     p.grad = torch.randn(5, 2)
     assert_follows(plan, [p.grad])
     assert_follows(lenient, [p.grad])
     p.grad = torch.randn(5, 2).to_sparse()
     for _ in range(2):
-        with pytest.raises(TriageError, match=r"no statistics of the gradient of embedding.weight: it has layout torch.sparse_coo"):
+        with pytest.raises(
+            TriageError, match=r"no statistics of the gradient of embedding.weight: it has layout torch.sparse_coo"
+        ):
             plan.step()
         assert_follows(lenient, [None])
         assert "sparse" in lenient.refused["the gradient of embedding.weight"]
@@ -137,18 +149,18 @@ def test_a_gradient_that_becomes_sparse_is_refused_by_name_and_a_dense_one_is_ta
     assert not lenient.refused
 
 
-def test_memory_that_was_freed_is_refused_by_name() -> None:
+def test_freed_memory_is_refused_by_name() -> None:
     ps = parameters(3, 4)
-    plan = Plan(ps, names=["a", "b"], weights=True)
+    plan = ParameterPlan(ps, names=["a", "b"], weights=True)
     plan.step()
     ps[1].grad.untyped_storage().resize_(0)              # as FSDP frees what it does not need
     with pytest.raises(TriageError, match="no statistics of the gradient of b: its memory was freed"):
         plan.step()
 
 
-def test_one_array_is_filled_anew_or_the_one_that_is_given() -> None:
+def test_run_overwrites_its_own_array_or_the_given_one() -> None:
     ps = parameters(3, 4)
-    plan = Plan(ps)
+    plan = ParameterPlan(ps)
     first = plan.step()
     kept = first.copy()
     ps[0].grad.zero_()
@@ -169,43 +181,47 @@ def test_one_array_is_filled_anew_or_the_one_that_is_given() -> None:
     "out", [np.zeros((3, NUM_STATS)), np.zeros((2, NUM_STATS), dtype=np.float32), np.zeros((2, 2 * NUM_STATS))[:, ::2]],
     ids=["shape", "dtype", "strides"],
 )
-def test_an_array_that_does_not_fit_is_refused(out: np.ndarray) -> None:
-    with pytest.raises(TriageError, match=r"contiguous float64 array of shape \(2, 12\) is expected, found"):
-        Plan(parameters(3, 4)).step(out)
+def test_array_that_does_not_fit_is_refused(out: np.ndarray) -> None:
+    with pytest.raises(TriageError, match=r"expected a contiguous float64 array of shape \(2, 12\), got"):
+        ParameterPlan(parameters(3, 4)).step(out)
 
 
-def test_names_and_tensors_must_agree_in_number() -> None:
-    with pytest.raises(TriageError, match="found 1 names for 2 parameters"):
-        Plan(parameters(3, 4), names=["a"])
-    with pytest.raises(TriageError, match="2 tensors are expected, one a name, found 1"):
+def test_numbers_of_names_and_tensors_must_agree() -> None:
+    with pytest.raises(TriageError, match="got 1 name for 2 parameters"):
+        ParameterPlan(parameters(3, 4), names=["a"])
+    with pytest.raises(TriageError, match="expected 2 tensors, one per name, got 1"):
         TensorPlan(["a", "b"]).run([torch.ones(1)])
 
 
 def test_no_parameters_give_an_empty_table() -> None:
-    assert Plan([], weights=True).step().shape == (0, NUM_STATS)
+    assert ParameterPlan([], weights=True).step().shape == (0, NUM_STATS)
 
 
-def test_an_unknown_path_is_refused_with_those_that_exist() -> None:
+def test_unknown_path_is_refused_with_the_list_of_paths() -> None:
     with pytest.raises(TriageError, match="no path 'sse9' on this machine; it has: aten"):
-        Plan([], path="sse9")
+        ParameterPlan([], path="sse9")
 
 
-def test_without_the_native_part_the_aten_path_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_native_library_the_aten_path_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "load", lambda: None)
     tensor = torch.randn(100)
     assert_exact(statistics([tensor])[0], true_row(tensor))
-    assert kernel.described() == {"kernel": "", "why_not": "the native part was not built (no C compiler)"}
+    assert kernel.described() == {"kernel": "", "why_not": "the native library was not built (no C compiler)"}
 
 
-def test_a_subclass_whose_address_means_nothing_is_refused_by_name() -> None:
+def test_tensor_subclass_without_own_memory_is_refused_by_name() -> None:
     class Elsewhere(torch.Tensor):
         @classmethod
-        def __torch_dispatch__(cls, function: object, types: object, args: object = (), kwargs: object = None) -> object:
+        def __torch_dispatch__(
+            cls, function: object, types: object, args: object = (), kwargs: object = None
+        ) -> object:
             return NotImplemented
 
     tensor = torch.Tensor._make_wrapper_subclass(Elsewhere, (3,))
     assert tensor.data_ptr() == 0
-    with pytest.raises(TriageError, match="no statistics of w: it is a Elsewhere, whose elements only its own operations know"):
+    with pytest.raises(
+        TriageError, match="no statistics of w: it is a Elsewhere, whose elements only its own operations can read"
+    ):
         statistics([tensor], names=["w"])
 
 
@@ -264,6 +280,6 @@ print(os.waitpid(child, 0)[1])
 
 
 @pytest.mark.skipif(KERNEL is None or not hasattr(os, "fork"), reason="needs the kernel and fork")
-def test_threads_that_help_change_no_number_and_a_forked_child_does_without() -> None:
+def test_threads_do_not_change_results_and_a_forked_child_uses_none() -> None:
     done = subprocess.run([sys.executable, "-c", TEAM_PROGRAM], capture_output=True, text=True, timeout=120)
     assert done.stdout == "0\n", f"status {done.returncode}: {done.stderr[-2000:]}"

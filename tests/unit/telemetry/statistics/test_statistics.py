@@ -18,7 +18,8 @@ from torchtriage.telemetry.statistics import aten as aten_statistics
 from torchtriage.telemetry.statistics import native as kernel
 from torchtriage.telemetry.statistics import plan as plans
 from torchtriage.telemetry.statistics.aten import AtenPlan
-from torchtriage.telemetry.statistics.plan import NUM_STATS, Stat, statistics, total, true_norm
+from torchtriage.telemetry.statistics.columns import NUM_STATS, Stat, total, true_norm
+from torchtriage.telemetry.statistics.plan import statistics
 
 KERNEL = kernel.load()
 PATHS = ["aten", *(KERNEL.isas if KERNEL else [])]
@@ -27,7 +28,7 @@ BITS = {torch.float32: torch.int32, torch.float64: torch.int64, torch.bfloat16: 
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_statistics_are_those_of_float64(kind: str, path: str) -> None:
+def test_statistics_equal_those_of_float64(kind: str, path: str) -> None:
     tensors = [sample(kind, size) for size in SIZES]
     for tensor, row in zip(tensors, statistics(tensors, path=path), strict=True):
         assert_exact(row, true_row(tensor))
@@ -42,7 +43,7 @@ def test_a_million_elements_are_as_exact_as_a_few(path: str) -> None:
 
 @pytest.mark.parametrize("path", PATHS)
 @given(data=st.data())
-def test_statistics_of_any_bits_are_those_of_float64(path: str, data: st.DataObject) -> None:
+def test_statistics_of_arbitrary_bits_equal_those_of_float64(path: str, data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from(list(BITS)))
     width = torch.iinfo(BITS[dtype]).bits
     # Few distinct patterns, repeated and cut: chunks that are equal, mixed, odd, and of every length.
@@ -55,7 +56,9 @@ def test_statistics_of_any_bits_are_those_of_float64(path: str, data: st.DataObj
 
 @pytest.mark.parametrize("path", PATHS)
 @given(limits=st.tuples(st.floats(0, 1e-3), st.floats(1e-3, 1e6)), dtype=st.sampled_from(list(BITS)))
-def test_elements_at_a_limit_are_counted_as_in_double(path: str, limits: tuple[float, float], dtype: torch.dtype) -> None:
+def test_elements_at_a_limit_are_counted_as_in_double(
+    path: str, limits: tuple[float, float], dtype: torch.dtype
+) -> None:
     small, large = limits
     near = torch.tensor([small, large], dtype=torch.float64).to(dtype).view(BITS[dtype])
     tensor = torch.cat([near, near + 1, (near - 1).clamp(min=0)]).view(dtype)
@@ -70,7 +73,7 @@ def test_counts_can_be_left_out(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_flushing_subnormals_changes_nothing_and_is_left_as_it_was(path: str) -> None:
+def test_flush_to_zero_changes_nothing_and_is_restored(path: str) -> None:
     tensor = torch.tensor([0.0, 1e-40, -1e-42, 1e-39])
     truth = true_row(tensor)
     if not torch.set_flush_denormal(True):
@@ -98,7 +101,7 @@ def test_shapes_and_strides_do_not_matter(path: str) -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_parameters_that_need_gradients_are_read_and_left_alone(path: str) -> None:
+def test_parameters_that_require_gradients_are_read_and_unchanged(path: str) -> None:
     parameter = torch.nn.Parameter(torch.ones(3))
     [row] = statistics([parameter], path=path)
     assert row[Stat.MEAN] == 1
@@ -106,7 +109,7 @@ def test_parameters_that_need_gradients_are_read_and_left_alone(path: str) -> No
     assert parameter.grad is None
 
 
-def test_float8_takes_the_aten_path() -> None:
+def test_float8_uses_the_aten_path() -> None:
     tensor = torch.randn(300).to(torch.float8_e4m3fn)
     [row] = statistics([tensor])
     assert_exact(row, true_row(tensor))
@@ -117,17 +120,21 @@ def test_no_tensors_give_an_empty_table() -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_call_leaves_nothing_behind_that_the_next_could_show(path: str) -> None:
+def test_call_leaves_nothing_that_affects_the_next(path: str) -> None:
     first = statistics([torch.ones(3), torch.ones(4)], path=path)
     kept = first.copy()
-    for tensors in ([torch.randn(9), torch.randn(2).half()], [torch.randn(4, 5).t(), torch.zeros(0)], [torch.randn(3), torch.randn(4)]):
+    for tensors in (
+        [torch.randn(9), torch.randn(2).half()],
+        [torch.randn(4, 5).t(), torch.zeros(0)],
+        [torch.randn(3), torch.randn(4)],
+    ):
         for tensor, row in zip(tensors, statistics(tensors, path=path), strict=True):
             assert_exact(row, true_row(tensor))
     assert (first == kept).all()
     for name in ("encoder", "decoder"):
         with pytest.raises(TriageError, match=f"no statistics of {name}.bias"):
             statistics([torch.ones(1), torch.arange(2)], names=["weight", f"{name}.bias"], path=path)
-    with pytest.raises(TriageError, match="1 tensors are expected, one a name, found 2"):
+    with pytest.raises(TriageError, match="expected 1 tensor, one per name, got 2"):
         statistics([torch.ones(1), torch.ones(1)], names=["weight"], path=path)
 
 
@@ -135,7 +142,8 @@ def test_threads_do_not_see_each_others_tensors() -> None:
     wrong = []
 
     def repeat(value: float) -> None:
-        tensors = [torch.full((1_000_000,), value), torch.full((3,), -value)]      # while the first is read, others take their turn
+        # While the first is read, others take their turn.
+        tensors = [torch.full((1_000_000,), value), torch.full((3,), -value)]
         for _ in range(30):
             table = statistics(tensors)
             if table[:, Stat.MEAN].tolist() != [value, -value]:
@@ -149,7 +157,7 @@ def test_threads_do_not_see_each_others_tensors() -> None:
     assert not wrong
 
 
-def test_few_plans_are_kept_and_none_with_buffers() -> None:
+def test_few_plans_are_cached_and_none_with_buffers() -> None:
     for num in range(3 * plans.MAX_PLANS):
         statistics([torch.ones(2)] * num)
         statistics([torch.ones(2)] * num, path="aten")
@@ -168,7 +176,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("kind", REFUSED)
-def test_what_has_no_statistics_is_refused_by_name(kind: str, path: str) -> None:
+def test_tensor_without_statistics_is_refused_by_name(kind: str, path: str) -> None:
     make, cure = REFUSED[kind]
     with pytest.raises(TriageError, match=f"no statistics of decoder.bias: it .*{cure}"):
         statistics([torch.ones(1), make()], names=["encoder.bias", "decoder.bias"], path=path)
@@ -181,24 +189,26 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 from torchtriage.telemetry.statistics.plan import statistics
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-whole = distribute_tensor(torch.ones(4), init_device_mesh("cpu", (1,)), [Shard(0)])
-assert whole.data_ptr() == 0
+full = distribute_tensor(torch.ones(4), init_device_mesh("cpu", (1,)), [Shard(0)])
+assert full.data_ptr() == 0
 try:
-    statistics([whole], names=["head.weight"])
+    statistics([full], names=["head.weight"])
 except Exception as error:
     print(error)
-print(statistics([whole.to_local()])[0, 1])
+print(statistics([full.to_local()])[0, 1])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
     assert done.stdout.splitlines() == [
         "no statistics of head.weight: it is a DTensor, of which this process holds a part; "
-        "to_local() gives it, Monitor tells of the whole",
+        "give to_local(), or use Monitor for the full tensor",
         "1.0",
     ], done.stderr
 
 
-def test_true_norm_tells_what_norm_leaves_out() -> None:
-    nan, inf, plain = statistics([torch.tensor([3.0, math.nan, math.inf]), torch.tensor([3.0, -math.inf]), torch.tensor([3.0, 4.0])])
+def test_true_norm_includes_non_finite_elements() -> None:
+    nan, inf, plain = statistics(
+        [torch.tensor([3.0, math.nan, math.inf]), torch.tensor([3.0, -math.inf]), torch.tensor([3.0, 4.0])]
+    )
     assert math.isnan(true_norm(nan))
     assert true_norm(inf) == math.inf
     assert nan[Stat.NORM] == inf[Stat.NORM] == 3
@@ -208,10 +218,10 @@ def test_true_norm_tells_what_norm_leaves_out() -> None:
 @given(
     values=st.lists(st.floats(width=32), max_size=60), cuts=st.lists(st.integers(0, 60), max_size=4),
 )
-def test_the_total_of_parts_is_the_row_of_the_whole(values: list[float], cuts: list[int]) -> None:
-    whole = torch.tensor(values, dtype=torch.float32)
-    parts = whole.tensor_split(sorted(min(cut, len(values)) for cut in cuts))
-    assert_exact(total(statistics(parts)), true_row(whole), limit=2e-6)
+def test_total_of_parts_equals_the_row_of_the_full_tensor(values: list[float], cuts: list[int]) -> None:
+    full = torch.tensor(values, dtype=torch.float32)
+    parts = full.tensor_split(sorted(min(cut, len(values)) for cut in cuts))
+    assert_exact(total(statistics(parts)), true_row(full), limit=2e-6)
 
 
 def test_the_total_of_huge_doubles_does_not_overflow() -> None:
@@ -223,8 +233,10 @@ def test_the_total_of_huge_doubles_does_not_overflow() -> None:
 # The ATen path, which is what a GPU runs.
 
 
-@pytest.mark.parametrize("sizes", [[64] * 148, [64] * 1000, [1, 300, 0, 5000] * 37], ids=["148 tensors", "1000 tensors", "unequal"])
-def test_the_number_of_operations_does_not_grow_with_the_tensors(sizes: list[int]) -> None:
+@pytest.mark.parametrize(
+    "sizes", [[64] * 148, [64] * 1000, [1, 300, 0, 5000] * 37], ids=["148 tensors", "1000 tensors", "unequal"]
+)
+def test_number_of_operations_is_independent_of_the_number_of_tensors(sizes: list[int]) -> None:
     few, many = [torch.randn(64)], [torch.randn(size) for size in sizes]
     names = []
     for tensors in (few, many):
@@ -239,7 +251,7 @@ def test_the_number_of_operations_does_not_grow_with_the_tensors(sizes: list[int
     assert not any("_local_scalar_dense" in name or "item" in name for name in names[1])
 
 
-def test_a_dtype_more_is_a_group_of_operations_more() -> None:
+def test_each_dtype_adds_a_fixed_number_of_operations() -> None:
     def count(tensors: list[torch.Tensor]) -> int:
         plan = AtenPlan(tensors)
         with operations() as seen:
@@ -250,7 +262,7 @@ def test_a_dtype_more_is_a_group_of_operations_more() -> None:
     assert count(one + other) == count(one) + count(other)
 
 
-def test_a_tensor_larger_than_the_buffer_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensor_larger_than_the_buffer_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aten_statistics, "CPU_CHUNK", 1024)
     tensors = [torch.randn(size) * 10.0**i for i, size in enumerate((5000, 3, 1024, 1025))]
     tensors += [torch.randn(60, 50).t(), torch.randn(100, 100)[:, ::2]]
@@ -261,7 +273,7 @@ def test_a_tensor_larger_than_the_buffer_is_cut(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("kind", ["normal", "bf16", "fp16 x 1000", "1e25", "mean 1e4", "NaN and Inf", "one outlier"])
-def test_a_device_without_double_comes_close(kind: str) -> None:
+def test_device_without_double_is_close(kind: str) -> None:
     tensors = [sample(kind, size) for size in SIZES]
     table = AtenPlan(tensors, sums=torch.float32).run(tensors).numpy()
     for tensor, row in zip(tensors, table, strict=True):

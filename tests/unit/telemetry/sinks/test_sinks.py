@@ -40,7 +40,7 @@ def feed(sink: Sink) -> None:
     sink.close()
 
 
-def test_jsonl_has_a_line_each_that_any_reader_takes(tmp_path: Path) -> None:
+def test_jsonl_has_one_strict_json_line_per_observation(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "run.jsonl"
     feed(JsonlSink(path))
     rows = [json.loads(line, parse_constant=pytest.fail) for line in path.read_text().splitlines()]
@@ -53,13 +53,13 @@ def test_jsonl_has_a_line_each_that_any_reader_takes(tmp_path: Path) -> None:
     assert rows[3]["event"] == "step_skipped"
 
 
-def test_jsonl_appends_to_what_is_there(tmp_path: Path) -> None:
+def test_jsonl_appends_to_an_existing_file(tmp_path: Path) -> None:
     for _ in range(2):
         feed(JsonlSink(tmp_path / "run.jsonl"))
     assert len((tmp_path / "run.jsonl").read_text().splitlines()) == 8
 
 
-def test_stdout_is_a_table_with_anomalies_between() -> None:
+def test_stdout_is_a_table_with_anomalies_between_rows() -> None:
     text = io.StringIO()
     feed(StdoutSink(text))
     lines = text.getvalue().splitlines()
@@ -99,13 +99,16 @@ def test_trackio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("trackio")
     feed(make_sink("trackio:torchtriage-test"))
     with contextlib.closing(sqlite3.connect(tmp_path / "torchtriage-test.db")) as store:
-        rows = [(step, json.loads(metrics)) for step, metrics in store.execute("SELECT step, metrics FROM metrics ORDER BY id")]
+        rows = [
+            (step, json.loads(metrics))
+            for step, metrics in store.execute("SELECT step, metrics FROM metrics ORDER BY id")
+        ]
     assert [(step, row.get("grad_norm/fc.weight")) for step, row in rows] == [(1, 3.0), (2, 3.0), (2, None)]
     assert "anomaly/TT402" in rows[2][1]
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "wandb", "trackio"])
-def test_a_package_that_is_missing_is_said_with_what_to_do(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_reported_with_a_remedy(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
     with pytest.raises(TriageError, match=rf"the {name} sink needs {name}.*pip install 'torchtriage\[{name}\]'"):
