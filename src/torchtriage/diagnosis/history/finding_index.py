@@ -8,7 +8,7 @@ from torchtriage.diagnosis.compiles.frames import Compile, FrameKey, frame_key
 from torchtriage.diagnosis.compiles.resume_frames import BreakKey, break_key, breaks_of_resume_frames
 from torchtriage.diagnosis.coverage.limits import LIMIT_SKIP
 from torchtriage.diagnosis.graph_breaks.finding import break_findings
-from torchtriage.diagnosis.learning.finding import told as learning_findings
+from torchtriage.diagnosis.learning.finding import learning_findings
 from torchtriage.diagnosis.places import frame_name, locate
 from torchtriage.diagnosis.recompiles.finding import recompile_findings
 from torchtriage.diagnosis.recompiles.fold import folded_into

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import random
+import re
 import time
 from array import array
 from pathlib import Path
@@ -14,9 +15,10 @@ from tests.unit.samples import a_process, a_recording
 from torchtriage.diagnosis.diagnose import diagnose
 from torchtriage.diagnosis.history.build import history
 from torchtriage.diagnosis.learning import limits as learning_limits
+from torchtriage.diagnosis.learning.finding import RULES
 from torchtriage.diagnosis.learning.limits import DEFAULT, LearningLimits, limits_for, limits_from
 from torchtriage.diagnosis.learning.replay import breaches
-from torchtriage.diagnosis.learning.tensors import TENSOR_QUANTITIES, float32
+from torchtriage.diagnosis.learning.rules.tensors import TENSOR_QUANTITIES, float32
 from torchtriage.diagnosis.learning.watch import QUANTITIES, is_quantity
 from torchtriage.findings import catalogue
 from torchtriage.findings.history import MomentKind
@@ -150,10 +152,14 @@ def test_the_preset_has_the_numbers_of_sagemaker_debugger() -> None:
 
 
 def test_every_limit_is_read_by_a_rule() -> None:
-    folder = Path(learning_limits.__file__).parent
-    rules = "".join(path.read_text() for path in folder.glob("*.py") if path.name != "limits.py")
-    assert [field.name for field in dataclasses.fields(LearningLimits) if f"limits.{field.name}" not in rules
-            and f"limits_from(story.process.learning.learning_limits).{field.name}" not in rules] == []
+    folder = Path(learning_limits.__file__).parent / "rules"
+    rules = "".join(path.read_text() for path in folder.glob("*.py"))
+    names = [field.name for field in dataclasses.fields(LearningLimits)]
+    assert [name for name in names if not re.search(rf"\blimits\.{name}\b", rules)] == []
+
+
+def test_every_learning_rule_of_the_catalogue_exists() -> None:
+    assert sorted(RULES) == [code for code in catalogue.codes() if code.startswith(("TT4", "TT5", "TT6"))]
 
 
 def test_every_quantity_is_explained_with_its_rule() -> None:
