@@ -6,6 +6,7 @@ import pytest
 
 from tests.unit.diagnosis.learning_samples import a_training, found, noise
 from torchtriage.findings.model import Severity
+from torchtriage.recording.events import Anomaly
 
 NAN, INF = math.nan, math.inf
 
@@ -212,3 +213,8 @@ def test_returns_that_moved_once_that_rest_at_the_end_or_that_are_solved_are_not
     assert found(a_training(rollout__ep_rew_mean=[-200.0] * 40 + [-199.0] + [-200.0] * 40)) == {}
     assert found(a_training(rollout__ep_rew_mean=[20.0] + [500.0] * 60)) == {}
     assert found(a_training(rollout__ep_rew_mean=[500.0] * 60, facts={"return_threshold": 475.0})) == {}
+
+
+def test_flat_returns_found_live_without_a_step_are_reported() -> None:
+    live = Anomaly(code="TT614", subject="rollout/ep_rew_mean", value=-200.0, threshold=-200.0, text="flat")
+    assert found(a_training(live, rollout__ep_rew_mean=[-200.0] * 5))["TT614"].title == "flat"

@@ -325,9 +325,10 @@ def _flat_returns(value: float | None, memory: Memory, limits: PPOLimits) -> Ite
 
 
 def _are_flat_to_the_end(incident: Incident) -> bool:
-    returns = incident.series
-    has_moved = returns is not None and incident.steps[-1] < returns.steps[-1]
-    return not has_moved and _is_unsolved(incident)
+    returns, steps = incident.series, incident.steps
+    if returns is not None and steps and steps[-1] < returns.steps[-1]:
+        return False
+    return _is_unsolved(incident)
 
 
 def _is_unsolved(incident: Incident) -> bool:
