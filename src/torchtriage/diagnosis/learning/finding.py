@@ -22,6 +22,7 @@ from torchtriage.diagnosis.rules import finding, fingerprint_of, rule
 from torchtriage.findings.catalogue import rule as catalogue_rule
 from torchtriage.findings.model import YOU, Check, CheckKind, Evidence, Finding, Fix, SampledValue, Severity
 from torchtriage.recording.recording import Process
+from torchtriage.text import and_more, row, times
 
 RULES: Mapping[str, LearningRule] = {
     learning_rule.code: learning_rule
@@ -36,7 +37,7 @@ MAX_NAMED = 50
 
 @rule
 def gradients_and_weights(process: Process) -> Iterator[Finding]:
-    """Gradients, weights or the loss are not as they should be."""
+    """The loss, the gradients, the weights or the steps of the optimizer are not healthy."""
     return _family("TT4", process)
 
 
@@ -48,7 +49,7 @@ def recurrent_state(process: Process) -> Iterator[Finding]:
 
 @rule
 def ppo_updates(process: Process) -> Iterator[Finding]:
-    """An update of PPO goes too far, or learns nothing."""
+    """An update of PPO changes the policy too much, or teaches it nothing."""
     return _family("TT6", process)
 
 
@@ -146,15 +147,13 @@ def _severity(incident: Incident) -> Severity:
 def _title(incident: Incident) -> str:
     """The worst breach with its numbers, and the number of others."""
     worst, steps = incident.worst, incident.steps
-    others = len(incident.subjects) - 1
-    more = f", and {others} more" if others > 0 else ""
+    text = worst.text + and_more(len(incident.subjects) - 1)
     if not steps:
-        return f"{worst.text}{more}"
+        return text
     if len(steps) == 1:
-        return f"{worst.text}{more} (step {steps[0]})"
-    return (
-        f"{worst.text}{more} (step {worst.step}; {incident.num_observations} times, steps {steps[0]} to {steps[-1]})"
-    )
+        return f"{text} (step {steps[0]})"
+    how_often = times(incident.num_observations)
+    return f"{text} (worst at step {worst.step}; {how_often} in steps {steps[0]} to {steps[-1]})"
 
 
 def _course(incident: Incident) -> list[tuple[int, float]]:
@@ -177,7 +176,7 @@ def _cause(incident: Incident) -> str:
     worst, points = incident.worst, _course(incident)
     numbers = worst.text
     if points:
-        values = ", ".join(f"{short(value)} (step {step})" for step, value in points)
+        values = row(f"{short(value)} (step {step})" for step, value in points)
         limit = f"; limit {short(worst.limit)}" if 0.0 < abs(worst.limit) < math.inf else ""
         numbers = f"{worst.quantity}: {values}{limit}"
     explanation = RULES[incident.code].explanation
@@ -188,6 +187,4 @@ def _cause(incident: Incident) -> str:
 def _notes(incident: Incident) -> tuple[str, ...]:
     if len(incident.subjects) < 2:
         return ()
-    named = ", ".join(incident.subjects[:MAX_NAMED])
-    left = len(incident.subjects) - MAX_NAMED
-    return (f"in {named}" + (f" and {left} more" if left > 0 else ""),)
+    return (f"in {row(incident.subjects, MAX_NAMED)}",)

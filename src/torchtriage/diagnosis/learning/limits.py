@@ -56,7 +56,10 @@ def limits_for(preset: str = "default", **changes: Any) -> LearningLimits:
 
 
 def limits_from(recorded: Mapping[str, float]) -> LearningLimits:
-    """The limits that a run was watched with, from the changes in its recording; limits of a later version are ignored."""
+    """The limits that a run was watched with: its recording stores those that were changed.
+
+    Limits of a later version are ignored.
+    """
     defaults = dataclasses.asdict(DEFAULT)
     changes: dict[str, Any] = {}
     for name, value in recorded.items():

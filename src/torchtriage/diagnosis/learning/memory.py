@@ -75,8 +75,8 @@ class Memory:
         if state.get("version") != STATE_VERSION or any(part not in state for part in _PARTS):
             raise ValueError(
                 f"a state of version {STATE_VERSION} with {', '.join(_PARTS)} was expected, found version "
-                f"{state.get('version')!r} with {', '.join(sorted(map(str, state)))}; take it from state_dict() of this "
-                "version, or begin without it"
+                f"{state.get('version')!r} with {', '.join(sorted(map(str, state)))}; take it from state_dict() of "
+                "this version, or start without it"
             )
         windows = {key: deque(values, maxlen=size) for key, (size, values) in state["windows"].items()}
         streaks = {key: _streak(value) for key, value in state["streaks"].items()}

@@ -11,6 +11,7 @@ from torchtriage.diagnosis.learning.memory import median
 from torchtriage.findings.model import Severity
 from torchtriage.recording.recording import Process, Series
 from torchtriage.recording.series import LOSS
+from torchtriage.text import row
 
 if TYPE_CHECKING:
     from torchtriage.diagnosis.learning.limits import LearningLimits  # it is made of the limits of all rules
@@ -146,27 +147,27 @@ class LearningRule:
 
 
 def batch_to_check(incident: Incident) -> str:
-    """The advice to look at the batch of the first breach, or at all batches since the observation before it."""
+    """The advice to inspect the batch of the first breach, or at all batches since the observation before it."""
     step, last = incident.first.step, incident.step_before
     if step is None:
-        return "look at the batch"
+        return "inspect the batch"
     if last is None or step - last < 2:
-        return f"look at the batch of step {step}"
-    return f"look at the batches of steps {last + 1} to {step}"
+        return f"inspect the batch of step {step}"
+    return f"inspect the batches of steps {last + 1} to {step}"
 
 
 def learning_rates(incident: Incident) -> str:
     """The learning rates of the run in parentheses, to follow the words "learning rate"; empty if unknown."""
     rates = dict.fromkeys(incident.process.learning.optimizer_lr)
-    return f" (now {', '.join(f'{rate:.3g}' for rate in rates)})" if rates else ""
+    return f" (now {row(short(rate) for rate in rates)})" if rates else ""
 
 
 def loss_at_first_breach(incident: Incident) -> str:
-    """The loss at the first breach, next to its median before."""
+    """The loss at the first breach, compared with its previous median."""
     losses, now = incident.before(LOSS), incident.at(LOSS, incident.first.step)
     if now is None or not losses:
         return ""
-    return f"The loss there was {short(now)}, its median before {short(median(losses))}"
+    return f"The loss at step {incident.first.step} is {short(now)}; its previous median is {short(median(losses))}"
 
 
 def short(value: float) -> str:

@@ -48,9 +48,9 @@ class GradientLimits(WindowLimits):
     grad_norm_clear: float = 0.5            # an explosion ends below half of the limit
     grad_norm_max: float = math.inf         # no absolute bound fits every model; set it if you know the scale of yours
 
-    # TT405. A tensor norm below 1e-7, as in SageMaker's VanishingGradient. It takes a share of the tensors, because some
-    # vanish by nature: the gradient of an attention's key bias is zero up to rounding, and that is one of about sixteen
-    # tensors of a block.
+    # TT405. A tensor norm below 1e-7, as in SageMaker's VanishingGradient. The rule requires a share of the tensors,
+    # because some vanish by nature: the gradient of an attention's key bias is zero up to rounding, and that is one of
+    # about sixteen tensors of a block.
     vanishing_norm: float = limit(1e-7, sagemaker=1e-7)
     vanishing_share: float = limit(0.1, sagemaker=0.0)
     vanishing_patience: int = limit(5, sagemaker=1)
@@ -64,7 +64,7 @@ class GradientLimits(WindowLimits):
     drift_momentum: float = 0.99
     # About five observations: if the norms have a spread of 0.3, a drift of 0.5 is five deviations of such an average.
     drift_short_momentum: float = 0.8
-    drift_most: float = 3.0                 # times the average: a single value counts as no more, so a spike is not a drift
+    drift_most: float = 3.0                 # a single value counts as at most 3 averages, so a spike is not a drift
     drift_floor: float = 1e-8               # keeps the drift finite if the average is near zero
 
     # TT413
@@ -113,7 +113,7 @@ def _explosion(norm: float, memory: Memory, limits: GradientLimits) -> Iterator[
         above = middle + max(math.log(limits.grad_norm_factor), limits.grad_norm_sigmas * sigma)
         most = min(most, math.exp(min(above, MAX_LOG)))
         usual = math.exp(middle)
-        comparison = f", {short(norm / max(usual, MIN_NORM))}x the median {short(usual)} of those before"
+        comparison = f", {short(norm / max(usual, MIN_NORM))}x the previous median of {short(usual)}"
     if memory.streak("explosion", norm > most, 1, cleared=norm < limits.grad_norm_clear * most).is_active:
         yield Breach(
             code="TT404", type="gradient_explosion", quantity=GRAD_NORM, value=norm, limit=most,
@@ -140,9 +140,9 @@ def _fix_explosion(incident: Incident) -> str:
     middle = median(norms)
     clipped = _norm_after_clipping(incident)
     if clipped is not None:
-        return f"{batch}; clipping to {short(clipped)} caught it; the median before was {short(middle)}"
+        return f"{batch}; clipping reduced it to {short(clipped)}; the previous median is {short(middle)}"
     return (
-        f"{batch}; clip at about {short(2 * middle)}, twice the median {short(middle)} before it: "
+        f"{batch}; clip at about {short(2 * middle)}, twice the previous median of {short(middle)}: "
         f"torch.nn.utils.clip_grad_norm_(parameters, {short(2 * middle)}); or lower the learning rate{rates}"
     )
 
@@ -159,7 +159,8 @@ def _vanishing(norms: Mapping[str, float], memory: Memory, limits: GradientLimit
         yield Breach(
             code="TT405", type="gradient_vanishing", quantity=series_of(GRAD_NORM, least), subject="tensors",
             value=norms[least], limit=limits.vanishing_norm,
-            text=f"{share:.0%} of {len(norms)} gradients have all but vanished, {least} to {short(norms[least])}",
+            text=f"{share:.0%} of {len(norms)} gradients have nearly vanished; the norm of {least} is "
+                 f"{short(norms[least])}",
         )
 
 
@@ -207,7 +208,7 @@ def _drift(row: Mapping[str, float], is_policy: bool, memory: Memory, limits: Gr
         if value is not None and value > limits.drift_max:
             yield Breach(
                 code=code, type=f"gradient_{name}_drift", quantity=quantity, value=value, limit=limits.drift_max,
-                text=f"gradient {name} has drifted from its moving average by {short(value)} of it",
+                text=f"the gradient {name} differs from its moving average by {short(value)} times the average",
             )
 
 
@@ -241,17 +242,17 @@ def _clipping(
     if count >= limits.clipped_count and share >= limits.clipped_share:
         yield Breach(
             code="TT413", type="gradient_always_clipped", quantity=GRAD_NORM, value=share, limit=limits.clipped_share,
-            text=f"gradients were clipped in {share:.0%} of the last {count} observations, now from {short(before)} to "
-                 f"{short(after)}",
+            text=f"gradients were clipped in {share:.0%} of the last {count} observations, most recently from "
+                 f"{short(before)} to {short(after)}",
         )
 
 
 def _fix_clipping(incident: Incident) -> str:
     norms = incident.before(GRAD_NORM)
-    usual = f": the median before clipping is {short(median(norms))}" if norms else ""
+    usual = f" (the median before clipping is {short(median(norms))})" if norms else ""
     return (
-        f"raise max_norm to what is usual{usual}; or leave it: the gradient is then a direction, and the learning "
-        f"rate{learning_rates(incident)} its length"
+        f"raise max_norm to the usual norm{usual}; or keep it: the gradient then only gives a direction, and the "
+        f"learning rate{learning_rates(incident)} the length of a step"
     )
 
 
@@ -262,21 +263,22 @@ RULES = (
     LearningRule(
         code="TT405",
         fix="shorten the path to these layers: residual connections, normalisation, an initialisation by fan-in "
-            "(kaiming_, xavier_), or ReLU and its kin for sigmoid and tanh; in 16 bits scale the loss",
+            "(kaiming_, xavier_), or ReLU instead of sigmoid and tanh; in 16 bits, scale the loss",
     ),
     LearningRule(
         code="TT407", is_problem=_is_not_adaptive,
-        fix="give the two layers learning rates of their own, or normalise between them; an adaptive optimizer (Adam) "
-            "evens it out",
+        fix="give the two layers separate learning rates, or normalise between them; an adaptive optimizer (Adam) "
+            "compensates for it",
     ),
     LearningRule(
         code="TT410", min_observations=10, min_share=0.1,
-        fix="see whether the learning rate, the data or the loss terms changed at the first of these steps; where that "
-            "is meant, nothing",
+        fix="check whether the learning rate, the data or the loss terms changed at the first of these steps; if that "
+            "is intended, nothing needs to change",
     ),
     LearningRule(
         code="TT411", min_observations=10, min_share=0.1,
-        fix="look at the layers that vanish or explode from the first of these steps on (TT404, TT405 name them)",
+        fix="inspect the layers whose gradients vanish or explode from the first of these steps on (TT404 and TT405 "
+            "name them)",
     ),
     LearningRule(code="TT413", fix=_fix_clipping),
 )

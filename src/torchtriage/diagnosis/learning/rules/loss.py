@@ -64,14 +64,14 @@ def _spike(loss: float, before: Sequence[float], start: float, limits: LossLimit
     if loss > most:
         yield Breach(
             code="TT414", type="loss_spike", quantity=LOSS, value=loss, limit=most,
-            text=f"the loss jumped to {short(loss)}; the median of the {len(before)} before it is {short(middle)}",
+            text=f"the loss jumped to {short(loss)}; the median of the {len(before)} values before is {short(middle)}",
         )
 
 
 def _fix_spike(incident: Incident) -> str:
     return (
-        f"{batch_to_check(incident)}; lower the learning rate or clip gradients if the loss does not come back by "
-        "itself"
+        f"{batch_to_check(incident)}; if the loss does not recover by itself, lower the learning rate or clip the "
+        "gradients"
     )
 
 
@@ -91,8 +91,8 @@ def _not_decreasing(loss: float, start: float, memory: Memory, limits: LossLimit
     if num_observed >= limits.loss_block * limits.loss_blocks and best > most:
         yield Breach(
             code="TT415", type="loss_not_decreasing", quantity=LOSS, value=best, limit=most,
-            text=f"the loss has not come down in {num_observed} observations: it began at {short(start)}, its best "
-                 f"level is {short(best)}",
+            text=f"the loss has not clearly decreased in {num_observed} observations: it started at {short(start)}, "
+                 f"the lowest median of {limits.loss_block} values is {short(best)}",
         )
 
 
@@ -109,7 +109,7 @@ RULES = (
     LearningRule(code="TT414", fix=_fix_spike),
     LearningRule(
         code="TT415", is_problem=_lasts_to_the_end,
-        fix="overfit one batch first: if that fails too, the labels, the loss or the wiring are wrong; else try 10x "
-            "and 0.1x the learning rate",
+        fix="overfit one batch first: if that fails too, the labels, the loss or the connections of the model are "
+            "wrong; otherwise try 10x and 0.1x the learning rate",
     ),
 )

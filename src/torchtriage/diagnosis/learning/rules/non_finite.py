@@ -98,11 +98,11 @@ def skipped_by_scaler(process: Process) -> Callable[[int | None], bool]:
 # The finding
 
 _ORIGINS = {
-    "TT403": ("weights", "the update before it wrote them: an optimizer state that overflowed, a learning rate that is "
-                         "not finite, or a weight set by hand"),
-    "TT401": (LOSS, "the forward pass or the data of that step made it"),
-    "TT402": ("gradients", "the backward pass made it: sqrt, norm or std at 0, a log or a division that torch.where "
-                           "hides only in the forward pass"),
+    "TT403": ("weights", "it comes from the preceding update: an optimizer state that overflowed, a learning rate that "
+                         "is not finite, or a weight set by hand"),
+    "TT401": (LOSS, "it comes from the forward pass or the data of that step"),
+    "TT402": ("gradients", "it comes from the backward pass: sqrt, norm or std at 0, or a log or division that "
+                           "torch.where masks only in the forward pass"),
 }
 
 
@@ -129,13 +129,17 @@ def _origin(incident: Incident) -> str:
     order = _order_of_origin(incident.others)
     if incident.code not in order:
         return ""
-    seen = ", then the ".join(f"{_ORIGINS[code][0]} at step {incident.others[code].steps[0]}" for code in order)
-    unwatched = [
-        what for what in ("weight", LOSS) if not any(name.startswith(what) for name in incident.process.series)
-    ]
-    if unwatched:
-        return f"First seen in the {seen}; where it began is open, as {' and '.join(unwatched)} were not watched"
-    return f"First the {seen}: {_ORIGINS[order[0]][1]}"
+    places = [f"in the {_ORIGINS[code][0]} at step {incident.others[code].steps[0]}" for code in order]
+    first_seen = f"First seen {', then '.join(places)}"
+    names = incident.process.series
+    has_weights, has_loss = (any(name.startswith(prefix) for name in names) for prefix in ("weight", LOSS))
+    if has_weights and has_loss:
+        return f"{first_seen}: {_ORIGINS[order[0]][1]}"
+    if has_weights:
+        return f"{first_seen}; its origin is unknown: the loss was not recorded"
+    if has_loss:
+        return f"{first_seen}; its origin is unknown: the weights were not recorded"
+    return f"{first_seen}; its origin is unknown: neither the weights nor the loss were recorded"
 
 
 def _gradient_severity(incident: Incident) -> Severity | None:
@@ -153,21 +157,22 @@ def _weights_stayed_finite(incident: Incident) -> bool:
 
 def _find_operation(incident: Incident) -> str:
     return (
-        f"go back to a checkpoint before it and {batch_to_check(incident)}; torch.autograd.set_detect_anomaly(True) "
-        "there names the operation"
+        f"return to an earlier checkpoint and {batch_to_check(incident)}; torch.autograd.set_detect_anomaly(True) "
+        "names the operation"
     )
 
 
 def _fix_loss(incident: Incident) -> str:
     return (
-        f"{_find_operation(incident)}. Use log_softmax, cross_entropy and the like, and no log or division without a "
-        "floor"
+        f"{_find_operation(incident)}. Use log_softmax or cross_entropy, and clamp the argument of every log and the "
+        "denominator of every division"
     )
 
 
 def _fix_gradient(incident: Incident) -> str:
     return (
-        f"{_find_operation(incident)}. Put a floor inside sqrt, norm, log and divisions, also behind a torch.where"
+        f"{_find_operation(incident)}. Add a small constant inside sqrt, norm, log and divisions, also where "
+        "torch.where discards the result"
     )
 
 
@@ -176,8 +181,9 @@ RULES = (
     LearningRule(code="TT402", fix=_fix_gradient, explanation=_origin, severity=_gradient_severity),
     LearningRule(
         code="TT403",
-        fix="go back to a checkpoint before it, optimizer state included; keep weights and that state in float32, with "
-            "an eps that their type can hold (1e-8 is 0 in float16), and see that the learning rate is finite",
+        fix="return to an earlier checkpoint, including the optimizer state; keep the weights and that state in "
+            "float32, with an eps that their type can represent (1e-8 is 0 in float16), and check that the learning "
+            "rate is finite",
         explanation=_origin,
     ),
 )

@@ -70,7 +70,7 @@ def _update_size(name: str, ratio: float, memory: Memory, limits: OptimizerLimit
         if memory.streak(f"{type}:{group}", beyond, patience).is_active:
             yield Breach(
                 code=code, type=type, quantity=name, subject=group, value=ratio, limit=bound,
-                text=f"one update changes {group} by {short(ratio)} of its norm",
+                text=f"one update changes {group} by {short(ratio)} times its norm",
             )
 
 
@@ -78,7 +78,7 @@ def _fix_large_update(incident: Incident) -> str:
     factor = median([breach.value for breach in incident.breaches]) / USUAL_RATIO
     return (
         f"lower the learning rate{learning_rates(incident)} of {incident.worst.subject} by about {short(factor)}x, for "
-        "a ratio of 1e-3, or warm it up"
+        f"a ratio of {USUAL_RATIO:g}, or warm it up"
     )
 
 
@@ -127,7 +127,7 @@ RULES = (
     LearningRule(code="TT408", fix=_fix_large_update, explanation=loss_at_first_breach),
     LearningRule(
         code="TT409",
-        fix="raise the learning rate, or see whether its schedule has run to the end; weights in bfloat16 lose such "
+        fix="raise the learning rate, or check whether its schedule has already ended; weights in bfloat16 lose such "
             "updates: keep float32 copies",
     ),
     LearningRule(

@@ -52,8 +52,9 @@ class PPOLimits:
     first_ratio_max: float = 1e-3
     first_ratio_max_half: float = 5e-2
 
-    # TT605. Calibrated on 400 updates with normalised returns: healthy value loss up to 3.0 (p99 1.01), Bellman error up
-    # to 3.44. A critic that explains half of the variance has not collapsed, whatever the scale of its loss.
+    # TT605. Calibrated on 400 updates with normalised returns: a healthy value loss is up to 3.0 (p99 1.01), a healthy
+    # Bellman error up to 3.44. A critic that explains half of the variance has not collapsed, whatever the scale of its
+    # loss.
     value_loss_max: float = 5.0
     bellman_error_max: float = 5.0
     explained_variance_healthy: float = 0.5
@@ -141,7 +142,7 @@ def _first_ratio(deviation: float | None, is_half: bool, limits: PPOLimits) -> I
     elif deviation > most:
         yield Breach(
             code="TT604", type="first_ratio_not_one", quantity=PPO_FIRST_RATIO_DEVIATION, value=deviation, limit=most,
-            text=f"before any update the ratio was off from 1 by {short(deviation)}",
+            text=f"before any update the probability ratio differs from 1 by {short(deviation)}",
         )
 
 
@@ -257,7 +258,8 @@ def _early_stop(stopped: float | None, memory: Memory, limits: PPOLimits) -> Ite
     if count >= limits.early_stop_window and share >= limits.early_stop_share:
         yield Breach(
             code="TT610", type="early_stop_always", quantity=PPO_EARLY_STOPPED, value=share,
-            limit=limits.early_stop_share, text=f"KL ended {share:.0%} of the last {count} updates early",
+            limit=limits.early_stop_share,
+            text=f"the KL divergence ended {share:.0%} of the last {count} updates early",
         )
 
 
@@ -297,9 +299,10 @@ def _skipped_updates(total: float | None, memory: Memory) -> Iterator[Breach]:
     memory.numbers["updates_skipped"] = total
     in_a_row = memory.streak("updates_skipped", has_grown, 1).count
     if has_grown:
+        noun = "update" if total == 1 else "updates"
         yield Breach(
             code="TT613", type="update_skipped", quantity=PPO_UPDATES_SKIPPED_TOTAL, value=in_a_row, limit=0.0,
-            text=f"{total:.0f} updates skipped for a loss that is not finite, {in_a_row} in a row",
+            text=f"{total:.0f} {noun} skipped because the loss was not finite, {in_a_row} in a row",
         )
 
 
@@ -346,44 +349,44 @@ def _is_unsolved(incident: Incident) -> bool:
 RULES = (
     LearningRule(
         code="TT601",
-        fix="see that log-probabilities of masked actions are large and negative, not -inf, and clamp the log-ratio "
-            "(to 20) before exp; skip an update whose loss is not finite",
+        fix="check that the log-probabilities of masked actions are large and negative, not -inf, and clamp the "
+            "log-ratio (to 20) before exp; skip an update whose loss is not finite",
     ),
     LearningRule(
         code="TT602", min_observations=3, min_share=0.01,
-        fix="lower the learning rate or the number of epochs an update, stop at 1.5 times the target KL, and clamp the "
-            "log-ratio",
+        fix="lower the learning rate or the number of epochs per update, stop at 1.5 times the target KL, and clamp "
+            "the log-ratio",
     ),
     LearningRule(
         code="TT603", min_observations=3, min_share=0.05,
-        fix="lower the learning rate or the number of epochs an update; see that masks are the same as when the "
-            "actions were sampled",
+        fix="lower the learning rate or the number of epochs per update; check that the masks are the same as when "
+            "the actions were sampled",
     ),
     LearningRule(
         code="TT604",
-        fix="compute the old log-probabilities as the new ones are: same masks, same dropout (eval or train), same "
-            "normalisation statistics, same recurrent state, same action after squashing",
+        fix="compute the old log-probabilities in the same way as the new ones: same masks, same dropout (eval or "
+            "train), same normalisation statistics, same recurrent state, same action after squashing",
     ),
     LearningRule(
         code="TT605", select=_lasting_collapse, is_problem=_is_unsolved,
         fix=fix_unless_clipped(
             "normalise returns, lower the value loss weight or the learning rate, clip gradients; give the critic a "
-            "body of its own if the policy's gradient disturbs it"
+            "separate network body if the policy's gradient disturbs it"
         ),
     ),
     LearningRule(
         code="TT606", is_problem=_is_unsolved, milder="TT607",
-        fix="raise the entropy coefficient (double it) and lower the learning rate; a collapsed policy seldom "
-            "recovers, so go back to a checkpoint",
+        fix="double the entropy coefficient and lower the learning rate; a collapsed policy seldom recovers, so return "
+            "to an earlier checkpoint",
     ),
     LearningRule(
         code="TT607", is_problem=_is_unsolved,
-        fix="raise the entropy coefficient if returns are not yet what they should be; at the end of training a low "
-            "entropy is the aim",
+        fix="raise the entropy coefficient if the returns are still too low; at the end of training a low entropy is "
+            "the goal",
     ),
     LearningRule(
         code="TT608", milder="TT609",
-        fix="stop the epochs at 1.5 times the target KL, lower the learning rate, and look at the advantages of that "
+        fix="stop the epochs at 1.5 times the target KL, lower the learning rate, and inspect the advantages of that "
             "update",
     ),
     LearningRule(
@@ -392,26 +395,27 @@ RULES = (
     ),
     LearningRule(
         code="TT610",
-        fix="plan fewer epochs an update or lower the learning rate: as it is, the KL decides how long an update is",
+        fix="plan fewer epochs per update or lower the learning rate: at present the KL divergence decides how long an "
+            "update is",
     ),
     LearningRule(
         code="TT611",
-        fix="see whether all rewards are equal or the critic returns a constant; put a floor below the deviation "
-            "before dividing by it",
+        fix="check whether all rewards are equal or the critic returns a constant; clamp the deviation to a "
+            "minimum before dividing by it",
     ),
     LearningRule(
         code="TT612",
-        fix="lower the learning rate or the number of epochs an update; more samples an update help too",
+        fix="lower the learning rate or the number of epochs per update, or use more samples per update",
     ),
     LearningRule(
         code="TT613", severity=_skipping_severity,
-        fix="find what is not finite in the first skipped update (TT401, TT402, TT601), and see that old "
+        fix="find the non-finite value of the first skipped update (TT401, TT402, TT601), and check that the old "
             "log-probabilities are finite",
     ),
     LearningRule(
         code="TT614", is_problem=_are_flat_to_the_end,
-        fix="no episode was better than another, so nothing tells good actions from bad ones: explore more (a larger "
-            "entropy coefficient, more environments, longer episodes), shape the reward or begin episodes nearer to "
-            "it, and see that rewards are passed on",
+        fix="no episode was better than another, so nothing distinguishes good actions from bad ones: explore more (a "
+            "larger entropy coefficient, more environments, longer episodes), shape the reward or start episodes "
+            "closer to it, and check that rewards reach the trainer",
     ),
 )

@@ -46,9 +46,9 @@ def breaches(row: Mapping[str, float], limits: RecurrentLimits) -> Iterator[Brea
 def recurrent_finite(has_nan: bool, has_inf: bool) -> Iterator[Breach]:
     """TT501, by flags."""
     if has_nan:
-        yield _non_finite(math.nan, LSTM_HAS_NAN, "", "the recurrent state holds")
+        yield _non_finite(math.nan, LSTM_HAS_NAN, "", "the recurrent state contains")
     if has_inf:
-        yield _non_finite(math.inf, LSTM_HAS_INF, "", "the recurrent state holds")
+        yield _non_finite(math.inf, LSTM_HAS_INF, "", "the recurrent state contains")
 
 
 def recurrent_range(
@@ -59,7 +59,8 @@ def recurrent_range(
     If one of the two is missing, the other takes its place.
     """
     name, rms_quantity, max_quantity = _STATES[state]
-    values = [(quantity, value) for quantity, value in ((rms_quantity, rms), (max_quantity, rms_max)) if value is not None]
+    pairs = ((rms_quantity, rms), (max_quantity, rms_max))
+    values = [(quantity, value) for quantity, value in pairs if value is not None]
     if not values:
         return
     for quantity, value in values:
@@ -94,22 +95,22 @@ def _non_finite(value: float, quantity: str, state: str, begin: str) -> Breach:
 RULES = (
     LearningRule(
         code="TT501",
-        fix="look at the step before it for an observation that is not finite, or weights that are not (TT403); the "
-            "state carries it on until it is reset, so reset it once the cause is gone",
+        fix="check the step before for an observation or a weight (TT403) that is not finite; the value stays in the "
+            "state until the state is reset, so reset it once the cause is fixed",
     ),
     LearningRule(
         code="TT502",
-        fix="reset the state at the end of each episode, normalise observations, and clip gradients through time; a "
-            "forget gate that stays at 1 makes the cell a counter",
+        fix="reset the state at the end of each episode, normalise observations, and clip gradients through time; if "
+            "the forget gate stays at 1, the cell only accumulates",
     ),
     LearningRule(
         code="TT503", min_observations=3,
-        fix="see that the state is passed on from step to step and not reset at each of them, and that its inputs are "
+        fix="check that the state is passed from step to step and not reset at every step, and that its inputs are "
             "not all zero",
     ),
     LearningRule(
         code="TT504", min_observations=3,
-        fix="normalise observations and advantages, and lower the learning rate: a saturated tanh passes no gradient "
-            "on",
+        fix="normalise observations and advantages, and lower the learning rate: a saturated tanh passes on no "
+            "gradient",
     ),
 )

@@ -163,7 +163,7 @@ def _unchanged(name: str, row: Mapping[str, float], now: TensorStreaks) -> Itera
         yield Breach(
             code="TT416", type="weight_unchanged", quantity=series_of(WEIGHT_NORM, name), subject=name, value=weight,
             limit=0.0,
-            text=f"the norm of {name} stays at {short(weight)} while that of its gradient is "
+            text=f"the norm of {name} stays at {short(weight)} although the norm of its gradient is "
                  f"{short(_gradient_norm(row))}",
         )
 
@@ -199,7 +199,7 @@ def _fractions(
         ("TT417", "gradient_mostly_zero", GRAD_ZERO_FRACTION, now.mostly_zero, limits.zero_fraction_max, "zero"),
         ("TT418", "gradient_large", GRAD_LARGE_FRACTION, now.large, limits.large_fraction_max, "large"),
         ("TT419", "gradient_underflow", GRAD_SMALL_FRACTION, now.small, limits.small_fraction_max,
-         "all but lost in float16"),
+         "nearly lost in float16"),
     ):
         if streak.is_active and quantity in row:
             yield Breach(
@@ -212,23 +212,23 @@ RULES = (
     LearningRule(
         code="TT406", names_tensors=True,
         fix=fix_unless_clipped(
-            "see that the tensor takes part in the loss: no detach(), no torch.no_grad() on its way, no ReLU that is "
-            "always off, no weight of 0 on its loss term; if it is meant to rest, requires_grad_(False) says so"
+            "check that the loss depends on the tensor: no detach() or torch.no_grad() in between, no ReLU that is "
+            "always off, no weight of 0 on its loss term; if it should not train, set requires_grad_(False)"
         ),
     ),
     LearningRule(
         code="TT416", names_tensors=True,
-        fix="see that the optimizer holds this tensor (a module built after the optimizer is not in it) and that its "
-            "learning rate is not 0; weights of 16 bits may lose updates that are too small: keep float32 copies",
+        fix="check that the optimizer has this tensor (it lacks modules that were built after it) and that its "
+            "learning rate is not 0; weights in 16 bits may lose small updates: keep float32 copies",
     ),
     LearningRule(
         code="TT417", names_tensors=True,
-        fix="see whether the units behind it are off (ReLU) or the inputs are sparse by nature, as in an embedding; "
-            "then nothing is wrong",
+        fix="check for units that are always off (ReLU); if the inputs are sparse by nature, as in an embedding, "
+            "nothing is wrong",
     ),
     LearningRule(
         code="TT418", min_observations=3, min_share=0.01,
-        fix="clip gradients or lower the loss weight, and see whether inputs and targets are normalised",
+        fix="clip gradients or lower the loss weight, and check whether inputs and targets are normalised",
     ),
     LearningRule(code="TT419", fix="scale the loss with torch.amp.GradScaler, or use bfloat16"),
 )

@@ -44,8 +44,8 @@ def fix_unless_clipped(fix: str) -> Callable[[Incident], str]:
         if not _is_held_back(incident):
             return fix
         return (
-            f"value clipping leaves the critic no gradient in {_clipped_share(incident):.0%} of the samples: leave it "
-            "out (--clip-value 0), give it the scale of the returns, or normalise those"
+            f"value clipping leaves the critic no gradient in {_clipped_share(incident):.0%} of the samples: turn it "
+            "off (--clip-value 0), adapt its range to the scale of the returns, or normalise the returns"
         )
 
     return fix_text
