@@ -153,7 +153,7 @@ def _title(incident: Incident) -> str:
     if len(steps) == 1:
         return f"{text} (step {steps[0]})"
     how_often = times(incident.num_observations)
-    return f"{text} (worst at step {worst.step}; {how_often} in steps {steps[0]} to {steps[-1]})"
+    return f"{text} (step {worst.step}; {how_often} in steps {steps[0]} to {steps[-1]})"
 
 
 def _course(incident: Incident) -> list[tuple[int, float]]:

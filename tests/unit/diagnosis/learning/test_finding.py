@@ -86,7 +86,7 @@ def test_a_live_anomaly_that_the_series_shows_too_is_counted_once() -> None:
     assert [breach.step for breach in breaches(training)] == [7, 8]
     finding = findings_of(training)["TT608"]
     assert finding.evidence.num_events == 2
-    assert finding.title == "KL divergence 0.9 in one update (worst at step 7; twice in steps 7 to 8)"
+    assert finding.title == "KL divergence 0.9 in one update (step 7; twice in steps 7 to 8)"
 
 
 def test_anomalies_of_a_tensor_and_of_the_total_are_one_finding() -> None:

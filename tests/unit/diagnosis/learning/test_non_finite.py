@@ -38,9 +38,9 @@ def test_a_step_that_grad_scaler_skipped_is_not_reported() -> None:
 
 
 @pytest.mark.parametrize(("loss", "gradient", "weight", "code", "words"), [
-    ([1, NAN, NAN], [0, 3, 3], [0, 0, 3], "TT401", "it comes from the forward pass or the data"),
-    ([1, 1, NAN], [0, 3, 3], [0, 0, 3], "TT402", "it comes from the backward pass"),
-    ([1, 1, NAN], [0, 0, 3], [0, 0, 3], "TT403", "it comes from the preceding update"),
+    ([1, NAN, NAN], [0, 3, 3], [0, 0, 3], "TT401", "It comes from the forward pass or the data"),
+    ([1, 1, NAN], [0, 3, 3], [0, 0, 3], "TT402", "It comes from the backward pass"),
+    ([1, 1, NAN], [0, 0, 3], [0, 0, 3], "TT403", "It comes from the preceding update"),
 ])
 def test_the_first_non_finite_quantity_is_the_origin_and_the_others_are_folded(
     loss: list[float], gradient: list[float], weight: list[float], code: str, words: str,

@@ -49,7 +49,7 @@ def test_the_first_ratio_may_differ_from_one_by_rounding_only() -> None:
 
 def test_a_high_value_loss_is_reported_with_the_explained_variance() -> None:
     training = a_training(ppo__value_loss=[1.0, 6.0, 5.5, 5.5], ppo__explained_variance=[0.2, -0.4, 0.0, 0.0])
-    title = "value loss 6, explained variance -0.4 (worst at step 2; 3 times in steps 2 to 4)"
+    title = "value loss 6, explained variance -0.4 (step 2; 3 times in steps 2 to 4)"
     assert findings_of(training)["TT605"].title == title
     assert list(findings_of(a_training(ppo__bellman_error=[1.0, 6.0, 6.0, 6.0]))) == ["TT605"]
 

@@ -9,7 +9,7 @@ from torchtriage.diagnosis.learning.rules.tensors import float32
 def test_a_gradient_of_zeros_is_reported_once_it_lasts() -> None:
     assert findings_of(a_training(grad_norm__a=[1, 0, 0, 0, 0, 1], grad_norm__b=[1.0] * 6)) == {}
     finding = findings_of(a_training(grad_norm__a=[1.0] + [0.0] * 9, grad_norm__b=[1.0] * 10))["TT406"]
-    assert finding.title == "the gradient of a is zero everywhere (worst at step 6; 5 times in steps 6 to 10)"
+    assert finding.title == "the gradient of a is zero everywhere (step 6; 5 times in steps 6 to 10)"
 
 
 def test_another_dead_tensor_has_another_fingerprint() -> None:

@@ -98,10 +98,10 @@ def skipped_by_scaler(process: Process) -> Callable[[int | None], bool]:
 # The finding
 
 _ORIGINS = {
-    "TT403": ("weights", "it comes from the preceding update: an optimizer state that overflowed, a learning rate that "
+    "TT403": ("weights", "It comes from the preceding update: an optimizer state that overflowed, a learning rate that "
                          "is not finite, or a weight set by hand"),
-    "TT401": (LOSS, "it comes from the forward pass or the data of that step"),
-    "TT402": ("gradients", "it comes from the backward pass: sqrt, norm or std at 0, or a log or division that "
+    "TT401": (LOSS, "It comes from the forward pass or the data of that step"),
+    "TT402": ("gradients", "It comes from the backward pass: sqrt, norm or std at 0, or a log or division that "
                            "torch.where masks only in the forward pass"),
 }
 
@@ -134,7 +134,7 @@ def _origin(incident: Incident) -> str:
     names = incident.process.series
     has_weights, has_loss = (any(name.startswith(prefix) for name in names) for prefix in ("weight", LOSS))
     if has_weights and has_loss:
-        return f"{first_seen}: {_ORIGINS[order[0]][1]}"
+        return f"{first_seen}. {_ORIGINS[order[0]][1]}"
     if has_weights:
         return f"{first_seen}; its origin is unknown: the loss was not recorded"
     if has_loss:
