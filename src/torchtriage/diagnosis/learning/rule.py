@@ -147,7 +147,7 @@ class LearningRule:
 
 
 def batch_to_check(incident: Incident) -> str:
-    """The advice to inspect the batch of the first breach, or at all batches since the observation before it."""
+    """The advice to inspect the batch of the first breach, or all batches since the observation before it."""
     step, last = incident.first.step, incident.step_before
     if step is None:
         return "inspect the batch"

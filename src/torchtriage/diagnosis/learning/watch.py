@@ -58,8 +58,11 @@ class LearningWatch:
     def observe_tensors(self, rows: Mapping[str, Mapping[str, float]], step: int | None = None) -> list[Breach]:
         """The breaches of all tensors of one observation, side by side and one by one."""
         breaches = self.observe_norms({name: row[GRAD_NORM] for name, row in rows.items() if GRAD_NORM in row}, step)
+        has_float16, memory, limits = self.has_float16, self.memory, self.limits
         for name, row in rows.items():
-            breaches += self.observe_tensor(name, row, step)
+            of_tensor = tensors.breaches(name, row, has_float16, memory, limits)
+            if of_tensor:       # there may be thousands of tensors at every step, nearly all of them healthy
+                breaches += _at(step, of_tensor)
         return breaches
 
     def observe_tensor(self, name: str, row: Mapping[str, float], step: int | None = None) -> list[Breach]:

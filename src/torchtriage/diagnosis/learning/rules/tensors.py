@@ -65,23 +65,22 @@ HEALTHY = TensorStreaks()
 
 def breaches(
     name: str, row: Mapping[str, float], has_float16: bool, memory: Memory, limits: TensorLimits,
-) -> Iterator[Breach]:
+) -> Sequence[Breach]:
     """The rules of one tensor for one observation, and TT402 and TT403."""
-    last_weight = memory.weights.get(name)
+    before, last_weight = memory.tensors.get(name), memory.weights.get(name)
     if WEIGHT_NORM in row:
         memory.weights[name] = row[WEIGHT_NORM]
-    before = memory.tensors.get(name)
     if before is None and _is_healthy(row, last_weight, limits):
-        return
+        return ()
     now = _updated(TensorStreaks(*before or HEALTHY), row, last_weight, has_float16, limits)
     if now == HEALTHY:
         memory.tensors.pop(name, None)
     else:
         memory.tensors[name] = now
-    yield from tensor_values(name, row)
-    yield from _zero(name, row, now)
-    yield from _unchanged(name, row, now)
-    yield from _fractions(name, row, now, limits)
+    return (
+        *tensor_values(name, row), *_zero(name, row, now), *_unchanged(name, row, now),
+        *_fractions(name, row, now, limits),
+    )
 
 
 def _is_healthy(row: Mapping[str, float], last_weight: float | None, limits: TensorLimits) -> bool:
