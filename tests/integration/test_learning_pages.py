@@ -1,4 +1,4 @@
-"""The example on the page of a learning rule shows that rule: its Before gives the finding, its After does not."""
+"""The examples on the page of a learning rule: Before gives the finding of the rule, After does not."""
 
 import pytest
 
@@ -13,8 +13,12 @@ pytestmark = pytest.mark.thorough
 torch = pytest.importorskip("torch")
 
 
-@pytest.mark.parametrize(("code", "which", "source"), examples(of_learning=True), ids=lambda value: value if len(value) < 8 else "")
-def test_the_example_on_the_page_shows_the_rule(code: str, which: str, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("code", "which", "source"), examples(of_learning=True), ids=lambda value: value if len(value) < 8 else "",
+)
+def test_the_example_on_the_page_shows_the_rule(
+    code: str, which: str, source: str, monkeypatch: pytest.MonkeyPatch,
+) -> None:
     torch.manual_seed(0)
     with probed(monkeypatch) as probe:
         exec(compile(source, f"<{code} {which}>", "exec"), {"__name__": f"example_{code}"})
@@ -23,4 +27,5 @@ def test_the_example_on_the_page_shows_the_rule(code: str, which: str, source: s
 
 
 def test_every_learning_rule_has_an_example_that_runs() -> None:
-    assert {code for code, _, _ in examples(of_learning=True)} == {c for c in catalogue.codes() if c.startswith(LEARNING)}
+    learning_codes = {code for code in catalogue.codes() if code.startswith(LEARNING)}
+    assert {code for code, _, _ in examples(of_learning=True)} == learning_codes

@@ -5,11 +5,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from torchtriage.diagnosis.learning import checks
 from torchtriage.diagnosis.learning.limits import LearningLimits, limits_for
-from torchtriage.diagnosis.learning.policy_watch import is_normalised
-from torchtriage.diagnosis.learning.ppo import phase
 from torchtriage.diagnosis.learning.rule import Breach, short
+from torchtriage.diagnosis.learning.rules import non_finite as checks
+from torchtriage.diagnosis.learning.rules.ppo import is_normalised, phase
 from torchtriage.diagnosis.learning.watch import LearningWatch, is_quantity
 from torchtriage.recording.events import Anomaly
 from torchtriage.recording.series import (

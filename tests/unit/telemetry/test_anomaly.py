@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.diagnosis.learning_samples import of_series
+from tests.unit.diagnosis.learning.samples import of_series
 from torchtriage.diagnosis.learning.replay import breaches
 from torchtriage.telemetry.anomaly import AnomalyDetector, AnomalyReport
 

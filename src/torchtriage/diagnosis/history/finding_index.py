@@ -9,7 +9,7 @@ from torchtriage.diagnosis.compiles.resume_frames import BreakKey, break_key, br
 from torchtriage.diagnosis.coverage.limits import LIMIT_SKIP
 from torchtriage.diagnosis.effects import causes_of_effects
 from torchtriage.diagnosis.graph_breaks.finding import break_findings
-from torchtriage.diagnosis.learning.finding import told as learning_findings
+from torchtriage.diagnosis.learning.finding import learning_findings
 from torchtriage.diagnosis.places import frame_name, locate
 from torchtriage.diagnosis.recompiles.finding import recompile_findings
 from torchtriage.diagnosis.recompiles.fold import folded_into

@@ -1,39 +1,43 @@
-"""TT4xx gradients, weights, numerics; TT5xx recurrent state; TT6xx PPO: recorded series and live anomalies to findings."""
+"""Findings of the learning rules (TT4xx, TT5xx, TT6xx) from the breaches of a recorded training."""
 
+import math
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
-from torchtriage.diagnosis.learning.fixes import fix
 from torchtriage.diagnosis.learning.limits import limits_from
 from torchtriage.diagnosis.learning.replay import breaches
-from torchtriage.diagnosis.learning.rule import Breach, short
-from torchtriage.diagnosis.learning.story import Story, cause, course, lasting, order_of_origin, title
-from torchtriage.diagnosis.learning.value_clipping import is_echo, is_held_back, is_last_minibatch_only
+from torchtriage.diagnosis.learning.rule import Breach, Incident, LearningRule, short
+from torchtriage.diagnosis.learning.rules import (
+    gradients,
+    loss,
+    non_finite,
+    optimizer,
+    ppo,
+    recurrent,
+    tensors,
+    value_clipping,
+)
 from torchtriage.diagnosis.rules import finding, fingerprint_of, rule
 from torchtriage.findings.catalogue import rule as catalogue_rule
 from torchtriage.findings.model import YOU, Check, CheckKind, Evidence, Finding, Fix, SampledValue, Severity
-from torchtriage.findings.severity import P1_SHARE
 from torchtriage.recording.recording import Process
-from torchtriage.recording.series import EPISODE_RETURN_MEAN, GRAD_NORM_AFTER_CLIP, LOSS, SCALER_SCALE, WEIGHT_NORM
+from torchtriage.text import and_more, row, times
 
-# A noisy quantity passes its limit now and then. Live that is an anomaly; a finding it is from so many observations on, and from such a
-# share of them. What is not listed is a finding at once.
-WORTH_TELLING = {
-    "TT410": (10, 0.1), "TT411": (10, 0.1), "TT418": (3, 0.01), "TT503": (3, 0.0), "TT504": (3, 0.0), "TT602": (3, 0.01),
-    "TT603": (3, 0.05), "TT609": (3, 0.05),
+RULES: Mapping[str, LearningRule] = {
+    learning_rule.code: learning_rule
+    for subject in (non_finite, loss, gradients, optimizer, tensors, recurrent, ppo)
+    for learning_rule in subject.RULES
 }
-SETTLED_BY_RETURNS = frozenset({"TT605", "TT606", "TT607", "TT614"})     # they hurt the returns, or they hurt nothing
-# These divide each gradient by its own size, so that tensors of unequal gradients learn alike.
-ADAPTIVE = frozenset({"Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam", "RAdam", "RMSprop", "Rprop"})
-COLLAPSED_FOR = 3       # TT605: observations in a row; one bad rollout makes one
-NAMED_BY_TENSORS = frozenset({"TT406", "TT416", "TT417"})   # which tensors it is about is part of the problem's name
-MILDER = {"TT606": "TT607", "TT608": "TT609"}               # the same at a lower limit
+NUM_BEFORE = 3      # values shown before the first breach
+MAX_VALUES = 8      # values shown if there is no series
+MAX_REASONS = 5
 MAX_NAMED = 50
 
 
 @rule
 def gradients_and_weights(process: Process) -> Iterator[Finding]:
-    """Gradients, weights or the loss are not as they should be."""
+    """The loss, the gradients, the weights or the steps of the optimizer are not healthy."""
     return _family("TT4", process)
 
 
@@ -44,138 +48,143 @@ def recurrent_state(process: Process) -> Iterator[Finding]:
 
 
 @rule
-def ppo(process: Process) -> Iterator[Finding]:
-    """An update of PPO goes too far, or learns nothing."""
+def ppo_updates(process: Process) -> Iterator[Finding]:
+    """An update of PPO changes the policy too much, or teaches it nothing."""
     return _family("TT6", process)
 
 
 def _family(prefix: str, process: Process) -> Iterator[Finding]:
-    return (found for code, found in told(process).items() if code == found.code and code.startswith(prefix))
+    for code, one in learning_findings(process).items():
+        if code == one.code and code.startswith(prefix):
+            yield one
 
 
-def told(process: Process) -> dict[str, Finding]:
-    """The finding of each rule that has one, worked out once."""
-    return process.once(_told)
+def learning_findings(process: Process) -> dict[str, Finding]:
+    """The finding that reports each rule with an incident, by the code of the rule; computed once.
+
+    An incident that follows from another one has the finding of that one.
+    """
+    return process.once(_findings)
 
 
-def _told(process: Process) -> dict[str, Finding]:
-    """For each rule that has something to tell its finding; what follows from another rule's finding is told there."""
-    groups: dict[str, list[Breach]] = defaultdict(list)
+def _findings(process: Process) -> dict[str, Finding]:
+    incidents = _incidents(process)
+    for code in value_clipping.harmless(incidents):
+        del incidents[code]
+    parents = {**_milder(incidents), **value_clipping.parents(incidents), **non_finite.parents(incidents)}
+    findings = {}
+    for code, incident in incidents.items():
+        if code not in parents:
+            folded = [incidents[child] for child, parent in parents.items() if parent == code]
+            findings[code] = _finding(incident, folded)
+    return {code: findings[parents.get(code, code)] for code in incidents}
+
+
+def _incidents(process: Process) -> dict[str, Incident]:
+    """The incident of each rule that has one worth a finding, by code."""
+    by_code: dict[str, list[Breach]] = defaultdict(list)
     for breach in breaches(process):
-        groups[breach.code].append(breach)
-    stories: dict[str, Story] = {}
-    groups["TT605"] = lasting(groups["TT605"], process, COLLAPSED_FOR)
-    for code in sorted(code for code, group in groups.items() if group):
-        story = Story(code=code, breaches=groups[code], process=process, others=stories)
-        if _is_known(code) and _is_worth_telling(story):
-            stories[code] = story
-    if (zeros := stories.get("TT406")) is not None and is_last_minibatch_only(zeros):
-        for code in [code for code, story in stories.items() if story is zeros or is_echo(story, zeros)]:
-            del stories[code]
-    under = _told_under(stories)
-    found = {
-        code: _finding(story, [stories[other] for other, main in under.items() if main == code])
-        for code, story in stories.items() if code not in under
-    }
-    return {code: found[under.get(code, code)] for code in stories}
+        by_code[breach.code].append(breach)
+    limits = limits_from(process.learning.learning_limits)
+    incidents: dict[str, Incident] = {}
+    # A recording of a later version may have breaches of rules that do not exist here.
+    for code in sorted(by_code.keys() & RULES.keys()):
+        select = RULES[code].select
+        of_code = by_code[code] if select is None else select(by_code[code], process)
+        if not of_code:
+            continue
+        incident = Incident(code=code, breaches=of_code, process=process, limits=limits, others=incidents)
+        if _is_worth_reporting(incident):
+            incidents[code] = incident
+    return incidents
 
 
-def _told_under(stories: dict[str, Story]) -> dict[str, str]:
-    """For the code of a story that follows from another one the code of that."""
-    under = {milder: worse for worse, milder in MILDER.items() if worse in stories and milder in stories}
-    zeros, collapse = stories.get("TT406"), stories.get("TT605")
-    if zeros is not None and is_held_back(zeros):
-        main = "TT605" if collapse is not None and is_held_back(collapse) else "TT406"
-        under |= {code: main for code in ("TT404", "TT406") if code in stories and (code == "TT406" or is_echo(stories[code], zeros))}
-        under.pop(main, None)
-    chain = order_of_origin(stories)
-    for code in chain[1:]:
-        if stories[code].steps[0] <= stories[chain[0]].steps[-1] + 1:   # NaN that came much later is another one
-            under[code] = chain[0]
-    return under
-
-
-def _is_known(code: str) -> bool:
-    """A recording of a later version may tell of rules that this one has no page for."""
-    try:
-        return catalogue_rule(code).code[:3] in ("TT4", "TT5", "TT6")
-    except KeyError:
+def _is_worth_reporting(incident: Incident) -> bool:
+    learning_rule = RULES[incident.code]
+    if learning_rule.is_problem is not None and not learning_rule.is_problem(incident):
         return False
+    num_observed = len(incident.series.values) if incident.series is not None else 0
+    return incident.num_observations >= max(learning_rule.min_observations, learning_rule.min_share * num_observed)
 
 
-def _is_worth_telling(story: Story) -> bool:
-    if story.code == "TT415":   # a loss that came down in the end has no problem
-        series = story.process.series.get(LOSS)
-        last_block = limits_from(story.process.learning.learning_limits).loss_block
-        return series is None or len(series.steps) <= last_block or not story.steps or story.steps[-1] >= series.steps[-last_block]
-    if story.code == "TT614" and (returns := story.series) is not None and story.steps[-1] < returns.steps[-1]:
-        return False        # they moved in the end
-    if story.code in SETTLED_BY_RETURNS and _is_solved(story.process):
-        return False
-    if story.code == "TT407" and (names := story.process.learning.optimizers) and ADAPTIVE.issuperset(names):
-        return False
-    least, share = WORTH_TELLING.get(story.code, (1, 0.0))
-    observed = len(story.series.values) if story.series is not None else 0
-    return story.num_observations >= max(least, share * observed)
+def _milder(incidents: Mapping[str, Incident]) -> dict[str, str]:
+    """Incidents of the milder of two rules, by code, each with the code of the stricter one."""
+    pairs = ((RULES[code].milder, code) for code in incidents)
+    return {milder: code for milder, code in pairs if milder in incidents}
 
 
-def _is_solved(process: Process) -> bool:
-    """Whether the returns ended above what the environment calls solved: a sure policy is the aim then, whenever it became sure."""
-    threshold, returns = process.learning.return_threshold, process.series.get(EPISODE_RETURN_MEAN)
-    if threshold is None or returns is None or not len(returns.values):
-        return False
-    return returns.values[-1] >= threshold
-
-
-def _finding(story: Story, followers: list[Story]) -> Finding:
-    reason = " ".join(sorted(story.subjects)[:MAX_NAMED]) if story.code in NAMED_BY_TENSORS else ""
-    rank = story.process.rank
+def _finding(incident: Incident, folded: Sequence[Incident]) -> Finding:
+    process, learning_rule = incident.process, RULES[incident.code]
+    reason = " ".join(sorted(incident.subjects)[:MAX_NAMED]) if learning_rule.names_tensors else ""
     return finding(
-        story.code, title=title(story), cause=cause(story), fix=Fix(text=fix(story)), owner=YOU,
-        severity=min(_severity(one) for one in (story, *followers)),
+        incident.code,
+        title=_title(incident),
+        cause=_cause(incident),
+        fix=Fix(text=learning_rule.fix_text(incident)),
+        owner=YOU,
+        severity=min(_severity(one) for one in (incident, *folded)),
         evidence=Evidence(
-            num_events=story.num_observations, values=_values(story),
-            reasons=tuple(dict.fromkeys(b.text for b in story.breaches[:20]))[:5], notes=_notes(story),
-            folded=tuple(f"{title(other)}, {other.code}" for other in followers),
+            num_events=incident.num_observations,
+            values=tuple(SampledValue(text=short(value), number=value, step=step) for step, value in _course(incident)),
+            reasons=tuple(dict.fromkeys(breach.text for breach in incident.breaches[:20]))[:MAX_REASONS],
+            notes=_notes(incident),
+            folded=tuple(f"{_title(other)}, {other.code}" for other in folded),
         ),
-        verification=(Check(CheckKind.NO_FINDING_IN_TRAINING, code=story.code),),
-        steps=tuple(story.steps[:MAX_NAMED]), ranks=() if rank is None else (rank,),
-        fingerprint=fingerprint_of(story.code, None, reason, story.process),
+        verification=(Check(CheckKind.NO_FINDING_IN_TRAINING, code=incident.code),),
+        steps=tuple(incident.steps[:MAX_NAMED]),
+        ranks=() if process.rank is None else (process.rank,),
+        fingerprint=fingerprint_of(incident.code, None, reason, process),
     )
 
 
-def _values(story: Story) -> tuple[SampledValue, ...]:
-    return tuple(SampledValue(text=short(value), number=value, step=step) for step, value in course(story))
+def _severity(incident: Incident) -> Severity:
+    """The severity that the rule derives from the incident, else that of its page."""
+    severity = RULES[incident.code].severity
+    derived = None if severity is None else severity(incident)
+    return catalogue_rule(incident.code).severity if derived is None else derived
 
 
-def _notes(story: Story) -> tuple[str, ...]:
-    if len(story.subjects) < 2:
+def _title(incident: Incident) -> str:
+    """The worst breach with its numbers, and the number of others."""
+    worst, steps = incident.worst, incident.steps
+    text = worst.text + and_more(len(incident.subjects) - 1)
+    if not steps:
+        return text
+    if len(steps) == 1:
+        return f"{text} (step {steps[0]})"
+    how_often = times(incident.num_observations)
+    return f"{text} (step {worst.step}; {how_often} in steps {steps[0]} to {steps[-1]})"
+
+
+def _course(incident: Incident) -> list[tuple[int, float]]:
+    """(step, value) at the start, just before the first breach, at the first breach, the worst one and the end."""
+    series = incident.series
+    if series is None or not len(series.steps):
+        return [(breach.step, breach.value) for breach in incident.breaches[:MAX_VALUES] if breach.step is not None]
+    first = bisect_left(series.steps, incident.first.step or 0)
+    worst = bisect_left(series.steps, incident.worst.step or 0)
+    places = {0, *range(first - NUM_BEFORE, first + 2), worst, len(series.steps) - 1}
+    points = []
+    for place in sorted(places):
+        if 0 <= place < len(series.steps) and math.isfinite(series.steps[place]):
+            points.append((int(series.steps[place]), series.values[place]))
+    return points
+
+
+def _cause(incident: Incident) -> str:
+    """The numbers over time, and the explanation of the rule."""
+    worst, points = incident.worst, _course(incident)
+    numbers = worst.text
+    if points:
+        values = row(f"{short(value)} (step {step})" for step, value in points)
+        limit = f"; limit {short(worst.limit)}" if 0.0 < abs(worst.limit) < math.inf else ""
+        numbers = f"{worst.quantity}: {values}{limit}"
+    explanation = RULES[incident.code].explanation
+    parts = (numbers, "" if explanation is None else explanation(incident))
+    return ". ".join(part for part in parts if part)
+
+
+def _notes(incident: Incident) -> tuple[str, ...]:
+    if len(incident.subjects) < 2:
         return ()
-    named = ", ".join(story.subjects[:MAX_NAMED])
-    left = len(story.subjects) - MAX_NAMED
-    return (f"in {named}" + (f" and {left} more" if left > 0 else ""),)
-
-
-def _severity(story: Story) -> Severity:
-    """The rule's own, but for what came of it."""
-    default = catalogue_rule(story.code).severity
-    worst = story.worst
-    if story.code == "TT402" and _weights_stayed_finite(story):
-        return Severity.P2
-    if story.code == "TT404":
-        clipped = story.at(GRAD_NORM_AFTER_CLIP, worst.step)
-        return Severity.P3 if clipped is not None and clipped < worst.value else default
-    if story.code == "TT412" and (worst.quantity == SCALER_SCALE or worst.value >= P1_SHARE):
-        return Severity.P1
-    if story.code == "TT613" and worst.value >= limits_from(story.process.learning.learning_limits).skipped_updates_dead:
-        return Severity.P0
-    return default
-
-
-def _weights_stayed_finite(story: Story) -> bool:
-    """Weights were seen after the first such gradient, and all were finite: somebody left that step out."""
-    step = story.first.step
-    if step is None or any(b.code == "TT403" for b in breaches(story.process)):
-        return False
-    weights = [series for name, series in story.process.series.items() if name.startswith(f"{WEIGHT_NORM}/")]
-    return any(len(series.steps) and series.steps[-1] > step for series in weights)
+    return (f"in {row(incident.subjects, MAX_NAMED)}",)

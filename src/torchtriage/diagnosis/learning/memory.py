@@ -1,4 +1,4 @@
-"""What the learning rules remember of a training from one observation to the next."""
+"""The memory of the learning rules: what they keep of a training between observations."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,13 +12,13 @@ _PARTS = ("windows", "streaks", "numbers", "weights", "tensors")
 
 @dataclass(frozen=True, slots=True)
 class Streak:
-    """Observations in a row beyond a limit, and whether there were enough of them and it is not over yet."""
+    """A run of consecutive observations beyond a limit; active once it is long enough, until it is cleared."""
 
     count: int = 0
     is_active: bool = False
 
     def after(self, *, beyond: bool, patience: int, cleared: bool | None = None) -> "Streak":
-        """The streak with one more observation. It ends when `cleared`, or without a separate limit, when not `beyond`."""
+        """The streak after one more observation. It ends when `cleared`; if that is None, when not `beyond`."""
         count = self.count + 1 if beyond else 0
         is_over = not beyond if cleared is None else cleared
         return Streak(count, count >= patience or (self.is_active and not is_over))
@@ -27,32 +27,18 @@ class Streak:
 NO_STREAK = Streak()
 
 
-@dataclass(frozen=True, slots=True)
-class TensorMemory:
-    """The streaks of one tensor that is not healthy."""
-
-    zero: Streak = NO_STREAK
-    unchanged: Streak = NO_STREAK
-    mostly_zero: Streak = NO_STREAK
-    large: Streak = NO_STREAK
-    small: Streak = NO_STREAK
-
-
-NO_MEMORY = TensorMemory()
-
-
 class Memory:
-    """Windows of the latest values, streaks, single numbers, and the tensors that are not healthy; by name, bounded."""
+    """Windows of the latest values, streaks and single numbers, each by name; and per tensor. All of it is bounded."""
 
     def __init__(self) -> None:
         self.windows: dict[str, deque[float]] = {}
         self.streaks: dict[str, Streak] = {}
         self.numbers: dict[str, float] = {}
-        self.weights: dict[str, float] = {}             # the last norm of each tensor
-        self.tensors: dict[str, TensorMemory] = {}      # those that are not healthy
+        self.weights: dict[str, float] = {}                     # the last norm of each tensor
+        self.tensors: dict[str, tuple[Streak, ...]] = {}        # of the tensors that are not healthy
 
     def streak(self, key: str, beyond: bool, patience: int, cleared: bool | None = None) -> Streak:
-        """The streak of this name with one more observation in it."""
+        """The streak of this name after one more observation."""
         streak = self.streaks.get(key, NO_STREAK).after(beyond=beyond, patience=patience, cleared=cleared)
         self.streaks[key] = streak
         return streak
@@ -63,29 +49,25 @@ class Memory:
         return self.windows[key]
 
     def share(self, key: str, holds: bool, size: int) -> tuple[float, int]:
-        """How often it held in the last observations, and how many those are."""
+        """The share of the last observations in which a condition held, and the number of these observations."""
         window = self.window(key, size)
         window.append(float(holds))
         return sum(window) / len(window), len(window)
 
     def count(self, key: str) -> int:
-        """How often this was asked, this time included."""
+        """The number of calls with this key, including this one."""
         self.numbers[key] = self.numbers.get(key, 0) + 1
         return int(self.numbers[key])
 
     def state_dict(self) -> dict[str, Any]:
         """Plain numbers, lists and dicts: torch.save with weights_only, JSON and pickle all accept it."""
-        tensors = {}
-        for name, memory in self.tensors.items():
-            streaks = (memory.zero, memory.unchanged, memory.mostly_zero, memory.large, memory.small)
-            tensors[name] = [_plain(streak) for streak in streaks]
         return {
             "version": STATE_VERSION,
             "windows": {key: [window.maxlen, list(window)] for key, window in self.windows.items()},
             "streaks": {key: _plain(streak) for key, streak in self.streaks.items()},
             "numbers": dict(self.numbers),
             "weights": dict(self.weights),
-            "tensors": tensors,
+            "tensors": {name: [_plain(streak) for streak in streaks] for name, streaks in self.tensors.items()},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -93,12 +75,12 @@ class Memory:
         if state.get("version") != STATE_VERSION or any(part not in state for part in _PARTS):
             raise ValueError(
                 f"a state of version {STATE_VERSION} with {', '.join(_PARTS)} was expected, found version "
-                f"{state.get('version')!r} with {', '.join(sorted(map(str, state)))}; take it from state_dict() of this "
-                "version, or begin without it"
+                f"{state.get('version')!r} with {', '.join(sorted(map(str, state)))}; take it from state_dict() of "
+                "this version, or start without it"
             )
         windows = {key: deque(values, maxlen=size) for key, (size, values) in state["windows"].items()}
         streaks = {key: _streak(value) for key, value in state["streaks"].items()}
-        tensors = {name: TensorMemory(*map(_streak, of_tensor)) for name, of_tensor in state["tensors"].items()}
+        tensors = {name: tuple(map(_streak, values)) for name, values in state["tensors"].items()}
         self.windows, self.streaks, self.tensors = windows, streaks, tensors
         self.numbers, self.weights = dict(state["numbers"]), dict(state["weights"])
 

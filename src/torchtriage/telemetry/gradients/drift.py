@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torchtriage.diagnosis.learning.checks import drift
+from torchtriage.diagnosis.learning.rules.gradients import drift
 from torchtriage.telemetry.config import check_state
 
 STATE_VERSION = 1

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchtriage.diagnosis.learning.limits import LearningLimits
-from torchtriage.diagnosis.learning.ppo import recurrent_finite, recurrent_range
+from torchtriage.diagnosis.learning.rules.recurrent import recurrent_finite, recurrent_range
 from torchtriage.recording.series import LSTM_PREFIX
 
 # Shape suffixes: L layers, B environments, H hidden units.
