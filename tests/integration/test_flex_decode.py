@@ -79,7 +79,7 @@ def facts(folder: Path, source: str) -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_compiles_are_those_of_the_policy_and_nothing_else(tmp_path: Path) -> None:
+def test_the_policy_alone_determines_the_compiles(tmp_path: Path) -> None:
     """One process for all: its prefill and decode, each by how often it was compiled."""
     counted = facts(tmp_path, EAGER)
     assert counted.pop("filled") == {"compiles": 0, "equal": 0}, "fill_ changes the result and compiles nothing"
@@ -92,7 +92,7 @@ def test_compiles_are_those_of_the_policy_and_nothing_else(tmp_path: Path) -> No
     assert max(found["error"] for found in counted.values()) < 1e-5, "as plain attention gives"
 
 
-def test_inductor_compiles_decode_once_as_well(tmp_path: Path) -> None:
+def test_inductor_also_compiles_decode_once(tmp_path: Path) -> None:
     found = facts(tmp_path, INDUCTOR)["growing"]
     assert (found["prefill"], found["decode"]) == (1, 1)
     assert found["error"] < 1e-4

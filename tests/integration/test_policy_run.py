@@ -106,7 +106,7 @@ def test_dynamic_and_backend_are_forced_on_every_way_to_compile(tmp_path: Path) 
 
 
 @pytest.mark.thorough
-def test_each_place_can_have_its_own_and_the_limit_holds_against_the_program(tmp_path: Path) -> None:
+def test_each_call_can_have_its_own_value_and_the_program_cannot_lower_the_limit(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     at = {f"{path}:{line_of(SITES, text)}": wanted for text, wanted in {
         "written_none = torch.compile(times_two, backend=custom)": "false",
@@ -218,12 +218,12 @@ print(counters["stats"]["unique_graphs"])
 
 
 @pytest.mark.thorough
-def test_torch_is_asked_whether_an_entry_may_name_a_dimension() -> None:
+def test_a_probe_shows_whether_an_entry_may_name_a_dimension() -> None:
     assert takes_dimensions("any") is (torch_version() > (2, 9))
 
 
 @pytest.mark.thorough
-def test_sizes_have_the_names_that_torch_takes_as_dynamic_sources(tmp_path: Path) -> None:
+def test_sizes_have_the_names_that_torch_accepts_as_dynamic_sources(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     second.mkdir()
@@ -243,7 +243,7 @@ def test_sizes_have_the_names_that_torch_takes_as_dynamic_sources(tmp_path: Path
     assert marked.stdout.splitlines()[-1] == "2"      # the frame and its resumption, once each
 
 
-def test_a_malformed_policy_is_told_in_one_line_and_the_program_runs_as_written(tmp_path: Path) -> None:
+def test_a_malformed_policy_is_reported_in_one_line_and_not_applied(tmp_path: Path) -> None:
     source = "import torch\nprint(torch.compile(lambda x: x + 1, backend='eager', dynamic=False)(torch.ones(1)).item())\n"
     seen = under(tmp_path, source, {"dynamic": "yes"})
     (found,) = [p for p in read_recording(seen.folder).processes if list(p.of(Tap))]
@@ -257,7 +257,7 @@ def test_a_malformed_policy_is_told_in_one_line_and_the_program_runs_as_written(
     assert "policy" not in found.facts
 
 
-def test_without_a_policy_none_of_it_is_loaded(tmp_path: Path) -> None:
+def test_without_a_policy_its_modules_are_not_loaded(tmp_path: Path) -> None:
     source = """
         import sys, torch, torch._dynamo
         print(sorted(name for name in sys.modules if name.startswith("torchtriage.capture.")))
@@ -271,7 +271,7 @@ def test_without_a_policy_none_of_it_is_loaded(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL here")
-def test_a_killed_program_leaves_what_it_had_written(tmp_path: Path) -> None:
+def test_a_killed_program_leaves_its_facts_so_far(tmp_path: Path) -> None:
     script = write(tmp_path, """
         import time, torch
         f = torch.compile(lambda x: x + 1, backend="eager", dynamic=False)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from torchtriage.shapes.policies import Policy, as_written
+from torchtriage.shapes.policies import ShapePolicy, baseline_policy
 from torchtriage.shapes.runs.trial import Lane, Trial
 from torchtriage.shapes.verdict.race import Race
 
@@ -22,9 +22,9 @@ def rounds(policy: str, totals: Sequence[float], **more: Any) -> list[Trial]:
 def race(**totals: list[float]) -> Race:
     """The policies with their totals by round; `w` is as written."""
     found = Race()
-    found.enter(as_written())
+    found.enter(baseline_policy())
     for name, values in {"as written": totals.pop("w"), **totals}.items():
-        found.enter(Policy(name=name))
+        found.enter(ShapePolicy(name=name))
         for one in rounds(name, values):
             found.add(one)
     return found

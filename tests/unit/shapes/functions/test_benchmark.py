@@ -36,7 +36,7 @@ def test_the_interval_is_that_of_order_statistics() -> None:
     assert median_interval([3, 1, 2]) == Interval(middle=2)
 
 
-def test_the_table_reads_well() -> None:
+def test_the_table_is_aligned() -> None:
     quick = row("compiled", ratio=Interval(middle=0.25, low=0.24, high=0.26))
     steady = Interval(middle=1.2e-5, low=1.1e-5, high=1.3e-5)
     slow = row("eager", num_compiles=0, compile_seconds=0.0, first_call_seconds=2e-5, seconds=steady)
@@ -49,14 +49,14 @@ def test_the_table_reads_well() -> None:
     assert "/ eager" not in repr(Timing(functions=(slow,)))
 
 
-def test_what_could_not_be_shown_is_said() -> None:
+def test_doubtful_figures_are_explained() -> None:
     shown = repr(Timing(functions=(row(is_steady=False, num_late_compiles=3, num_blocks=2, seconds=Interval(middle=9.0)),)))
     assert "f was not seen to be steady in 1,200 warm-up calls" in shown
     assert "f compiled 3 times while it was measured" in shown
     assert "2 blocks are too few for an interval" in shown
 
 
-def test_compiling_is_told_apart() -> None:
+def test_compile_time_is_separate() -> None:
     def plain(x: torch.Tensor) -> torch.Tensor:
         return x + 1
 
@@ -77,7 +77,7 @@ def test_compiling_is_told_apart() -> None:
         timing["other"]
 
 
-def test_what_is_compiled_can_be_kept() -> None:
+def test_compiled_code_can_be_kept() -> None:
     compiled = torch.compile(torch.sin, backend="eager")
     compiled(torch.ones(3))
     assert benchmark(compiled, torch.ones(3), seconds=0.01, reset=False).functions[0].num_compiles == 0
@@ -114,7 +114,7 @@ def test_a_slow_function_is_called_at_least_once_and_never_for_long() -> None:
     assert not timing.functions[0].is_steady
 
 
-def test_one_that_always_compiles_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_that_always_compiles_is_doubtful(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(benchmarking, "WINDOW", 1)
     monkeypatch.setattr(benchmarking, "STEADY", 1e9)        # by its times alone it would count as steady
 

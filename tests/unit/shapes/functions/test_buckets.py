@@ -53,7 +53,7 @@ class Attention(nn.Module):
         return self.out(nn.functional.scaled_dot_product_attention(query, key, value, is_causal=self.is_causal)[:, 0])
 
 
-def test_the_result_is_that_of_the_function_at_every_size() -> None:
+def test_the_result_equals_that_of_the_function_at_every_size() -> None:
     wrapped = make(double)
     for size in (1, 7, 8, 9, 16, 30, 32):
         x = torch.randn(2, size, 3)
@@ -75,7 +75,7 @@ def test_each_bucket_compiles_once_and_nothing_recompiles(has_regions: bool, mon
     assert not seen.limits
 
 
-def test_a_size_that_is_an_edge_shares_the_graph_whatever_its_strides() -> None:
+def test_a_size_at_an_edge_shares_the_graph_whatever_its_strides() -> None:
     wrapped = make(double)
     whole = torch.randn(4, 40, 3)
     with torchtriage.watch() as seen:
@@ -84,7 +84,7 @@ def test_a_size_that_is_an_edge_shares_the_graph_whatever_its_strides() -> None:
     assert seen.report.totals["compiles"] == 1
 
 
-def test_one_tensor_given_twice_shares_the_graph() -> None:
+def test_a_tensor_that_is_passed_twice_shares_the_graph() -> None:
     wrapped = make(torch.add)
     with torchtriage.watch() as seen:
         for size in (7, 8):
@@ -93,7 +93,7 @@ def test_one_tensor_given_twice_shares_the_graph() -> None:
     assert seen.report.totals["compiles"] == 1
 
 
-def test_it_tells_which_bucket_and_what_is_wasted() -> None:
+def test_buckets_and_their_waste_are_counted() -> None:
     wrapped = make(double)
     assert wrapped.last_bucket is None
     for size in (6, 8, 20):
@@ -123,7 +123,7 @@ def test_a_size_above_the_last_bucket() -> None:
     assert grown.last_bucket == 64
 
 
-def test_by_default_all_that_share_the_size_are_padded() -> None:
+def test_by_default_all_tensors_of_the_same_size_are_padded() -> None:
     seen = []
 
     def note(x: torch.Tensor, weight: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
@@ -135,7 +135,7 @@ def test_by_default_all_that_share_the_size_are_padded() -> None:
     assert seen[0] == [(2, 8, 3), (3, 3), (2, 8)]
 
 
-def test_a_tensor_that_has_the_size_by_chance_is_not_padded() -> None:
+def test_a_tensor_with_the_size_by_chance_is_not_padded() -> None:
     wrapped = make(torch.matmul)
     weight = torch.randn(5, 5)
     for size in (6, 5):
@@ -143,7 +143,7 @@ def test_a_tensor_that_has_the_size_by_chance_is_not_padded() -> None:
         torch.testing.assert_close(wrapped(x, weight), x @ weight)
 
 
-def test_a_tensor_that_had_the_size_by_chance_at_first_is_said() -> None:
+def test_a_tensor_with_the_size_by_chance_on_the_first_call_is_an_error() -> None:
     wrapped = make(lambda x, w: x)
     wrapped(torch.randn(2, 5), torch.randn(2, 5))
     with pytest.raises(TriageError, match=r"w is padded together with x, but has 5 in dim 1 where x has 6; .*args=\('x',\)"):
@@ -172,7 +172,7 @@ def test_a_batch_in_a_dict_is_padded_and_named() -> None:
     assert torch.equal(wrapped(batch)["sum"], batch["x"] + 1)
 
 
-def test_a_callable_pads_as_it_likes() -> None:
+def test_a_callable_can_do_the_padding() -> None:
     def repeat_last(x: torch.Tensor, dim: int, length: int) -> torch.Tensor:
         return torch.cat([x, x.narrow(dim, -1, 1).expand(-1, length - x.shape[dim])], dim)
 
@@ -203,7 +203,7 @@ def test_results_in_containers_are_cut_back() -> None:
     assert (output[0].logits.shape, output[0].loss.shape, output[1]["x"].shape, output[1]["n"]) == ((2, 5), (), (2, 5), 3)
 
 
-def test_out_dim_says_where_the_result_is_cut() -> None:
+def test_out_dim_selects_where_the_result_is_cut() -> None:
     x = torch.randn(2, 5, 3)
     assert make(lambda x: x.transpose(1, 2), out_dim=2)(x).shape == (2, 3, 5)
     assert make(lambda x: x @ x.transpose(1, 2), out_dim=(1, 2))(x).shape == (2, 5, 5)
@@ -240,7 +240,7 @@ def test_warmup_compiles_every_bucket_with_and_without_gradients() -> None:
     assert wrapped.counts.by_bucket.keys() == {8, 16}
 
 
-def test_warmup_leaves_no_trace() -> None:
+def test_warmup_leaves_gradients_buffers_and_random_state_unchanged() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(), nn.BatchNorm1d(3))
     before = {name: value.clone() for name, value in model.state_dict().items()}
     random = torch.get_rng_state()
@@ -253,7 +253,7 @@ def test_warmup_leaves_no_trace() -> None:
     assert not wrapped.counts.by_bucket
 
 
-def test_it_can_be_called_inside_a_whole_graph() -> None:
+def test_it_can_be_called_inside_a_full_graph() -> None:
     inner = make(double)
 
     @torch.compile(fullgraph=True, backend="eager", dynamic=True)
@@ -270,7 +270,7 @@ def test_it_can_be_called_inside_a_whole_graph() -> None:
     assert not inner.counts.by_bucket
 
 
-def test_the_length_is_passed_inside_a_whole_graph_too() -> None:
+def test_the_length_is_also_passed_inside_a_full_graph() -> None:
     inner = make(lambda x, n: x / n, length="n")
     outer = torch.compile(lambda x: inner(x), fullgraph=True, backend="eager", dynamic=True)
     for size in (5, 6):
@@ -278,7 +278,7 @@ def test_the_length_is_passed_inside_a_whole_graph_too() -> None:
         torch.testing.assert_close(outer(x), x / size)
 
 
-def test_two_dimensions_are_two_wrappers() -> None:
+def test_two_dimensions_take_two_wrappers() -> None:
     wrapped = bucketed(make(double), dim=0, sizes=(2, 4))
     with torchtriage.watch() as seen:
         for rows, columns in ((1, 5), (2, 7), (3, 8), (4, 12)):
@@ -287,7 +287,7 @@ def test_two_dimensions_are_two_wrappers() -> None:
     assert seen.report.totals["compiles"] == 3       # 2x8, 4x8, 4x16
 
 
-def test_a_compiled_function_is_called_as_it_is() -> None:
+def test_a_compiled_function_is_called_unchanged() -> None:
     compiled = torch.compile(double, backend="eager", dynamic=False)
     wrapped = bucketed(compiled, dim=1, sizes=EDGES)
     with torchtriage.watch() as seen:
@@ -314,7 +314,7 @@ def test_gradients_flow_to_the_inputs_and_weights() -> None:
     (lambda x: x.mul_(2).sum(1), (torch.randn(2, 5),), "x after the call: greatest difference"),
     (lambda x: torch.ones(2, x.shape[1] + 1), (torch.randn(2, 5),), r"result: has the shape \(2, 9\), unpadded \(2, 6\)"),
 ])
-def test_padding_that_changes_the_result_is_found(fn: Any, arguments: tuple[Any, ...], named: str) -> None:
+def test_padding_that_changes_the_result_is_detected(fn: Any, arguments: tuple[Any, ...], named: str) -> None:
     wrapped = make(fn, dim=0 if isinstance(fn, nn.BatchNorm1d) else 1)
     with pytest.raises(PaddingChangesResultError, match=named) as error:
         wrapped.check(*arguments)
@@ -334,7 +334,7 @@ def test_padding_that_changes_nothing_passes(fn: Any, arguments: tuple[Any, ...]
     assert checked.length > checked.size
 
 
-def test_a_gradient_that_padding_poisons_is_found() -> None:
+def test_padding_that_changes_a_gradient_is_detected() -> None:
     """The result is right, but sqrt has no gradient at the 0 that was padded, and 0 * inf is NaN."""
     weight = torch.ones(1, requires_grad=True)
     wrapped = make(lambda x: (x * weight).sqrt())
@@ -393,12 +393,12 @@ def test_edges_come_from_a_histogram_or_a_recording(tmp_path: Path) -> None:
     ({"sizes": {5: 1}}, "num_buckets=4"), ({"sizes": ()}, "sizes="), ({"sizes": (0, 4)}, "sizes="), ({"num_buckets": 2}, "num_buckets=2"),
     ({"above": "pad"}, "above='pad'"), ({"check": "always"}, "check='always'"), ({"dynamic": True}, "dynamic=True was given"),
 ])
-def test_what_cannot_be_is_said(options: dict[str, Any], said: str) -> None:
+def test_invalid_arguments_are_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(TriageError, match=said):
         make(double, **options)
 
 
-def test_a_call_without_anything_to_pad_is_said() -> None:
+def test_a_call_without_anything_to_pad_is_refused() -> None:
     with pytest.raises(TriageError, match=r"nothing to pad in dim=1: the call has x \(3,\)"):
         make(double)(torch.randn(3))
     with pytest.raises(TriageError, match=r"x is to be padded in dim 1, but has the shape \(3,\)"):

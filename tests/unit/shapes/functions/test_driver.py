@@ -8,7 +8,6 @@ import pytest
 
 from tests.programs import write
 from torchtriage.errors import CommandError
-from torchtriage.shapes.functions import driver as one_function
 from torchtriage.shapes.functions.driver import REFUSED, call, main, parse_sizes, shuffled
 
 
@@ -17,7 +16,7 @@ def test_sizes_may_be_weighted() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "16,,32", "16x", "big", "16,-3", "1.5"])
-def test_sizes_that_are_none_are_refused(text: str) -> None:
+def test_invalid_sizes_are_refused(text: str) -> None:
     with pytest.raises(CommandError, match="give numbers such as"):
         parse_sizes(text)
 
@@ -32,7 +31,7 @@ def test_the_order_is_mixed_and_the_same_in_every_run() -> None:
 @pytest.mark.parametrize(("maker", "expected"), [
     (lambda size: (size, 2), ((5, 2), {})), (lambda size: {"x": size}, ((), {"x": 5})), (lambda size: size, ((5,), {})),
 ])
-def test_inputs_may_be_a_tuple_a_dict_or_one_thing(maker: Callable[[int], Any], expected: object) -> None:
+def test_inputs_may_be_a_tuple_a_dict_or_a_single_value(maker: Callable[[int], Any], expected: object) -> None:
     seen: list[object] = []
     call(lambda *args, **kwargs: seen.append((args, kwargs)), maker, [5, 5])
     assert seen == [expected, expected]
@@ -46,8 +45,8 @@ def test_inputs_may_be_a_tuple_a_dict_or_one_thing(maker: Callable[[int], Any], 
 ])
 def test_the_maker_is_found(source: str, name: str, inputs: str, made_by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    monkeypatch.setattr(one_function, "compiled", lambda function: function)
-    monkeypatch.setattr(one_function, "call", lambda function, maker, sizes: seen.append((function.__name__, maker.__name__, len(sizes))))
+    monkeypatch.setattr(driver, "compiled", lambda function: function)
+    monkeypatch.setattr(driver, "call", lambda function, maker, sizes: seen.append((function.__name__, maker.__name__, len(sizes))))
     main([str(write(tmp_path, source, "m.py")), name, "4,8", inputs, "3"])
     assert seen == [("f", made_by, 6)]
 
@@ -58,7 +57,7 @@ def test_the_maker_is_found(source: str, name: str, inputs: str, made_by: str, t
     ("def f(x): ...\ndef make_inputs(n): ...", "f", "mine", "has no mine that makes"),
     ("x = 1", "f", "", "it has: no function"),
 ])
-def test_what_is_missing_is_said_with_what_there_is(
+def test_a_missing_function_is_reported_with_those_that_exist(
     source: str, name: str, inputs: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(SystemExit) as caught:
@@ -67,7 +66,7 @@ def test_what_is_missing_is_said_with_what_there_is(
     assert told in capsys.readouterr().err
 
 
-def test_a_file_that_is_no_python_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_not_python_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main([str(write(tmp_path, "x", "m.txt")), "f", "4", "", "1"])
     assert "is no Python file" in capsys.readouterr().err
