@@ -44,16 +44,16 @@ def test_the_table_is_aligned() -> None:
         "          first call   compiling  one call                95 %  / eager            95 %",
         "eager        20.0 us           -   12.0 us  11.0 us to 13.0 us        -               -",
         "compiled      2.50 s  2.25 s (1)   3.00 us  2.90 us to 3.20 us    0.25x  0.24x to 0.26x",
-        "cpu; measured calls: 40 x 8,000, 40 x 8,000, in turn",
+        "cpu; measured calls: 40 x 8,000, 40 x 8,000, interleaved",
     ]
     assert "/ eager" not in repr(Timing(functions=(slow,)))
 
 
 def test_doubtful_figures_are_explained() -> None:
     shown = repr(Timing(functions=(row(is_steady=False, num_late_compiles=3, num_blocks=2, seconds=Interval(middle=9.0)),)))
-    assert "f was not seen to be steady in 1,200 warm-up calls" in shown
-    assert "f compiled 3 times while it was measured" in shown
-    assert "2 blocks are too few for an interval" in shown
+    assert "f did not become steady in 1,200 warm-up calls" in shown
+    assert "f compiled 3 times during the measurement" in shown
+    assert "too few for a confidence interval (2 blocks)" in shown
 
 
 def test_compile_time_is_separate() -> None:
@@ -73,7 +73,7 @@ def test_compile_time_is_separate() -> None:
     assert ratio is not None
     assert ratio.middle > 0
     assert timing.seconds == timing["plain"].seconds
-    with pytest.raises(KeyError, match="there are plain, compiled"):
+    with pytest.raises(KeyError, match="available: plain, compiled"):
         timing["other"]
 
 

@@ -117,7 +117,7 @@ def test_a_size_above_the_last_bucket() -> None:
     eager = make(double, above="eager")
     assert torch.equal(eager(x), x * 2)
     assert (eager.last_bucket, eager.counts.num_eager) == (None, 1)
-    assert "1 calls above the last bucket ran eager" in repr(eager.counts)
+    assert "1 call above the last bucket ran eagerly" in repr(eager.counts)
     grown = make(double, above="grow")
     assert torch.equal(grown(x), x * 2)
     assert grown.last_bucket == 64
@@ -179,7 +179,7 @@ def test_a_callable_can_do_the_padding() -> None:
     wrapped = make(lambda x: x.max(1).values, pad=repeat_last)
     x = -torch.rand(2, 5) - 1
     assert torch.equal(wrapped(x), x.max(1).values)
-    with pytest.raises(TriageError, match="pad= made x 5 long in dim 1, asked for 8"):
+    with pytest.raises(TriageError, match="pad= returned x with length 5 in dim 1, expected 8"):
         make(double, pad=lambda x, dim, length: x)(x)
 
 
@@ -294,7 +294,7 @@ def test_a_compiled_function_is_called_unchanged() -> None:
         wrapped(torch.randn(2, 5))
         wrapped(torch.randn(2, 6))
     assert seen.report.totals["compiles"] == 1
-    with pytest.raises(TriageError, match="fullgraph was given for a function that is compiled already"):
+    with pytest.raises(TriageError, match="fullgraph was given for a function that is already compiled"):
         bucketed(compiled, dim=1, sizes=EDGES, fullgraph=True)
 
 
@@ -345,7 +345,7 @@ def test_padding_that_changes_a_gradient_is_detected() -> None:
 
 
 def test_random_numbers_are_named_as_the_cause() -> None:
-    with pytest.raises(PaddingChangesResultError, match="another seed too"):
+    with pytest.raises(PaddingChangesResultError, match="also depends on the seed"):
         make(nn.Dropout()).check(torch.ones(2, 5))
     make(nn.Dropout().eval()).check(torch.ones(2, 5))
 

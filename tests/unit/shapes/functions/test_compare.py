@@ -96,13 +96,13 @@ def test_buckets_that_change_the_result_are_not_measured() -> None:
     assert not study.policies[1].num_runs
 
 
-def test_a_marked_size_that_becomes_specialized_is_said() -> None:
+def test_a_marked_size_that_is_specialized_is_noted() -> None:
     def special(x: torch.Tensor) -> torch.Tensor:
         return x + 1 if x.shape[1] == 5 else x + 2
 
     study = compare_eager(special, ragged()[:3], policies=["marked"])
     assert study.policies[0].num_recompiles == 1
-    assert "one specialized to a constant" in study.policies[0].notes[0]
+    assert "one is specialized to a constant" in study.policies[0].notes[0]
 
 
 def test_a_function_that_always_fails_is_an_error() -> None:
@@ -116,7 +116,7 @@ def test_a_function_that_always_fails_is_an_error() -> None:
 def test_a_compiled_function_is_unwrapped_with_a_note() -> None:
     study = compare_eager(torch.compile(scaled, backend="eager", dynamic=True), ragged(), policies=["dynamic=False"])
     assert compiles(study) == {"dynamic=False": 8}
-    assert any("compiled already" in note for note in study.notes)
+    assert any("already compiled" in note for note in study.notes)
 
 
 def test_calls_may_come_from_a_function_as_keywords_or_as_single_arguments() -> None:
@@ -160,7 +160,7 @@ def test_sizes_and_numbers_of_the_calls_are_counted() -> None:
 
 
 @pytest.mark.parametrize(("options", "said"), [
-    ({"policies": ["dynamic=Maybe"]}, "'dynamic=False', 'dynamic=None', 'dynamic=True', 'marked'"), ({"policies": "marked"}, "not known"),
+    ({"policies": ["dynamic=Maybe"]}, "'dynamic=False', 'dynamic=None', 'dynamic=True', 'marked'"), ({"policies": "marked"}, "unknown"),
     ({"rounds": 0}, "at least 1 round"), ({"dynamic": True}, "leave it out"),
 ])
 def test_an_invalid_comparison_is_refused(options: dict[str, Any], said: str) -> None:
@@ -169,7 +169,7 @@ def test_an_invalid_comparison_is_refused(options: dict[str, Any], said: str) ->
 
 
 def test_no_calls_and_no_varying_size_are_refused() -> None:
-    with pytest.raises(TriageError, match="inputs= has no call in it"):
+    with pytest.raises(TriageError, match="inputs= contains no call"):
         compare_eager(scaled, [])
     with pytest.raises(TriageError, match="no size varies"):
         compare_eager(scaled, [(torch.ones(2, 3),)], buckets=2)

@@ -32,7 +32,7 @@ def test_graphs_of_one_frame_are_taken_together() -> None:
     assert [s.dim for s in varying(found)] == [0]
 
 
-def test_everything_that_varies_is_marked_and_one_run_is_enough_if_nothing_recompiles() -> None:
+def test_all_varying_sizes_are_marked_in_one_run_if_nothing_recompiles() -> None:
     sizes = recorded_sizes(recording([fact("L['x']", 0, 4, 5), fact("L['y']", 0, 4, 5), fact("L['y']", 1, 3)]))
     asked: list[Collection[Mark]] = []
     found = find_marks(sizes, recording(), lambda marks: asked.append(set(marks)) or recording())

@@ -112,7 +112,7 @@ def test_two_functions_of_one_compile_call_share_a_policy() -> None:
     assert divided_sites(trials) == {"m.py:3": ["prefill", "decode"]}
 
 
-def test_another_exit_status_is_a_failure_with_the_last_lines(tmp_path: Path) -> None:
+def test_another_exit_status_is_a_failure_with_the_last_line_of_stderr(tmp_path: Path) -> None:
     (tmp_path / "err").write_text("Traceback ...\nRuntimeError: no\n")
     failed = trial("p", exit_status=1, stderr=str(tmp_path / "err"))
     assert failure(failed, [trial("as written")]) == "ended with status 1: RuntimeError: no"
