@@ -19,7 +19,8 @@ pytestmark = pytest.mark.thorough
 OUTSIDE = """() => [...document.querySelectorAll('.totals svg')].filter((s) => s.checkVisibility()).flatMap((svg) => {
   const box = svg.getBoundingClientRect();
   return [...svg.querySelectorAll('path, circle, text')].map((e) => [e, e.getBoundingClientRect()])
-    .filter(([, b]) => b.left < box.left - 1 || b.right > box.right + 1 || b.top < box.top - 1 || b.bottom > box.bottom + 1)
+    .filter(([, b]) => b.left < box.left - 1 || b.right > box.right + 1
+                    || b.top < box.top - 1 || b.bottom > box.bottom + 1)
     .map(([e]) => e.outerHTML);
 })"""
 
@@ -52,7 +53,9 @@ def test_the_picture_that_fits_is_shown_with_legible_text(open_report: Open, wid
 def test_each_policy_has_its_own_colour_in_line_and_legend(open_report: Open) -> None:
     page = open_report(a_report(shapes=turning()))
     lines = page.locator(".totals .wide .curve").evaluate_all("all => all.map((e) => getComputedStyle(e).stroke)")
-    legend = page.locator(".totals .legend .kind").evaluate_all("all => all.map((e) => getComputedStyle(e).backgroundColor)")
+    legend = page.locator(".totals .legend .kind").evaluate_all(
+        "all => all.map((e) => getComputedStyle(e).backgroundColor)"
+    )
     assert lines == legend
     assert len(set(lines)) == 3
 
@@ -89,5 +92,8 @@ def test_a_finding_and_the_verdict_lead_to_the_study(open_report: Open) -> None:
 
 def test_hostile_names_are_harmless(open_report: Open) -> None:
     tags = "[...document.querySelectorAll('*')].map((e) => e.tagName + [...e.attributes].map((a) => a.name)).join()"
-    pages = [open_report(a_report(shapes=with_everything(word))) for word in ("plain", "</script><img src=x onerror=alert(1)>\"'")]
+    pages = [
+        open_report(a_report(shapes=with_everything(word)))
+        for word in ("plain", "</script><img src=x onerror=alert(1)>\"'")
+    ]
     assert pages[0].evaluate(tags) == pages[1].evaluate(tags)

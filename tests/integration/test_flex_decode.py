@@ -44,7 +44,8 @@ def variant(tokens, cache, offsets, dynamic, backend="eager"):
     started = [e.function for e in seen.recording.of(CompileStart)]
     return {{
         "prefill": started.count("prefill"), "decode": started.count("decode"), "graph_breaks": len(seen.graph_breaks),
-        "reasons": [e.reasons[0] for e in seen.recompiles], "error": (output - plain_attention(sequence)).abs().max().item(),
+        "reasons": [e.reasons[0] for e in seen.recompiles],
+        "error": (output - plain_attention(sequence)).abs().max().item(),
     }}
 """
 
@@ -58,7 +59,8 @@ out["fixed"] = variant(3, FixedCache(PROMPT + 3), TensorOffset(), False)
 
 sequence, offsets = Sequence.random(PROMPT), TensorOffset()
 warm = torch.compile(decode, backend="eager", dynamic=False)
-call = lambda position: warm(sequence.queries_BHKD[:, :, :1], sequence.keys_BHKD, sequence.values_BHKD, offsets.at(position))
+query = sequence.queries_BHKD[:, :, :1]
+call = lambda position: warm(query, sequence.keys_BHKD, sequence.values_BHKD, offsets.at(position))
 call(0)
 with torchtriage.watch() as seen:
     results = [call(position) for position in range(1, PROMPT)]

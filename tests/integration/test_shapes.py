@@ -1,4 +1,7 @@
-"""`torchtriage shapes` on real programs, as a user would run it; the eager backend compiles the same graphs in a hundredth of the time."""
+"""`torchtriage shapes` on real programs, as a user would run it.
+
+The eager backend compiles the same graphs in a hundredth of the time.
+"""
 
 import json
 import os
@@ -74,7 +77,9 @@ def test_varying_sizes_are_marked_although_the_first_sizes_run_fails(grown: tupl
     sizes = [(s["source"], s["dim"], s["num_values"], s["num_calls"], s["is_marked"]) for s in study["sizes"]]
     assert sizes == [("L['kv']", 0, 13, 13, True)]
     entry = r"L\['kv'\]$:0" if row(study, "marked")["notes"] == [WHOLE_PROCESS] else r"L\['kv'\]$"
-    assert row(study, "marked")["setting"] == ["export TORCH_COMPILE_DYNAMIC_SOURCES='" + entry.replace("'", "'\\''") + "'"]
+    assert row(study, "marked")["setting"] == [
+        "export TORCH_COMPILE_DYNAMIC_SOURCES='" + entry.replace("'", "'\\''") + "'"
+    ]
 
 
 WHOLE_PROCESS = "TORCH_COMPILE_DYNAMIC_SOURCES applies to every compiled function of the process"
@@ -101,7 +106,8 @@ def test_report_shows_the_study_in_the_recording(grown: tuple[Path, Done]) -> No
     assert json.loads(command(folder, "report", "out.triage", "--format", "json").stdout)["shapes"] == study_in(done)
 
 
-# What a compile costs is made up, so that no machine changes which policy suits which function: more where the size is unknown.
+# The cost of a compile is simulated, so that the best policy of each function is the same on every machine: a compile
+# with an unknown size costs more.
 TWO_FUNCTIONS = """
     import time
     import torch
@@ -141,7 +147,7 @@ def test_policies_take_turns_and_each_function_gets_its_own(tmp_path: Path) -> N
     of_its_own, = row(study, "mixed")["setting"]
     assert of_its_own in ("train.py:19  torch.compile(fixed, dynamic=False)", "train.py:19  torch.compile(fixed)")
     for policy in study["policies"]:
-        # By clocks that stand still: compiling is a part of the calls, however long the others had their turns in between.
+        # The clocks are paused with the process: compiling is part of the calls, whatever the other runs took in between.
         assert 0 < policy["compile_seconds"]["middle"] < policy["total_seconds"]["middle"]
     assert not any("one after the other" in note for note in study["notes"])
     kept = command(tmp_path, "report", "out.triage", "--format", "json")
@@ -158,8 +164,15 @@ def test_fixed_shapes_need_no_measurement(tmp_path: Path) -> None:
     """)
     with (tmp_path / "ours.log").open("w") as log:      # our own progress is no file that the program writes
         words = [*TORCHTRIAGE, "shapes", *QUICK, "--format", "json", "train.py"]
-        done = subprocess.run(words, cwd=tmp_path, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
-                              text=True)
+        done = subprocess.run(
+            words,
+            cwd=tmp_path,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
     study = study_in(done)
     assert study["advice"]["policy"] == "as written"
     assert not any("ours.log" in note for note in study["notes"])
@@ -171,7 +184,9 @@ def test_fixed_shapes_need_no_measurement(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("sizes", "num_calls", "values"), [
     ("4x2", 6, []), ("4,8x2", 9, [{"8": 6, "4": 3}]),
 ])
-def test_one_function_is_called_with_the_given_sizes(sizes: str, num_calls: int, values: list[Any], tmp_path: Path) -> None:
+def test_one_function_is_called_with_the_given_sizes(
+    sizes: str, num_calls: int, values: list[Any], tmp_path: Path
+) -> None:
     write(tmp_path, """
         import torch
 

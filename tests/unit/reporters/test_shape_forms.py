@@ -176,9 +176,18 @@ SECONDS = st.none() | st.builds(
 )
 COUNTS = st.integers(-2**63, 2**63)
 POLICIES = st.builds(
-    PolicyResult, name=st.sampled_from(["as written", "marked"]), num_runs=COUNTS, failed=st.sampled_from(["", "x"]),
-    num_compiles=st.none() | COUNTS, num_eager_calls=COUNTS, compile_seconds=SECONDS, first_call_seconds=SECONDS, steady_seconds=SECONDS,
-    peak_memory_bytes=st.none() | COUNTS, total_seconds=SECONDS, still_compiling=st.booleans(),
+    PolicyResult,
+    name=st.sampled_from(["as written", "marked"]),
+    num_runs=COUNTS,
+    failed=st.sampled_from(["", "x"]),
+    num_compiles=st.none() | COUNTS,
+    num_eager_calls=COUNTS,
+    compile_seconds=SECONDS,
+    first_call_seconds=SECONDS,
+    steady_seconds=SECONDS,
+    peak_memory_bytes=st.none() | COUNTS,
+    total_seconds=SECONDS,
+    still_compiling=st.booleans(),
 )
 
 
@@ -210,19 +219,33 @@ def test_a_finding_about_sizes_suggests_the_command_that_measures(argv: list[str
     assert "torchtriage shapes" in Page(html.render(report)).text
 
 
-@pytest.mark.parametrize("report", [
-    Report(findings=[a_finding("TT101")], run={"argv": ["train.py"]}), Report(findings=[], run={"argv": ["train.py"]}),
-    Report(findings=[a_finding("TT301")], run={"argv": ["python"]}), Report(findings=[a_finding("TT301")]),
-    Report(findings=[a_finding("TT301")], run={"argv": ["torchrun", "train.py"]}),
-    Report(findings=[a_finding("TT301")], run={"argv": ["/v/site-packages/pytest/__main__.py", "tests"]}),
-    Report(findings=[a_finding("TT301")], run={"argv": ["C:\\app\\train.py"]}),
-    Report(findings=[a_finding("TT301")], run={"argv": ["train.py", "--api-key", "***"]}),
-    Report(findings=[a_finding("TT301")], run={"argv": ["train.py", "--api-key=***"]}),
-    Report(findings=[a_finding("TT301")], run={"argv": ["train.py"]}, shapes=nothing_varies()),
-], ids=[
-    "not about sizes", "no finding", "no script", "not known", "another command", "run with -m", "run with -m on Windows", "a secret",
-    "a secret in a word", "measured",
-])
+@pytest.mark.parametrize(
+    "report",
+    [
+        Report(findings=[a_finding("TT101")], run={"argv": ["train.py"]}),
+        Report(findings=[], run={"argv": ["train.py"]}),
+        Report(findings=[a_finding("TT301")], run={"argv": ["python"]}),
+        Report(findings=[a_finding("TT301")]),
+        Report(findings=[a_finding("TT301")], run={"argv": ["torchrun", "train.py"]}),
+        Report(findings=[a_finding("TT301")], run={"argv": ["/v/site-packages/pytest/__main__.py", "tests"]}),
+        Report(findings=[a_finding("TT301")], run={"argv": ["C:\\app\\train.py"]}),
+        Report(findings=[a_finding("TT301")], run={"argv": ["train.py", "--api-key", "***"]}),
+        Report(findings=[a_finding("TT301")], run={"argv": ["train.py", "--api-key=***"]}),
+        Report(findings=[a_finding("TT301")], run={"argv": ["train.py"]}, shapes=nothing_varies()),
+    ],
+    ids=[
+        "not about sizes",
+        "no finding",
+        "no script",
+        "not known",
+        "another command",
+        "run with -m",
+        "run with -m on Windows",
+        "a secret",
+        "a secret in a word",
+        "measured",
+    ],
+)
 def test_no_command_is_suggested_that_would_not_help_or_not_run(report: Report) -> None:
     assert measure_hint(report) == ""
 
@@ -232,5 +255,9 @@ def test_every_field_of_a_row_is_shown_in_every_table() -> None:
     row = next(row for row in rows(turning()) if row.is_advised)
     cells = [value for value in dataclasses.asdict(row).values() if isinstance(value, str)]
     report = Report(findings=[], shapes=turning())
-    for text in (terminal.render(report, width=140), markdown.render(report).replace("\\", ""), Page(html.render(report)).text):
+    for text in (
+        terminal.render(report, width=140),
+        markdown.render(report).replace("\\", ""),
+        Page(html.render(report)).text,
+    ):
         assert [cell for cell in cells if cell not in text] == []

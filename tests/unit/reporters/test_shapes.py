@@ -180,7 +180,9 @@ def test_a_single_run_among_many_is_remarked_to_have_no_interval() -> None:
 
 
 def test_the_questions_of_the_tree_have_answers_and_facts() -> None:
-    assert "  tree  Is the tensor shape fixed? no: L['cache'].size(2) took 512 values in 512 calls" in lines_of(clear_win(), 120)
+    assert "  tree  Is the tensor shape fixed? no: L['cache'].size(2) took 512 values in 512 calls" in lines_of(
+        clear_win(), 120
+    )
     bare = clear_win(branches=(Branch(question="Is it?", answer="yes", evidence=""),))
     assert "  tree  Is it? yes" in lines_of(bare)
 
@@ -221,7 +223,9 @@ def test_a_program_that_compiles_nothing_has_no_table() -> None:
 
 
 def test_an_interval_is_written_in_the_unit_of_its_middle() -> None:
-    [row] = rows(clear_win(policies=(a_policy("as written", steady_seconds=Interval(middle=1.01, low=0.98, high=1.2)),)))
+    [row] = rows(
+        clear_win(policies=(a_policy("as written", steady_seconds=Interval(middle=1.01, low=0.98, high=1.2)),))
+    )
     assert row.steady == "1.01 s (0.98 to 1.20)"
 
 

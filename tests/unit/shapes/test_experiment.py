@@ -70,9 +70,17 @@ class World:
         rate = self.rates[policy]
         rates = rate if isinstance(rate, dict) else {"f": rate}
         lanes = {name: Lane.of([one or 1.0] * 10) for name, one in rates.items()}
-        return Trial(policy=policy, round=number, functions=lanes, sites=SITES, exit_status=int(rate is None), seconds=1.0,
-                     hit_limit=policy in self.more.get("at_limit", ()), num_recompiles=1,
-                     code=frozenset(self.more.get("code", {}).get(policy, ())))
+        return Trial(
+            policy=policy,
+            round=number,
+            functions=lanes,
+            sites=SITES,
+            exit_status=int(rate is None),
+            seconds=1.0,
+            hit_limit=policy in self.more.get("at_limit", ()),
+            num_recompiles=1,
+            code=frozenset(self.more.get("code", {}).get(policy, ())),
+        )
 
 
 def measured(

@@ -97,7 +97,9 @@ def test_the_simplest_comes_first() -> None:
     ("y = library_call()", 1, "True", "dynamic=True for f"),
     ("this is no python", 1, "True", "dynamic=True for f"),
 ])
-def test_the_users_own_call_is_shown_with_the_change(source: str, line: int, value: str, expected: str, tmp_path: Path) -> None:
+def test_the_users_own_call_is_shown_with_the_change(
+    source: str, line: int, value: str, expected: str, tmp_path: Path
+) -> None:
     path = write(tmp_path, source)
     written = None if value != "None" else False
     assert dynamic_setting([call(written, str(path), line)], value) == [f"{path}:{line}  {expected}"]

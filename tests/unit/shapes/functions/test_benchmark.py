@@ -16,10 +16,21 @@ from torchtriage.shapes.verdict.statistics import median_interval
 
 
 def row(name: str = "f", **changed: Any) -> CallTiming:
-    return CallTiming(**{
-        "name": name, "first_call_seconds": 2.5, "num_compiles": 1, "compile_seconds": 2.25, "num_warm_calls": 1200, "is_steady": True,
-        "seconds": Interval(middle=3e-6, low=2.9e-6, high=3.2e-6), "ratio": None, "num_blocks": 40, "block_calls": 8000, **changed,
-    })
+    return CallTiming(
+        **{
+            "name": name,
+            "first_call_seconds": 2.5,
+            "num_compiles": 1,
+            "compile_seconds": 2.25,
+            "num_warm_calls": 1200,
+            "is_steady": True,
+            "seconds": Interval(middle=3e-6, low=2.9e-6, high=3.2e-6),
+            "ratio": None,
+            "num_blocks": 40,
+            "block_calls": 8000,
+            **changed,
+        }
+    )
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=6, max_size=60))
@@ -50,7 +61,9 @@ def test_the_table_is_aligned() -> None:
 
 
 def test_doubtful_figures_are_explained() -> None:
-    shown = repr(Timing(functions=(row(is_steady=False, num_late_compiles=3, num_blocks=2, seconds=Interval(middle=9.0)),)))
+    shown = repr(
+        Timing(functions=(row(is_steady=False, num_late_compiles=3, num_blocks=2, seconds=Interval(middle=9.0)),))
+    )
     assert "f did not become steady in 1,200 warm-up calls" in shown
     assert "f compiled 3 times during the measurement" in shown
     assert "too few for a confidence interval (2 blocks)" in shown

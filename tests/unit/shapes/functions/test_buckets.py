@@ -1,4 +1,4 @@
-"""A bucketed function gives what the function gives, compiles once a bucket, and tells when padding changes the result."""
+"""A bucketed function returns the same results, compiles once per bucket, and detects padding that changes a result."""
 
 import dataclasses
 import json
@@ -64,7 +64,9 @@ def test_the_result_equals_that_of_the_function_at_every_size() -> None:
 def test_each_bucket_compiles_once_and_nothing_recompiles(has_regions: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not has_regions:     # as before torch 2.13
         compile_ = torch.compile
-        monkeypatch.setattr(torch, "compile", lambda fn, *, dynamic, **options: compile_(fn, dynamic=dynamic, **options))
+        monkeypatch.setattr(
+            torch, "compile", lambda fn, *, dynamic, **options: compile_(fn, dynamic=dynamic, **options)
+        )
     wrapped = make(double, sizes=range(2, 26, 2))       # more buckets than torch's recompile limit
     with torchtriage.watch() as seen:
         for size in range(1, 25):
@@ -146,7 +148,9 @@ def test_a_tensor_with_the_size_by_chance_is_not_padded() -> None:
 def test_a_tensor_with_the_size_by_chance_on_the_first_call_is_an_error() -> None:
     wrapped = make(lambda x, w: x)
     wrapped(torch.randn(2, 5), torch.randn(2, 5))
-    with pytest.raises(TriageError, match=r"w is padded together with x, but has 5 in dim 1 where x has 6; .*args=\('x',\)"):
+    with pytest.raises(
+        TriageError, match=r"w is padded together with x, but has 5 in dim 1 where x has 6; .*args=\('x',\)"
+    ):
         wrapped(torch.randn(2, 6), torch.randn(2, 5))
 
 
@@ -158,7 +162,9 @@ def test_named_arguments_dims_and_values() -> None:
         return ids
 
     wrapped = make(note, dim={"ids": 1, "mask": 0}, pad={"ids": -100, "mask": False})
-    assert wrapped(torch.ones(2, 7, dtype=torch.int64), torch.ones(7, dtype=torch.bool), other=torch.ones(2, 7)).shape == (2, 7)
+    assert wrapped(
+        torch.ones(2, 7, dtype=torch.int64), torch.ones(7, dtype=torch.bool), other=torch.ones(2, 7)
+    ).shape == (2, 7)
     ids, mask, other = seen[0]
     assert (ids[:, 7].tolist(), mask.tolist(), tuple(other.shape)) == ([-100, -100], [True] * 7 + [False], (2, 7))
     named = make(note, args=("ids",), dim=-1)
@@ -200,7 +206,12 @@ def test_results_in_containers_are_cut_back() -> None:
     assert isinstance(pair, Pair)
     assert (pair.first.shape, pair.second.shape) == ((2, 5), (2, 2))
     output = make(lambda x: [Output(x, x.sum()), {"x": x, "n": 3}])(x)
-    assert (output[0].logits.shape, output[0].loss.shape, output[1]["x"].shape, output[1]["n"]) == ((2, 5), (), (2, 5), 3)
+    assert (output[0].logits.shape, output[0].loss.shape, output[1]["x"].shape, output[1]["n"]) == (
+        (2, 5),
+        (),
+        (2, 5),
+        3,
+    )
 
 
 def test_out_dim_selects_where_the_result_is_cut() -> None:
@@ -209,7 +220,9 @@ def test_out_dim_selects_where_the_result_is_cut() -> None:
     assert make(lambda x: x @ x.transpose(1, 2), out_dim=(1, 2))(x).shape == (2, 5, 5)
     both = make(lambda x: (x, torch.ones(2, 8)), out_dim={"result[0]": 1})(x)
     assert (both[0].shape, both[1].shape) == ((2, 5, 3), (2, 8))
-    with pytest.raises(TriageError, match=r"out_dim= names result\[7\], which the function did not return; it returned result$"):
+    with pytest.raises(
+        TriageError, match=r"out_dim= names result\[7\], which the function did not return; it returned result$"
+    ):
         make(double, out_dim={"result[7]": 1})(x)
 
 
@@ -306,14 +319,21 @@ def test_gradients_flow_to_the_inputs_and_weights() -> None:
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize(("fn", "arguments", "named"), [
-    (normalised, (torch.randn(2, 5),), "result: greatest difference"),
-    (Attention(is_causal=False), (torch.randn(2, 5, 8),), "gradient of qkv.weight"),
-    (nn.BatchNorm1d(3), (torch.randn(5, 3),), "result: greatest difference"),
-    (lambda x: x.sum() / x.shape[1], (torch.randn(2, 5),), "result: greatest difference"),
-    (lambda x: x.mul_(2).sum(1), (torch.randn(2, 5),), "x after the call: greatest difference"),
-    (lambda x: torch.ones(2, x.shape[1] + 1), (torch.randn(2, 5),), r"result: has the shape \(2, 9\), unpadded \(2, 6\)"),
-])
+@pytest.mark.parametrize(
+    ("fn", "arguments", "named"),
+    [
+        (normalised, (torch.randn(2, 5),), "result: greatest difference"),
+        (Attention(is_causal=False), (torch.randn(2, 5, 8),), "gradient of qkv.weight"),
+        (nn.BatchNorm1d(3), (torch.randn(5, 3),), "result: greatest difference"),
+        (lambda x: x.sum() / x.shape[1], (torch.randn(2, 5),), "result: greatest difference"),
+        (lambda x: x.mul_(2).sum(1), (torch.randn(2, 5),), "x after the call: greatest difference"),
+        (
+            lambda x: torch.ones(2, x.shape[1] + 1),
+            (torch.randn(2, 5),),
+            r"result: has the shape \(2, 9\), unpadded \(2, 6\)",
+        ),
+    ],
+)
 def test_padding_that_changes_the_result_is_detected(fn: Any, arguments: tuple[Any, ...], named: str) -> None:
     wrapped = make(fn, dim=0 if isinstance(fn, nn.BatchNorm1d) else 1)
     with pytest.raises(PaddingChangesResultError, match=named) as error:
@@ -376,7 +396,9 @@ def test_the_check_can_be_made_on_the_first_padded_call_of_a_bucket() -> None:
 def study_of(path: str, line: int, function: str) -> ShapeStudy:
     size = VaryingSize(path=path, line=line, function=function, source="L['x']", dim=1,
                        values={"5": 90, "6": 9, "30": 1}, num_values=3, num_calls=100)
-    return ShapeStudy(command=("m.py",), unit="call", num_units=5, num_planned=5, policies=(), advice=Advice(), sizes=[size])
+    return ShapeStudy(
+        command=("m.py",), unit="call", num_units=5, num_planned=5, policies=(), advice=Advice(), sizes=[size]
+    )
 
 
 def test_edges_come_from_a_histogram_or_a_recording(tmp_path: Path) -> None:
@@ -389,10 +411,18 @@ def test_edges_come_from_a_histogram_or_a_recording(tmp_path: Path) -> None:
         make(double, sizes=tmp_path, num_buckets=3, dim=-1)
 
 
-@pytest.mark.parametrize(("options", "said"), [
-    ({"sizes": {5: 1}}, "num_buckets=4"), ({"sizes": ()}, "sizes="), ({"sizes": (0, 4)}, "sizes="), ({"num_buckets": 2}, "num_buckets=2"),
-    ({"above": "pad"}, "above='pad'"), ({"check": "always"}, "check='always'"), ({"dynamic": True}, "dynamic=True was given"),
-])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"sizes": {5: 1}}, "num_buckets=4"),
+        ({"sizes": ()}, "sizes="),
+        ({"sizes": (0, 4)}, "sizes="),
+        ({"num_buckets": 2}, "num_buckets=2"),
+        ({"above": "pad"}, "above='pad'"),
+        ({"check": "always"}, "check='always'"),
+        ({"dynamic": True}, "dynamic=True was given"),
+    ],
+)
 def test_invalid_arguments_are_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(TriageError, match=said):
         make(double, **options)

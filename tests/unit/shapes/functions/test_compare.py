@@ -92,7 +92,9 @@ def test_a_policy_that_fails_does_not_stop_the_others() -> None:
 def test_buckets_that_change_the_result_are_not_measured() -> None:
     study = compare_eager(lambda x: x - x.mean(), ragged()[:2], policies=["dynamic=True"], buckets=1)
     why = study.policies[1].failed
-    assert why.startswith("PaddingChangesResultError: padding 5 to 6 changes 1 of 2 tensors: result: greatest difference")
+    assert why.startswith(
+        "PaddingChangesResultError: padding 5 to 6 changes 1 of 2 tensors: result: greatest difference"
+    )
     assert not study.policies[1].num_runs
 
 
@@ -138,7 +140,9 @@ def test_the_order_rotates_and_policies_far_behind_are_not_repeated(monkeypatch:
     def trial(candidate: Any, calls: Any, function: str, number: int, is_cached: bool) -> Trial:
         ran.append(candidate.name)
         seconds = {"slow": 9.0, "quick": 1.0, "near": 1.01 + 0.1 * (number % 2)}[candidate.name]
-        return Trial(policy=candidate.name, round=number, functions={function: Lane.of([seconds, seconds])}, seconds=seconds)
+        return Trial(
+            policy=candidate.name, round=number, functions={function: Lane.of([seconds, seconds])}, seconds=seconds
+        )
 
     monkeypatch.setattr(compare, "_trial", trial)
     candidates = [compare.Candidate(name=name, make=lambda: scaled) for name in ("slow", "quick", "near")]
@@ -151,7 +155,10 @@ def test_the_order_rotates_and_policies_far_behind_are_not_repeated(monkeypatch:
 def test_sizes_and_numbers_of_the_calls_are_counted() -> None:
     calls = Calls(["batch", "n"], [({"x": torch.ones(2, size), "n": size}, size, True) for size in (3, 4, 4)])
     seen = sizes_of(calls)
-    assert {key: dict(counts) for key, counts in seen.varying().items()} == {("batch['x']", 1): {3: 1, 4: 2}, ("n", None): {3: 1, 4: 2}}
+    assert {key: dict(counts) for key, counts in seen.varying().items()} == {
+        ("batch['x']", 1): {3: 1, 4: 2},
+        ("n", None): {3: 1, 4: 2},
+    }
     assert seen.dims() == {"batch['x']": [1]}
     listed = {size.source: size for size in seen.as_study(scaled, is_marked=True)}
     assert (listed["L['batch']['x']"].is_marked, listed["L['n']"].is_marked) == (True, False)
@@ -159,10 +166,15 @@ def test_sizes_and_numbers_of_the_calls_are_counted() -> None:
     assert listed["L['n']"].function == "scaled"
 
 
-@pytest.mark.parametrize(("options", "said"), [
-    ({"policies": ["dynamic=Maybe"]}, "'dynamic=False', 'dynamic=None', 'dynamic=True', 'marked'"), ({"policies": "marked"}, "unknown"),
-    ({"rounds": 0}, "at least 1 round"), ({"dynamic": True}, "leave it out"),
-])
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"policies": ["dynamic=Maybe"]}, "'dynamic=False', 'dynamic=None', 'dynamic=True', 'marked'"),
+        ({"policies": "marked"}, "unknown"),
+        ({"rounds": 0}, "at least 1 round"),
+        ({"dynamic": True}, "leave it out"),
+    ],
+)
 def test_an_invalid_comparison_is_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(TriageError, match=said):
         compare_eager(scaled, ragged(), **options)

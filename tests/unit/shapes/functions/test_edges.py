@@ -71,18 +71,28 @@ def test_the_next_edge_is_not_below_the_size() -> None:
 
 
 def varying(
-    source: str, dim: int | None = 1, *, line: int = 3, function: str = "forward", num_calls: int = 5, num_values: int = 2,
+    source: str,
+    dim: int | None = 1,
+    *,
+    line: int = 3,
+    function: str = "forward",
+    num_calls: int = 5,
+    num_values: int = 2,
 ) -> VaryingSize:
     return VaryingSize(path="/m.py", line=line, function=function, source=source, dim=dim,
                        values={"16": num_calls - 1, "20": 1}, num_values=num_values, num_calls=num_calls)
 
 
 def study_of(*sizes: VaryingSize) -> ShapeStudy:
-    return ShapeStudy(command=("m.py",), unit="call", num_units=5, num_planned=5, policies=(), advice=Advice(), sizes=sizes)
+    return ShapeStudy(
+        command=("m.py",), unit="call", num_units=5, num_planned=5, policies=(), advice=Advice(), sizes=sizes
+    )
 
 
 def test_the_histogram_belongs_to_the_argument_and_dimension() -> None:
-    study = study_of(varying("L['y']"), varying("L['x']", 0, num_calls=9), varying("L['x']", num_calls=7), varying("L['x']", None))
+    study = study_of(
+        varying("L['y']"), varying("L['x']", 0, num_calls=9), varying("L['x']", num_calls=7), varying("L['x']", None)
+    )
     assert histogram_of(study, "x", 1) == {16: 6, 20: 1}
 
 
@@ -91,7 +101,11 @@ def test_a_keyword_of_a_wrapper_is_the_argument() -> None:
 
 
 def test_the_frame_of_the_function_takes_precedence() -> None:
-    study = study_of(varying("L['x']", num_calls=90, line=9, function="loss"), varying("L['x']", num_calls=7), varying("L['x']", line=8))
+    study = study_of(
+        varying("L['x']", num_calls=90, line=9, function="loss"),
+        varying("L['x']", num_calls=7),
+        varying("L['x']", line=8),
+    )
     assert histogram_of(study, "x", 1, ("/m.py", 3)) == {16: 6, 20: 1}
     assert histogram_of(study, "x", 1, ("/other.py", 3), "loss") == {16: 89, 20: 1}
     assert histogram_of(study, "x", 1, ("/other.py", 3), "other") == {16: 89, 20: 1}

@@ -28,7 +28,12 @@ def run(folder: Path, source: str, *, limit: float = 60.0, stdin: Path | None = 
 
 def test_the_child_gets_its_policy_and_an_empty_cache(tmp_path: Path) -> None:
     names = [
-        environment.POLICY, "X", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", environment.TELEMETRY, environment.FOLDER,
+        environment.POLICY,
+        "X",
+        "TORCHINDUCTOR_CACHE_DIR",
+        "TRITON_CACHE_DIR",
+        environment.TELEMETRY,
+        environment.FOLDER,
     ]
     outcome = run(tmp_path, f"import os, json; print(json.dumps([os.environ[n] for n in {names!r}]))")
     policy, x, inductor, triton, telemetry, folder = json.loads(outcome.stdout.read_text())
@@ -102,7 +107,9 @@ def test_a_run_can_be_interrupted_even_if_the_study_ignores_ctrl_c(tmp_path: Pat
         signal.signal(signal.SIGINT, before)
 
 
-def test_a_run_that_ignores_signals_is_killed_with_its_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_ignores_signals_is_killed_with_its_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(running, "GRACE_SECONDS", 0.2)
     program = (
         "import os, signal, subprocess, sys, time\n"

@@ -9,12 +9,29 @@ from hypothesis import strategies as st
 
 from torchtriage.recording.events import Recompile
 from torchtriage.recording.recording import Process, Recording
-from torchtriage.shapes.runs.sizes import ZERO_ONE, Mark, Marking, find_marks, recorded_sizes, sources_value, varying, with_marks
+from torchtriage.shapes.runs.sizes import (
+    ZERO_ONE,
+    Mark,
+    Marking,
+    find_marks,
+    recorded_sizes,
+    sources_value,
+    varying,
+    with_marks,
+)
 
 
 def fact(source: str, dim: int | None, *values: int) -> dict[str, Any]:
-    return {"path": "m.py", "line": 1, "function": "f", "source": source, "dim": dim, "values": {str(v): 1 for v in values},
-            "num_values": len(values), "num_calls": len(values)}
+    return {
+        "path": "m.py",
+        "line": 1,
+        "function": "f",
+        "source": source,
+        "dim": dim,
+        "values": {str(v): 1 for v in values},
+        "num_values": len(values),
+        "num_calls": len(values),
+    }
 
 
 def recording(facts: list[dict[str, Any]] = [], *reasons: str) -> Recording:  # noqa: B006  # never changed
@@ -28,7 +45,10 @@ SIZE = "tensor '{}' size mismatch at index {}. expected 4, actual 5"
 
 def test_graphs_of_one_frame_are_taken_together() -> None:
     found = recorded_sizes(recording([fact("L['x']", 0, 4), fact("L['x']", 0, 5, 4), fact("L['x']", 1, 3)]))
-    assert [(s.dim, dict(s.values), s.num_values, s.num_calls) for s in found] == [(0, {"4": 2, "5": 1}, 2, 3), (1, {"3": 1}, 1, 1)]
+    assert [(s.dim, dict(s.values), s.num_values, s.num_calls) for s in found] == [
+        (0, {"4": 2, "5": 1}, 2, 3),
+        (1, {"3": 1}, 1, 1),
+    ]
     assert [s.dim for s in varying(found)] == [0]
 
 
@@ -53,7 +73,9 @@ def test_what_a_reason_names_and_what_varies_only_now_is_added() -> None:
 
 def test_a_marked_size_that_recompiles_became_specialized() -> None:
     first = [fact("L['x']", 0, 4, 5)]
-    found = find_marks(recorded_sizes(recording(first)), recording(), lambda marks: recording(first, SIZE.format("x", 0)))
+    found = find_marks(
+        recorded_sizes(recording(first)), recording(), lambda marks: recording(first, SIZE.format("x", 0))
+    )
     assert found.specialized == {("L['x']", 0): SIZE.format("x", 0)}
     assert not found.is_complete
     size = with_marks(recorded_sizes(recording(first)), found)[0]
@@ -63,7 +85,11 @@ def test_a_marked_size_that_recompiles_became_specialized() -> None:
 
 def test_an_equation_on_a_marked_size_counts_as_a_size_recompile() -> None:
     first = [fact("L['x']", 0, 4, 5)]
-    found = find_marks(recorded_sizes(recording(first)), recording(), lambda marks: recording(first, "x.size()[0] == 4  # y = x.view(4)"))
+    found = find_marks(
+        recorded_sizes(recording(first)),
+        recording(),
+        lambda marks: recording(first, "x.size()[0] == 4  # y = x.view(4)"),
+    )
     assert list(found.specialized) == [("L['x']", 0)]
 
 
@@ -99,9 +125,16 @@ def test_entries_are_escaped_and_anchored_and_may_name_the_dimension() -> None:
     assert sources_value(marks, with_dims=False) == r"L\['n'\]$,L\['x'\]$"
 
 
-@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1), min_size=1, max_size=4, unique=True))
+@given(
+    st.lists(
+        st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1),
+        min_size=1,
+        max_size=4,
+        unique=True,
+    )
+)
 def test_an_entry_matches_only_its_own_name(keys: list[str]) -> None:
-    """As torch reads them: spaces are taken out, commas split, `:N` cut off, and what is left is matched from the start."""
+    """As torch reads entries: spaces are removed, commas split, `:N` is cut off, and the rest is matched from the start."""
     names = [f"L['d'][{key!r}]" for key in keys]
     entries = sources_value({(name, 0) for name in names}, with_dims=True).replace(" ", "").split(",")
     assert len(entries) == len(names)

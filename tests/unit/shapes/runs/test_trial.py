@@ -101,7 +101,9 @@ def process(facts: dict[str, Any], *all_series: Series, events: tuple[Any, ...] 
 def test_calls_of_each_function_are_a_lane() -> None:
     one = process(
         {"functions": [function("f", 3), function("g", 2, line=9)]},
-        series("call_seconds/0", [5.0, 1.0, 1.0]), series("call_compiles/0", [1, 0, 0]), series("call_seconds/1", [2.0, 2.0]),
+        series("call_seconds/0", [5.0, 1.0, 1.0]),
+        series("call_compiles/0", [1, 0, 0]),
+        series("call_seconds/1", [2.0, 2.0]),
     )
     lanes = call_lanes(one)
     assert list(lanes) == ["f (train.py:6)", "g (train.py:9)"]
@@ -120,7 +122,8 @@ def test_merged_calls_keep_their_sum_and_their_compiles() -> None:
 
 def test_the_first_step_lasts_from_the_first_compiled_call_to_its_end() -> None:
     one = process(
-        {"first_call_time": 100.0, "first_step_time": 104.0, "num_steps": 4}, series("step_seconds", [2.0, 1.0, 1.0], first=2),
+        {"first_call_time": 100.0, "first_step_time": 104.0, "num_steps": 4},
+        series("step_seconds", [2.0, 1.0, 1.0], first=2),
         events=(CompileStart(step=None), CompileStart(step=1), CompileStart(step=1)),
     )
     lane = step_lane(one)
@@ -129,7 +132,10 @@ def test_the_first_step_lasts_from_the_first_compiled_call_to_its_end() -> None:
 
 
 def test_a_step_before_the_first_compiled_call_is_left_out() -> None:
-    one = process({"first_call_time": 105.0, "first_step_time": 104.0, "num_steps": 3}, series("step_seconds", [2.0, 1.0], first=2))
+    one = process(
+        {"first_call_time": 105.0, "first_step_time": 104.0, "num_steps": 3},
+        series("step_seconds", [2.0, 1.0], first=2),
+    )
     lane = step_lane(one)
     assert lane is not None
     assert lane.num_units == 2
@@ -142,10 +148,18 @@ def test_a_program_without_steps_or_compiled_calls_has_no_steps(facts: dict[str,
 
 def test_counts_come_from_all_processes() -> None:
     one = process(
-        {"functions": [function("f", 1)], "first_call_seconds": 1.5, "peak_memory_bytes": 7,
-         "eager_calls": {"hits": 0, "misses": 4, "recompiles": 0, "eager": 4}},
+        {
+            "functions": [function("f", 1)],
+            "first_call_seconds": 1.5,
+            "peak_memory_bytes": 7,
+            "eager_calls": {"hits": 0, "misses": 4, "recompiles": 0, "eager": 4},
+        },
         events=(
-            CompileStart(), CompileEnd(time=12.0, seconds=2.0), Recompile(), CompileStart(), CompileEnd(time=20.0, seconds=1.0),
+            CompileStart(),
+            CompileEnd(time=12.0, seconds=2.0),
+            Recompile(),
+            CompileStart(),
+            CompileEnd(time=20.0, seconds=1.0),
             LimitHit(path="f.py", line=1, function="f"),
         ),
     )
@@ -173,11 +187,17 @@ def test_a_recording_without_a_process_has_no_units() -> None:
 def test_an_overridden_call_is_shown_as_a_change() -> None:
     one = {"path": "/w/train.py", "line": 31, "target": "model", "written": "false", "forced": "true"}
     assert overridden(process({"overrides": [one, one]})) == ("train.py:31 model: dynamic=False -> True",)
-    assert overridden(process({"overrides": [{**one, "written": "shapes_spec"}]})) == ("train.py:31 model: shapes_spec -> True",)
+    assert overridden(process({"overrides": [{**one, "written": "shapes_spec"}]})) == (
+        "train.py:31 model: shapes_spec -> True",
+    )
 
 
 def test_compile_time_excludes_pauses() -> None:
-    ends = [CompileEnd(time=at, seconds=seconds) for at, seconds in ((10.0, 6.0), (9.0, 4.0), (20.0, 1.0), (30.0, None))]
+    ends = [
+        CompileEnd(time=at, seconds=seconds) for at, seconds in ((10.0, 6.0), (9.0, 4.0), (20.0, 1.0), (30.0, None))
+    ]
     recording = Recording(processes=(process({}, events=tuple(ends)),))
-    assert read_trial(recording, "p", 1).compile_seconds == 7.0        # the second one lies within the first
-    assert read_trial(recording, "p", 1, Pauses([(3.0, 5.0), (6.0, 8.5), (19.5, 25.0)])).compile_seconds == pytest.approx(6 - 3.5 + 0.5)
+    assert read_trial(recording, "p", 1).compile_seconds == 7.0  # the second one lies within the first
+    assert read_trial(
+        recording, "p", 1, Pauses([(3.0, 5.0), (6.0, 8.5), (19.5, 25.0)])
+    ).compile_seconds == pytest.approx(6 - 3.5 + 0.5)

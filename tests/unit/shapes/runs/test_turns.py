@@ -48,8 +48,10 @@ def outcomes(folder: Path, *sources: str, limit: float = 60.0, together: float =
 def test_one_process_works_while_the_others_are_paused(tmp_path: Path) -> None:
     found = [json.loads(text) for _, _, text in outcomes(tmp_path, WORKER, WORKER)]
     for passed, own, _ in found:
-        assert passed > own         # the pauses are not its own time
-    spans = sorted((begin, end) for _, _, at_work in found for begin, end in zip(at_work[::2], at_work[1::2], strict=True))
+        assert passed > own  # the pauses are not its own time
+    spans = sorted(
+        (begin, end) for _, _, at_work in found for begin, end in zip(at_work[::2], at_work[1::2], strict=True)
+    )
     assert len(spans) > 4
     overlap = sum(max(0.0, end - begin) for (_, end), (begin, _) in itertools.pairwise(spans))
     assert overlap < 0.1 * sum(own for _, own, _ in found)
@@ -68,7 +70,10 @@ def test_all_runs_end_at_their_common_limit(tmp_path: Path) -> None:
 
 def test_child_processes_are_paused_too(tmp_path: Path) -> None:
     child = "import time\nwhile True: print(time.time(), flush=True); time.sleep(0.005)"
-    source = f"import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', {child!r}])\ntime.sleep(3); p.kill()"
+    source = (
+        f"import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', {child!r}])\n"
+        "time.sleep(3); p.kill()"
+    )
     text = outcomes(tmp_path, source, "import time\nbegan = time.time()\nwhile time.time() - began < 2: pass")[0][2]
     moments = [float(line) for line in text.split()]
     assert max(b - a for a, b in itertools.pairwise(moments)) > 0.03      # a turn of the other process is between them
@@ -96,8 +101,8 @@ def test_no_process_is_left_after_the_study_is_killed(tmp_path: Path, runs: str,
     ours = (
         "import sys; from pathlib import Path; from torchtriage.shapes.policies import ShapePolicy\n"
         "from torchtriage.shapes.runs.process import Program, run_in_turns, run_once\n"
-        "program = Program(command=[sys.executable, '-c', 'import os, time; print(os.getpid(), flush=True); time.sleep(60)'],"
-        " folder=Path(sys.argv[1]))\n"
+        "source = 'import os, time; print(os.getpid(), flush=True); time.sleep(60)'\n"
+        "program = Program(command=[sys.executable, '-c', source], folder=Path(sys.argv[1]))\n"
         f"{runs}\n"
     )
     with subprocess.Popen([sys.executable, "-c", ours, str(tmp_path)]) as killed:
@@ -150,7 +155,12 @@ GIB = 2 ** 30
 
 
 def why(
-    monkeypatch: pytest.MonkeyPatch, *, files: tuple[str, ...] = (), cpu_seconds: float = 9.0, num_processes: int = 1, num_runs: int = 4,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    files: tuple[str, ...] = (),
+    cpu_seconds: float = 9.0,
+    num_processes: int = 1,
+    num_runs: int = 4,
     **facts: Any,
 ) -> str:
     monkeypatch.setattr(turns, "free_memory", lambda: 8 * GIB)

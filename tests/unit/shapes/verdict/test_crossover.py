@@ -11,7 +11,10 @@ from torchtriage.shapes.verdict.crossover import crossovers, rounded
 def found(**lines: tuple[float, float] | list[tuple[float, float]]) -> list[Crossover]:
     """name -> (startup, rate), or one such pair a round."""
     trials = {
-        name: [trial(name, number, startup=s, rate=r) for number, (s, r) in enumerate(pairs if isinstance(pairs, list) else [pairs] * 3, 1)]
+        name: [
+            trial(name, number, startup=s, rate=r)
+            for number, (s, r) in enumerate(pairs if isinstance(pairs, list) else [pairs] * 3, 1)
+        ]
         for name, pairs in lines.items()
     }
     return crossovers(trials, common_span([t for runs in trials.values() for t in runs]))

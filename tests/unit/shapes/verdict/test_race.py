@@ -37,7 +37,12 @@ def test_eliminated_policies_are_skipped_and_new_ones_run_with_the_baseline() ->
 def test_of_policies_with_the_same_code_only_the_simplest_is_kept() -> None:
     one = Race()
     code = {
-        "as written": "a b", "dynamic=None": "a", "dynamic=True": "c", "dynamic=False": "a b", "marked": "c", "mixed": "",
+        "as written": "a b",
+        "dynamic=None": "a",
+        "dynamic=True": "c",
+        "dynamic=False": "a b",
+        "marked": "c",
+        "mixed": "",
         "late": "",
     }
     for name, names in code.items():
@@ -183,15 +188,32 @@ def outcome(folder: Path, *, status: int = 0, was_stopped: bool = False, stderr:
     )
 
 
-@pytest.mark.parametrize(("status", "was_stopped", "stderr", "units", "has_calls", "message"), [
-    (3, False, "Traceback\nValueError: x", 0, True, "the unmodified program fails with status 3, so nothing was measured"),
-    (3, False, "Traceback\nValueError: x", 0, True, "the end of its stderr:\nTraceback\nValueError: x"),
-    (1, False, "EOFError: EOF when reading a line", 0, True, "give every run the same input: torchtriage shapes ... < input.txt"),
-    (REFUSED, False, "noise\ntorchtriage: m.py has no function g", 0, False, "m.py has no function g"),
-    (0, False, "", 0, False, "does not call torch.compile, so there is no policy to choose; it ran for 12.0 s"),
-    (130, True, "", 0, False, "was stopped at its time limit; raise --budget"),
-    (0, False, "", 0, True, "no compiled function returned"),
-])
+@pytest.mark.parametrize(
+    ("status", "was_stopped", "stderr", "units", "has_calls", "message"),
+    [
+        (
+            3,
+            False,
+            "Traceback\nValueError: x",
+            0,
+            True,
+            "the unmodified program fails with status 3, so nothing was measured",
+        ),
+        (3, False, "Traceback\nValueError: x", 0, True, "the end of its stderr:\nTraceback\nValueError: x"),
+        (
+            1,
+            False,
+            "EOFError: EOF when reading a line",
+            0,
+            True,
+            "give every run the same input: torchtriage shapes ... < input.txt",
+        ),
+        (REFUSED, False, "noise\ntorchtriage: m.py has no function g", 0, False, "m.py has no function g"),
+        (0, False, "", 0, False, "does not call torch.compile, so there is no policy to choose; it ran for 12.0 s"),
+        (130, True, "", 0, False, "was stopped at its time limit; raise --budget"),
+        (0, False, "", 0, True, "no compiled function returned"),
+    ],
+)
 def test_a_program_that_cannot_be_studied_is_refused(
     status: int, was_stopped: bool, stderr: str, units: int, has_calls: bool, message: str, tmp_path: Path,
 ) -> None:

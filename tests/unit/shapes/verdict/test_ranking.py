@@ -90,7 +90,9 @@ def test_a_policy_with_a_simpler_equal_does_not_run_again() -> None:
 
 
 def test_a_simpler_policy_runs_until_it_is_decided_whether_it_is_equal() -> None:
-    found = ranking(w=[12, 12.1, 12], t=[9.2, 9.35, 9.3], m=[9, 9, 9.1])        # marked is the best, and 3 % before dynamic=True
+    found = ranking(
+        w=[12, 12.1, 12], t=[9.2, 9.35, 9.3], m=[9, 9, 9.1]
+    )  # marked is the best, and 3 % before dynamic=True
     assert (found.settled(), found.running()) == ("", ["dynamic=True", "marked"])
     found = ranking(w=[12, 12.1, 12], t=[9.6, 9.65, 9.6], m=[9, 9, 9.02])
     assert found.settled() == "marked"
@@ -98,13 +100,15 @@ def test_a_simpler_policy_runs_until_it_is_decided_whether_it_is_equal() -> None
 
 def test_a_far_behind_baseline_is_beaten_only_once_the_interval_shows_it() -> None:
     totals = {"as written": {1: 13.0, 2: 15.0}, "dynamic=None": {1: 10.0, 2: 10.3}, "marked": {1: 13.5}}
-    assert Ranking(totals=totals, baseline="as written", far_behind=FAR_BEHIND_IN_TURNS).settled() == ""       # one degree of freedom
+    assert (
+        Ranking(totals=totals, baseline="as written", far_behind=FAR_BEHIND_IN_TURNS).settled() == ""
+    )  # one degree of freedom
     totals = {name: {**rounds, 3: 1.01 * rounds[1]} for name, rounds in totals.items()}
     assert Ranking(totals=totals, baseline="as written", far_behind=FAR_BEHIND_IN_TURNS).settled() == "dynamic=None"
 
 
 def test_a_narrow_interval_at_the_edge_is_judged_by_its_middle() -> None:
-    assert ranking(w=[12, 12, 12], t=[9.26, 9.261, 9.26], m=[9, 9, 9]).settled() == "dynamic=True"      # behind by 2.9 %
+    assert ranking(w=[12, 12, 12], t=[9.26, 9.261, 9.26], m=[9, 9, 9]).settled() == "dynamic=True"  # behind by 2.9 %
     assert ranking(w=[12, 12, 12], t=[9.28, 9.281, 9.28], m=[9, 9, 9]).settled() == "marked"
 
 

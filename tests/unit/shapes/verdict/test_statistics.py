@@ -84,10 +84,12 @@ def test_clear_differences_need_no_more_rounds_and_noisy_ones_do() -> None:
 def test_no_number_of_rounds_is_given_for_a_ratio_at_the_edge() -> None:
     at_the_edge, ones = {1: 2.1, 2: 0.525, 3: 1.05}, {1: 1.0, 2: 1.0, 3: 1.0}
     assert rounds_to_decide(at_the_edge, ones, 1.05, 0.01) is None
-    assert rounds_to_decide({1: 1.05, 2: 1.06, 3: 1.04}, ones, 1.05, 0.01) is not None        # a narrow interval is enough
+    assert rounds_to_decide({1: 1.05, 2: 1.06, 3: 1.04}, ones, 1.05, 0.01) is not None  # a narrow interval is enough
 
 
-def noisy_rounds(rng: random.Random, levels: dict[str, float], num_rounds: int, spread: float = 0.08) -> dict[str, dict[int, float]]:
+def noisy_rounds(
+    rng: random.Random, levels: dict[str, float], num_rounds: int, spread: float = 0.08
+) -> dict[str, dict[int, float]]:
     """What each policy takes in each round; a round as a whole may be half or twice as slow."""
     slow = {n: rng.uniform(0.5, 2.0) for n in range(1, num_rounds + 1)}
     return {name: {n: level * slow[n] * math.exp(rng.gauss(0, spread)) for n in slow} for name, level in levels.items()}
@@ -124,7 +126,10 @@ def test_pooled_intervals_contain_the_truth_and_are_narrower() -> None:
     rng, held, pooled, alone = random.Random(2), 0, 0.0, 0.0
     for _ in range(400):
         rounds = noisy_rounds(rng, {"a": 1.1, "b": 1.0, "c": 2.0, "d": 3.0}, 3)
-        ratio, own = paired_ratio(rounds["a"], rounds["b"], noise_of(rounds, paired=True)), paired_ratio(rounds["a"], rounds["b"])
+        ratio, own = (
+            paired_ratio(rounds["a"], rounds["b"], noise_of(rounds, paired=True)),
+            paired_ratio(rounds["a"], rounds["b"]),
+        )
         assert ratio is not None
         assert own is not None
         held += (ratio.low or 0.0) <= 1.1 <= (ratio.high or 0.0)
@@ -147,7 +152,10 @@ def test_levels_do_not_depend_on_the_speed_of_the_rounds(speeds: dict[str, float
 
 def test_levels_ignore_slow_rounds_and_outliers() -> None:
     slowness = {1: 2.0, 2: 1.0, 3: 1.0, 4: 1.1, 5: 0.9}
-    measured = {name: {n: speed * slow for n, slow in slowness.items()} for name, speed in (("a", 10.0), ("b", 12.0), ("c", 20.0))}
+    measured = {
+        name: {n: speed * slow for n, slow in slowness.items()}
+        for name, speed in (("a", 10.0), ("b", 12.0), ("c", 20.0))
+    }
     measured["d"] = {1: 2.0 * 9.0}
     assert levels(measured) == pytest.approx({"a": 10.0, "b": 12.0, "c": 20.0, "d": 9.0})
     measured["a"][3] *= 3

@@ -37,7 +37,13 @@ def study(found: Measurement, **more: Any) -> ShapeStudy:
 
 def test_a_complete_study() -> None:
     found = study(measurement())
-    assert (found.unit, found.num_units, found.num_planned, found.torch, found.seconds_spent) == ("call", 10, 10, "2.13.0", 12.3)
+    assert (found.unit, found.num_units, found.num_planned, found.torch, found.seconds_spent) == (
+        "call",
+        10,
+        10,
+        "2.13.0",
+        12.3,
+    )
     assert [(row.name, row.num_runs) for row in found.policies] == [("as written", 3), ("dynamic=True", 3)]
     assert (found.advice.policy, found.advice.setting) == ("dynamic=True", ("set it",))
     assert (found.branches[0].kind, found.branches[0].is_yes) == (Question.IS_FIXED, False)
@@ -65,24 +71,43 @@ def test_marks_come_with_their_problems() -> None:
     found = study(one)
     assert (found.sizes[0].is_marked, found.sizes[0].why_not) == (True, "specialized to a constant (x.size()[0] == 4)")
     notes = " ".join(found.policies[-1].notes)
-    for text in ("every compiled function of the process", "ignores the dimension", "f: y is None", "recompile after 4 rounds"):
+    for text in (
+        "every compiled function of the process",
+        "ignores the dimension",
+        "f: y is None",
+        "recompile after 4 rounds",
+    ):
         assert text in notes
 
 
-@pytest.mark.parametrize(("more", "text"), [
-    ({"files": ["log.txt"], "last_run": "as written"},
-     "each run overwrites log.txt; the current file was written by the unmodified program"),
-    ({"files": ["log.txt"], "last_run": "marked"},
-     "each run overwrites log.txt; the current file was written by the marked run"),
-    ({"files": ["a", "b"], "last_run": "marked"},
-     "each run overwrites a and b; the current files were written by the marked run"),
-    ({"is_interrupted": True}, "interrupted: only the runs before the interruption are shown"),
-    ({"same": {"dynamic=None": "the program already uses it"}}, "dynamic=None was not run: the program already uses it"),
-    ({"facts": {"marks": [{"path": "/w/t.py", "line": 3, "call": "mark_dynamic", "dim": 0, "num": 2}]}},
-     "the program marks dimensions itself, under every policy: mark_dynamic(dim 0) at /w/t.py:3"),
-    ({"facts": {"peak_device_memory_bytes": 1}}, "calls are timed on the host"),
-    ({"notes": ["x"]}, "x"),
-])
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        (
+            {"files": ["log.txt"], "last_run": "as written"},
+            "each run overwrites log.txt; the current file was written by the unmodified program",
+        ),
+        (
+            {"files": ["log.txt"], "last_run": "marked"},
+            "each run overwrites log.txt; the current file was written by the marked run",
+        ),
+        (
+            {"files": ["a", "b"], "last_run": "marked"},
+            "each run overwrites a and b; the current files were written by the marked run",
+        ),
+        ({"is_interrupted": True}, "interrupted: only the runs before the interruption are shown"),
+        (
+            {"same": {"dynamic=None": "the program already uses it"}},
+            "dynamic=None was not run: the program already uses it",
+        ),
+        (
+            {"facts": {"marks": [{"path": "/w/t.py", "line": 3, "call": "mark_dynamic", "dim": 0, "num": 2}]}},
+            "the program marks dimensions itself, under every policy: mark_dynamic(dim 0) at /w/t.py:3",
+        ),
+        ({"facts": {"peak_device_memory_bytes": 1}}, "calls are timed on the host"),
+        ({"notes": ["x"]}, "x"),
+    ],
+)
 def test_caveats_are_noted(more: dict[str, Any], text: str) -> None:
     assert any(note.startswith(text) for note in study(measurement(**more)).notes)
 
@@ -168,10 +193,16 @@ def test_the_best_policy_of_each_of_several_functions_is_shown() -> None:
 def test_the_mixed_policy_of_each_function_is_shown_if_it_was_tried() -> None:
     race = Race()
     sites = {"f": "m.py:3", "g": "m.py:4"}
-    policies = (ShapePolicy(name="as written"), ShapePolicy(name="dynamic=True"), mixed({"m.py:3": "dynamic=False"}, []))
+    policies = (
+        ShapePolicy(name="as written"),
+        ShapePolicy(name="dynamic=True"),
+        mixed({"m.py:3": "dynamic=False"}, []),
+    )
     for policy, seconds in zip(policies, (5.0, 1.0, 0.9), strict=True):
         race.enter(policy)
-        race.add(Trial(policy=policy.name, round=1, functions=dict.fromkeys(sites, Lane.of([seconds] * 3)), sites=sites))
+        race.add(
+            Trial(policy=policy.name, round=1, functions=dict.fromkeys(sites, Lane.of([seconds] * 3)), sites=sites)
+        )
     assert study(Measurement(race=race, num_asked=6)).by_function == {"f": "dynamic=False", "g": "as written"}
 
 
