@@ -59,7 +59,7 @@ def test_waste_ignores_sizes_above_the_last_edge() -> None:
 
 
 @pytest.mark.parametrize(("histogram", "num_buckets", "said"), [
-    ({4: 1}, 0, "num_buckets=0"), ({}, 2, "without calls"), ({4: 0}, 2, "without a call"), ({-1: 2}, 2, "got -1"),
+    ({4: 1}, 0, "num_buckets=0"), ({}, 2, "without calls"), ({4: 0}, 2, "without calls"), ({-1: 2}, 2, "got -1"),
 ])
 def test_an_invalid_histogram_is_refused(histogram: dict[int, int], num_buckets: int, said: str) -> None:
     with pytest.raises(TriageError, match=said):
