@@ -66,9 +66,9 @@ class Exhaustive(Experiment):
     """Every policy in every round, as long as it is not beyond hope: no verdict ends it sooner."""
 
     def _run_rounds(self) -> None:
-        race = self.found.race
+        race = self.measurement.race
         for number in range(1, self.max_rounds + 1):
-            found = levels(race.ranking(self.found.num_planned).totals)
+            found = levels(race.ranking(self.measurement.num_planned).totals)
             hopeless = {name for name, seconds in found.items() if seconds > HOPELESS * min(found.values())} - {
                 BASELINE
             }
@@ -185,7 +185,7 @@ def truth_of(name: str, rounds: int, backend: str | None) -> Truth:
             max_rounds=rounds,
             num_planned=None,
             users_sources="",
-            tell=lambda text: note(f"  {name}: {text}"),
+            say=lambda text: note(f"  {name}: {text}"),
         )
         return Truth.of(experiment.measure().race)
 

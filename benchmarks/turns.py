@@ -18,16 +18,16 @@ from pathlib import Path
 from common import PROGRAMS, clean_environment, machine, note, save, table
 
 from torchtriage.shapes.experiment import trial_of
-from torchtriage.shapes.policies import as_written
+from torchtriage.shapes.policies import baseline_policy
 from torchtriage.shapes.runs.environment import checked_cache
-from torchtriage.shapes.runs.process import Outcome, Program, run_in_turns, run_once
+from torchtriage.shapes.runs.process import Program, RunOutcome, run_in_turns, run_once
 from torchtriage.shapes.runs.trial import common_span
 from torchtriage.shapes.runs.turns import TURN_SECONDS
 
 PATIENCE_SECONDS = 1800.0
 
 
-def totals(outcomes: Sequence[Outcome]) -> list[float]:
+def totals(outcomes: Sequence[RunOutcome]) -> list[float]:
     trials = [trial_of(outcome, "as written", number) for number, outcome in enumerate(outcomes)]
     span = common_span(trials)
     return [span.total(trial, span.num_units) for trial in trials]
@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     options = parser.parse_args()
     os.environ.update(clean_environment())
-    before, policy = machine(), as_written()
+    before, policy = machine(), baseline_policy()
     found: dict[str, list[list[float]]] = {"one after the other": [], f"in turns of {1e3 * TURN_SECONDS:.0f} ms": []}
     in_a_row, in_turns = found.values()
     with tempfile.TemporaryDirectory() as folder:

@@ -44,7 +44,8 @@ def variant(tokens, cache, offsets, dynamic, backend="eager"):
     started = [e.function for e in seen.recording.of(CompileStart)]
     return {{
         "prefill": started.count("prefill"), "decode": started.count("decode"), "graph_breaks": len(seen.graph_breaks),
-        "reasons": [e.reasons[0] for e in seen.recompiles], "error": (output - plain_attention(sequence)).abs().max().item(),
+        "reasons": [e.reasons[0] for e in seen.recompiles],
+        "error": (output - plain_attention(sequence)).abs().max().item(),
     }}
 """
 
@@ -58,7 +59,8 @@ out["fixed"] = variant(3, FixedCache(PROMPT + 3), TensorOffset(), False)
 
 sequence, offsets = Sequence.random(PROMPT), TensorOffset()
 warm = torch.compile(decode, backend="eager", dynamic=False)
-call = lambda position: warm(sequence.queries_BHKD[:, :, :1], sequence.keys_BHKD, sequence.values_BHKD, offsets.at(position))
+query = sequence.queries_BHKD[:, :, :1]
+call = lambda position: warm(query, sequence.keys_BHKD, sequence.values_BHKD, offsets.at(position))
 call(0)
 with torchtriage.watch() as seen:
     results = [call(position) for position in range(1, PROMPT)]
@@ -79,7 +81,7 @@ def facts(folder: Path, source: str) -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_compiles_are_those_of_the_policy_and_nothing_else(tmp_path: Path) -> None:
+def test_the_policy_alone_determines_the_compiles(tmp_path: Path) -> None:
     """One process for all: its prefill and decode, each by how often it was compiled."""
     counted = facts(tmp_path, EAGER)
     assert counted.pop("filled") == {"compiles": 0, "equal": 0}, "fill_ changes the result and compiles nothing"
@@ -92,7 +94,7 @@ def test_compiles_are_those_of_the_policy_and_nothing_else(tmp_path: Path) -> No
     assert max(found["error"] for found in counted.values()) < 1e-5, "as plain attention gives"
 
 
-def test_inductor_compiles_decode_once_as_well(tmp_path: Path) -> None:
+def test_inductor_also_compiles_decode_once(tmp_path: Path) -> None:
     found = facts(tmp_path, INDUCTOR)["growing"]
     assert (found["prefill"], found["decode"]) == (1, 1)
     assert found["error"] < 1e-4

@@ -106,7 +106,7 @@ def test_dynamic_and_backend_are_forced_on_every_way_to_compile(tmp_path: Path) 
 
 
 @pytest.mark.thorough
-def test_each_place_can_have_its_own_and_the_limit_holds_against_the_program(tmp_path: Path) -> None:
+def test_each_call_can_have_its_own_value_and_the_program_cannot_lower_the_limit(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     at = {f"{path}:{line_of(SITES, text)}": wanted for text, wanted in {
         "written_none = torch.compile(times_two, backend=custom)": "false",
@@ -154,7 +154,8 @@ at_run_time = torch.compile(lambda x: x + 1, backend=backend_fails)
 model = torch.nn.Linear(4, 4)
 compiled = torch.compile(model, backend="eager")
 again = torch.compile(compiled, backend="eager")
-print(type(compiled).__name__, inner.__name__, inner._torchdynamo_orig_callable.__name__, inner.__wrapped__.__name__, sorted(vars(inner)))
+names = [inner.__name__, inner._torchdynamo_orig_callable.__name__, inner.__wrapped__.__name__]
+print(type(compiled).__name__, *names, sorted(vars(inner)))
 def shown(error):
     text = "".join(traceback.format_exception(error))
     print("\\n".join(line for line in text.splitlines() if " 0x" not in line))
@@ -191,7 +192,11 @@ def test_a_policy_that_forces_nothing_changes_nothing(tmp_path: Path) -> None:
     assert found.facts["peak_memory_bytes"] > 10_000_000
     assert found.facts["overrides"] == []
     (mark,) = [row for row in found.facts["marks"] if row["call"] == "maybe_mark_dynamic"]
-    assert (mark["dim"], mark["num"], mark["line"]) == (0, 3, line_of(source, "    torch._dynamo.maybe_mark_dynamic(x, 0)"))
+    assert (mark["dim"], mark["num"], mark["line"]) == (
+        0,
+        3,
+        line_of(source, "    torch._dynamo.maybe_mark_dynamic(x, 0)"),
+    )
     taps = {tap.name: tap.state for tap in found.of(Tap)}
     assert [taps[name] for name in ("policy", "call times", "call sizes", "shape marks")] == ["armed"] * 4
 
@@ -218,21 +223,32 @@ print(counters["stats"]["unique_graphs"])
 
 
 @pytest.mark.thorough
-def test_torch_is_asked_whether_an_entry_may_name_a_dimension() -> None:
+def test_a_probe_shows_whether_an_entry_may_name_a_dimension() -> None:
     assert takes_dimensions("any") is (torch_version() > (2, 9))
 
 
 @pytest.mark.thorough
-def test_sizes_have_the_names_that_torch_takes_as_dynamic_sources(tmp_path: Path) -> None:
+def test_sizes_have_the_names_that_torch_accepts_as_dynamic_sources(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     second.mkdir()
-    found = process(under(first, NAMED, {"sizes": True, "backend": "eager", "dynamic": "true", "recompile_limit": 1000}))
-    varying = {(row["function"], row["source"], row["dim"]): row for row in found.facts["sizes"] if row["num_values"] > 1}
-    resumed = f"torch_dynamo_resume_in_forward_at_{line_of(NAMED, '''        print(end='')'''.replace(chr(39), chr(34)))}"
+    found = process(
+        under(first, NAMED, {"sizes": True, "backend": "eager", "dynamic": "true", "recompile_limit": 1000})
+    )
+    varying = {
+        (row["function"], row["source"], row["dim"]): row for row in found.facts["sizes"] if row["num_values"] > 1
+    }
+    resumed = (
+        f"torch_dynamo_resume_in_forward_at_{line_of(NAMED, '''        print(end='')'''.replace(chr(39), chr(34)))}"
+    )
     assert set(varying) == {
-        ("forward", "L['x']", 0), ("forward", "L['n']", None), ("forward", "L['items'][1]", 0), ("forward", "L['kwargs']['extra']", 0),
-        (resumed, "L['y']", 0), (resumed, "L['self']._modules['inner']._buffers['table']", 0), (resumed, "L['x']", 0),
+        ("forward", "L['x']", 0),
+        ("forward", "L['n']", None),
+        ("forward", "L['items'][1]", 0),
+        ("forward", "L['kwargs']['extra']", 0),
+        (resumed, "L['y']", 0),
+        (resumed, "L['self']._modules['inner']._buffers['table']", 0),
+        (resumed, "L['x']", 0),
     }
     assert varying["forward", "L['x']", 0]["values"] == {"2": 1, "3": 1, "5": 1, "7": 1}
     assert varying["forward", "L['n']", None]["num_calls"] == 4
@@ -243,8 +259,10 @@ def test_sizes_have_the_names_that_torch_takes_as_dynamic_sources(tmp_path: Path
     assert marked.stdout.splitlines()[-1] == "2"      # the frame and its resumption, once each
 
 
-def test_a_malformed_policy_is_told_in_one_line_and_the_program_runs_as_written(tmp_path: Path) -> None:
-    source = "import torch\nprint(torch.compile(lambda x: x + 1, backend='eager', dynamic=False)(torch.ones(1)).item())\n"
+def test_a_malformed_policy_is_reported_in_one_line_and_not_applied(tmp_path: Path) -> None:
+    source = (
+        "import torch\nprint(torch.compile(lambda x: x + 1, backend='eager', dynamic=False)(torch.ones(1)).item())\n"
+    )
     seen = under(tmp_path, source, {"dynamic": "yes"})
     (found,) = [p for p in read_recording(seen.folder).processes if list(p.of(Tap))]
     reason = '"dynamic" must be one of "true", "false", "none", got "yes"'
@@ -257,7 +275,7 @@ def test_a_malformed_policy_is_told_in_one_line_and_the_program_runs_as_written(
     assert "policy" not in found.facts
 
 
-def test_without_a_policy_none_of_it_is_loaded(tmp_path: Path) -> None:
+def test_without_a_policy_its_modules_are_not_loaded(tmp_path: Path) -> None:
     source = """
         import sys, torch, torch._dynamo
         print(sorted(name for name in sys.modules if name.startswith("torchtriage.capture.")))
@@ -271,7 +289,7 @@ def test_without_a_policy_none_of_it_is_loaded(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL here")
-def test_a_killed_program_leaves_what_it_had_written(tmp_path: Path) -> None:
+def test_a_killed_program_leaves_its_facts_so_far(tmp_path: Path) -> None:
     script = write(tmp_path, """
         import time, torch
         f = torch.compile(lambda x: x + 1, backend="eager", dynamic=False)
@@ -281,7 +299,9 @@ def test_a_killed_program_leaves_what_it_had_written(tmp_path: Path) -> None:
         time.sleep(600)
         """)
     folder = tmp_path / "out.triage"
-    env = environment({"TORCHTRIAGE": str(folder), "TORCHTRIAGE_POLICY": '{"sizes": true}', "TORCHTRIAGE_TELEMETRY": "0"})
+    env = environment(
+        {"TORCHTRIAGE": str(folder), "TORCHTRIAGE_POLICY": '{"sizes": true}', "TORCHTRIAGE_TELEMETRY": "0"}
+    )
     child = subprocess.Popen([sys.executable, str(script)], cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True)
     try:
         assert child.stdout is not None

@@ -1,4 +1,7 @@
-"""`torchtriage shapes` on real programs, as a user would run it; the eager backend compiles the same graphs in a hundredth of the time."""
+"""`torchtriage shapes` on real programs, as a user would run it.
+
+The eager backend compiles the same graphs in a hundredth of the time.
+"""
 
 import json
 import os
@@ -65,43 +68,46 @@ def test_every_policy_is_run_and_its_compiles_are_counted(grown: tuple[Path, Don
     assert row(study, "dynamic=None")["setting"] == ["decode.py:9  torch.compile(attend)"]
 
 
-def test_a_policy_under_which_the_program_fails_is_reported_and_the_others_go_on(grown: tuple[Path, Done]) -> None:
+def test_a_failing_policy_is_reported_and_the_others_continue(grown: tuple[Path, Done]) -> None:
     assert row(study_in(grown[1]), "dynamic=True")["failed"] == "ended with status 1: RuntimeError: not with me"
 
 
-def test_what_varies_is_found_although_the_first_look_fails_and_is_marked(grown: tuple[Path, Done]) -> None:
+def test_varying_sizes_are_marked_although_the_first_sizes_run_fails(grown: tuple[Path, Done]) -> None:
     study = study_in(grown[1])
     sizes = [(s["source"], s["dim"], s["num_values"], s["num_calls"], s["is_marked"]) for s in study["sizes"]]
     assert sizes == [("L['kv']", 0, 13, 13, True)]
     entry = r"L\['kv'\]$:0" if row(study, "marked")["notes"] == [WHOLE_PROCESS] else r"L\['kv'\]$"
-    assert row(study, "marked")["setting"] == ["export TORCH_COMPILE_DYNAMIC_SOURCES='" + entry.replace("'", "'\\''") + "'"]
+    assert row(study, "marked")["setting"] == [
+        "export TORCH_COMPILE_DYNAMIC_SOURCES='" + entry.replace("'", "'\\''") + "'"
+    ]
 
 
 WHOLE_PROCESS = "TORCH_COMPILE_DYNAMIC_SOURCES applies to every compiled function of the process"
 
 
-def test_one_round_recommends_nothing_and_says_what_it_needs(grown: tuple[Path, Done]) -> None:
+def test_one_round_recommends_nothing_and_gives_the_budget_it_needs(grown: tuple[Path, Done]) -> None:
     advice = study_in(grown[1])["advice"]
     assert advice["policy"] == ""
     assert "1 more round" in advice["needs"]
 
 
-def test_the_files_that_stay_are_those_of_a_run_as_written(grown: tuple[Path, Done]) -> None:
+def test_the_files_of_the_unmodified_program_remain(grown: tuple[Path, Done]) -> None:
     folder, done = grown
     assert json.loads((folder / "log.txt").read_text())["name"] == "as written"
-    assert any(note.startswith("every run writes log.txt again") for note in study_in(done)["notes"])
+    assert any(note.startswith("each run overwrites log.txt") for note in study_in(done)["notes"])
     assert any(note.endswith("it writes files") for note in study_in(done)["notes"])       # so they did not take turns
     assert sorted(path.name for path in folder.iterdir()) == ["decode.py", "log.txt", "out.triage"]
 
 
-def test_report_shows_the_study_that_the_recording_holds(grown: tuple[Path, Done]) -> None:
+def test_report_shows_the_study_in_the_recording(grown: tuple[Path, Done]) -> None:
     folder, done = grown
     shown = command(folder, "report", "out.triage")
     assert "recompile_limit=64" in shown.stdout
     assert json.loads(command(folder, "report", "out.triage", "--format", "json").stdout)["shapes"] == study_in(done)
 
 
-# What a compile costs is made up, so that no machine changes which policy suits which function: more where the size is unknown.
+# The cost of a compile is simulated, so that the best policy of each function is the same on every machine: a compile
+# with an unknown size costs more.
 TWO_FUNCTIONS = """
     import time
     import torch
@@ -135,13 +141,13 @@ def test_policies_take_turns_and_each_function_gets_its_own(tmp_path: Path) -> N
     write(tmp_path, TWO_FUNCTIONS)
     done = command(tmp_path, "shapes", *QUICK, "--rounds", "2", "-o", "out", "--format", "json", "train.py")
     study = study_in(done)
-    assert "4 policies take turns" in done.stderr
+    assert "4 policies in turns" in done.stderr
     compiles = {p["name"]: p["num_compiles"] for p in study["policies"]}
     assert compiles == {"as written": 2, "dynamic=False": 9, "dynamic=None": 3, "marked": 2, "mixed": 2}
     of_its_own, = row(study, "mixed")["setting"]
     assert of_its_own in ("train.py:19  torch.compile(fixed, dynamic=False)", "train.py:19  torch.compile(fixed)")
     for policy in study["policies"]:
-        # By clocks that stand still: compiling is a part of the calls, however long the others had their turns in between.
+        # The clocks are paused with the process: compiling is part of the calls, whatever the other runs took in between.
         assert 0 < policy["compile_seconds"]["middle"] < policy["total_seconds"]["middle"]
     assert not any("one after the other" in note for note in study["notes"])
     kept = command(tmp_path, "report", "out.triage", "--format", "json")
@@ -149,7 +155,7 @@ def test_policies_take_turns_and_each_function_gets_its_own(tmp_path: Path) -> N
 
 
 @pytest.mark.thorough
-def test_shapes_that_are_fixed_need_no_measuring(tmp_path: Path) -> None:
+def test_fixed_shapes_need_no_measurement(tmp_path: Path) -> None:
     write(tmp_path, """
         import torch
         f = torch.compile(lambda x: x + 1)
@@ -158,8 +164,15 @@ def test_shapes_that_are_fixed_need_no_measuring(tmp_path: Path) -> None:
     """)
     with (tmp_path / "ours.log").open("w") as log:      # our own progress is no file that the program writes
         words = [*TORCHTRIAGE, "shapes", *QUICK, "--format", "json", "train.py"]
-        done = subprocess.run(words, cwd=tmp_path, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
-                              text=True)
+        done = subprocess.run(
+            words,
+            cwd=tmp_path,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
     study = study_in(done)
     assert study["advice"]["policy"] == "as written"
     assert not any("ours.log" in note for note in study["notes"])
@@ -171,7 +184,9 @@ def test_shapes_that_are_fixed_need_no_measuring(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("sizes", "num_calls", "values"), [
     ("4x2", 6, []), ("4,8x2", 9, [{"8": 6, "4": 3}]),
 ])
-def test_one_function_is_called_with_the_sizes_asked_for(sizes: str, num_calls: int, values: list[Any], tmp_path: Path) -> None:
+def test_one_function_is_called_with_the_given_sizes(
+    sizes: str, num_calls: int, values: list[Any], tmp_path: Path
+) -> None:
     write(tmp_path, """
         import torch
 
@@ -203,7 +218,7 @@ def test_a_program_that_cannot_be_studied_leaves_nothing(source: str, told: str,
 
 
 @pytest.mark.thorough
-def test_ctrl_c_gives_what_was_measured_until_then(tmp_path: Path) -> None:
+def test_ctrl_c_reports_the_results_so_far(tmp_path: Path) -> None:
     write(tmp_path, """
         import time
         import torch
@@ -218,7 +233,7 @@ def test_ctrl_c_gives_what_was_measured_until_then(tmp_path: Path) -> None:
     with subprocess.Popen(words, cwd=tmp_path, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True) as running:
         assert running.stderr is not None
-        assert any("looking at the sizes" in line for line in running.stderr)
+        assert any("recording the sizes" in line for line in running.stderr)
         time.sleep(1)
         os.kill(running.pid, signal.SIGINT)
         out, err = running.communicate(timeout=120)

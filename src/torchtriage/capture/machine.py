@@ -6,11 +6,11 @@ from typing import Any
 
 from torchtriage.capture.torch_private import base as torch_private
 
-NUM_BYTES = 8       # of the file that holds the paused seconds, a float
+NUM_BYTES = 8       # of the file with the paused seconds, a float
 
 
 class Clock:
-    """`now()` compares two moments of one process, `since_epoch()` moments of several."""
+    """`now()` is for comparing moments of one process, `since_epoch()` for moments of several."""
 
     def __init__(self) -> None:
         self.now: Callable[[], float] = time.perf_counter
@@ -18,10 +18,13 @@ class Clock:
 
 
 class ActiveClock(Clock):
-    """Leaves out the seconds in which the process was paused; the process that pauses it keeps their sum in a file that both map."""
+    """A clock without the seconds in which the process was paused.
+
+    The process that pauses it keeps their sum in a file that both map into memory.
+    """
 
     def __init__(self, path: str) -> None:
-        import mmap  # most observed processes need none
+        import mmap  # not needed in most observed processes
 
         with open(path, "rb") as file:
             paused = memoryview(mmap.mmap(file.fileno(), NUM_BYTES, access=mmap.ACCESS_READ)).cast("d")
@@ -30,7 +33,7 @@ class ActiveClock(Clock):
             def read() -> float:
                 while True:
                     before, now = paused[0], clock()
-                    if before == paused[0]:     # else the process was stopped between the readings
+                    if before == paused[0]:     # else the process was paused between the two reads
                         return now - before
 
             return read
@@ -40,13 +43,16 @@ class ActiveClock(Clock):
 
 
 def peak_memory_facts() -> dict[str, Any]:
-    """The most memory that this process has held so far, in bytes; None if unknown. Without a device its fact is left out."""
+    """The peak memory of this process so far, in bytes; None if unknown. The device is left out if it was not used."""
+    facts = {"peak_memory_bytes": _resident_peak()}
     device = _device_peak()
-    return {"peak_memory_bytes": _resident_peak(), **({} if device is None else {"peak_device_memory_bytes": device})}
+    if device is not None:
+        facts["peak_device_memory_bytes"] = device
+    return facts
 
 
 def _resident_peak() -> int | None:
-    """VmHWM, not ru_maxrss, which starts at the peak of the parent before exec."""
+    """From VmHWM, because ru_maxrss starts with the parent's peak before exec."""
     try:
         with open("/proc/self/status", encoding="ascii", errors="replace") as file:
             line = next(line for line in file if line.startswith("VmHWM:"))
@@ -56,7 +62,7 @@ def _resident_peak() -> int | None:
 
 
 def _device_peak() -> int | None:
-    """Over all CUDA devices; None unless the program has used one."""
+    """The sum over all CUDA devices; None unless the program has used one."""
     cuda = torch_private.module("torch.cuda")
     if cuda is None or not cuda.is_initialized():
         return None
@@ -64,7 +70,7 @@ def _device_peak() -> int | None:
 
 
 def processor_wait_seconds() -> float | None:
-    """How long the main thread was ready to run while other threads had the processor; None if unknown."""
+    """The time that the main thread was ready to run but waited for the processor; None if unknown."""
     try:
         with open("/proc/self/schedstat", encoding="ascii") as file:
             return int(file.read().split()[1]) / 1e9

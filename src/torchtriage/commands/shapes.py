@@ -40,33 +40,43 @@ FUNCTION = "::"
 
 
 class ShapesCommand:
-    """Measure a program under several shape policies and say which is best: static, automatic, dynamic, or only what varies.
+    """Measure a program under several shape policies and report the best: static, automatic, dynamic or marked shapes.
 
-    torchtriage shapes train.py --epochs 3                               a script, as it is: no edit needed
-    torchtriage shapes model.py::decode --sizes 16,32,57x4               one function; decode_inputs(size) makes its arguments
-    torchtriage shapes --budget 30m --steps 50000 train.py               longer, and for a run of so many steps
+    torchtriage shapes train.py --epochs 3                    a script; no edit needed
+    torchtriage shapes model.py::decode --sizes 16,32,57x4    one function; decode_inputs(size) makes its arguments
+    torchtriage shapes --budget 30m --steps 50000 train.py    measure for longer; the real run will have 50,000 steps
 
-    The program is run again and again, each time in a process of its own with an empty compile cache: as written, with dynamic=False,
-    None and True, with only the dimensions marked that vary, and more where it makes sense. The runs of a round take turns, so that what
-    slows the machine down slows all of them alike. Rounds are repeated until the best policy is settled or the budget ends.
+    The program runs repeatedly, each time in a separate process with an empty compile cache: unmodified, with
+    dynamic=False, None and True, with only the varying dimensions marked, and with further policies where they make
+    sense. The runs of a round take turns, so that a slowdown of the machine affects all of them equally. Rounds are
+    repeated until the best policy is settled or the budget ends.
     """
 
     name = "shapes"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("-m", dest="module", action="store_true", help="run a module instead of a script")
-        parser.add_argument("--budget", metavar="TIME", help=f"how long to measure, such as 90s, 10m or 1h (default: {DEFAULT_BUDGET})")
-        parser.add_argument("--rounds", metavar="N", help=f"at most so many runs of each policy (default: {MAX_ROUNDS})")
-        parser.add_argument("--steps", metavar="N", help="the steps (or calls) that the real run will have (default: those of the program)")
+        parser.add_argument("--budget", metavar="TIME", help=(
+            f"how long to measure, such as 90s, 10m or 1h (default: {DEFAULT_BUDGET})"
+        ))
+        parser.add_argument("--rounds", metavar="N", help=f"maximum runs per policy (default: {MAX_ROUNDS})")
+        parser.add_argument("--steps", metavar="N", help=(
+            "length of the real run, in steps or calls (default: as measured)"
+        ))
         parser.add_argument("--one-by-one", action="store_true", help=(
-            "run the policies one after the other (default: in turns of 50 ms, where the program allows it)"
+            "run the policies one after the other (default: in turns of 50 ms, if the program allows it)"
         ))
-        parser.add_argument("--sizes", metavar="N,N,...", help="with FILE::FUNCTION: the sizes of its calls; 57x4 is 57, four times")
+        parser.add_argument("--sizes", metavar="N,N,...", help=(
+            "with FILE::FUNCTION: the sizes of its calls; 57x4 means 57, four times"
+        ))
         parser.add_argument("--inputs", metavar="NAME", help=(
-            "with FILE::FUNCTION: what makes the arguments for a size (default: FUNCTION_inputs, then make_inputs, of that file)"
+            "with FILE::FUNCTION: the function that makes the arguments for a size "
+            "(default: FUNCTION_inputs, then make_inputs, of that file)"
         ))
-        parser.add_argument("--repeat", metavar="N", help="with FILE::FUNCTION: calls of each size (default: 10)")
-        parser.add_argument("--backend", metavar="NAME", help="compile with this backend in every run (default: the program's own)")
+        parser.add_argument("--repeat", metavar="N", help="with FILE::FUNCTION: calls per size (default: 10)")
+        parser.add_argument("--backend", metavar="NAME", help=(
+            "compile with this backend in every run (default: the program's own)"
+        ))
         add_redact_flag(parser)
         add_baseline_flags(parser)
         add_shared_flags(parser)
@@ -74,7 +84,7 @@ class ShapesCommand:
 
     def run(self, args: argparse.Namespace, config: Config) -> int:
         if args.command and FUNCTION in args.command[0]:
-            args = with_flags_behind(args)
+            args = with_flags_after(args)
             config = settings(args)
         check_gate(config, args)
         command = program_command(args)
@@ -82,27 +92,30 @@ class ShapesCommand:
         with tempfile.TemporaryDirectory(prefix="torchtriage-shapes-", ignore_cleanup_errors=True) as work:
             previous = signal.signal(signal.SIGTERM, _end)
             try:
-                study, found = measured(command, Path(work), args)
-                keep(study, found, folder)
+                study, measurement = measure(command, Path(work), args)
+                save(study, measurement, folder)
             except KeyboardInterrupt:
-                raise CommandError("interrupted before the program had run once; nothing was measured", exit_code=130) from None
+                problem = "interrupted before the first complete run of the program; nothing was measured"
+                raise CommandError(problem, exit_code=130) from None
             finally:
                 signal.signal(signal.SIGTERM, previous)
         code = self._report(folder, args, config)
-        return 130 if found.is_interrupted else code
+        return 130 if measurement.is_interrupted else code
 
     def _report(self, folder: Path, args: argparse.Namespace, config: Config) -> int:
         from torchtriage.diagnosis.report import build_report
         from torchtriage.recording.reader import read_recording
 
-        full = build_report(read_recording(folder), with_events=config.format == "json", with_history=is_drawn(config, None))
+        with_events, with_history = config.format == "json", is_drawn(config, None)
+        full = build_report(read_recording(folder), with_events=with_events, with_history=with_history)
         report = chosen(full, config, args)
         show(report, config, args, next_command=f"torchtriage report {shown(folder)} -v")
         return judged(report, config, args)
 
 
-def measured(command: list[str], work: Path, args: argparse.Namespace) -> tuple["ShapeStudy", "Measurement"]:
+def measure(command: list[str], work: Path, args: argparse.Namespace) -> tuple["ShapeStudy", "Measurement"]:
     """Run the experiment within its budget."""
+    from torchtriage.reporters.shape_text import with_sentences
     from torchtriage.shapes.budget import Budget, parse_duration
     from torchtriage.shapes.experiment import Experiment
     from torchtriage.shapes.policies import SOURCES
@@ -112,25 +125,29 @@ def measured(command: list[str], work: Path, args: argparse.Namespace) -> tuple[
 
     budget = Budget(seconds=parse_duration(args.budget or DEFAULT_BUDGET))
     users_sources = os.environ.get(SOURCES, "")
-    max_rounds, num_planned = number(args.rounds, "--rounds", MAX_ROUNDS), number(args.steps, "--steps", 0)
+    max_rounds = parse_number(args.rounds, "--rounds", MAX_ROUNDS)
+    num_planned = parse_number(args.steps, "--steps", 0)
     stdin, note = kept_stdin(work / "stdin")
-    program = Program(command=command, folder=work, stdin=stdin, forced={"backend": args.backend} if args.backend else {})
-    say(args, f"measuring shape policies for about {args.budget or DEFAULT_BUDGET}; the program's output is kept from the terminal")
+    forced = {"backend": args.backend} if args.backend else {}
+    program = Program(command=command, folder=work, stdin=stdin, forced=forced)
+    say(args, f"measuring shape policies for about {args.budget or DEFAULT_BUDGET}; the program's output is not shown")
     experiment = Experiment(
-        program, budget, max_rounds=max_rounds, num_planned=num_planned, users_sources=users_sources, one_by_one=args.one_by_one,
-        tell=lambda text: say(args, text),
+        program, budget, max_rounds=max_rounds, num_planned=num_planned, users_sources=users_sources,
+        one_by_one=args.one_by_one, say=lambda text: say(args, text),
     )
-    found = experiment.measure()
-    found.notes += [note] if note else []
-    return study_of(found, args.command, spent_seconds=budget.spent, users_sources=users_sources), found
+    measurement = experiment.measure()
+    if note:
+        measurement.notes.append(note)
+    study = study_of(measurement, args.command, spent_seconds=budget.spent, users_sources=users_sources)
+    return with_sentences(study), measurement
 
 
-def keep(study: "ShapeStudy", found: "Measurement", folder: Path) -> None:
-    """The recording of the last run as written, with the study in it."""
+def save(study: "ShapeStudy", measurement: "Measurement", folder: Path) -> None:
+    """Save the recording of the last baseline run, with the study in it."""
     from torchtriage.findings.shape_study import STUDY_FILE
 
-    assert found.written is not None    # without a run as written there is no study
-    recording = found.written.recording
+    assert measurement.last_baseline is not None    # without a baseline run there is no study
+    recording = measurement.last_baseline.recording
     (recording / STUDY_FILE).write_text(json.dumps(study.to_dict(), indent=1), encoding="utf-8")
     try:
         shutil.copytree(recording, folder)
@@ -144,41 +161,46 @@ def program_command(args: argparse.Namespace) -> list[str]:
     from torchtriage.shapes.functions.driver import DEFAULT_REPEAT, parse_sizes
 
     if not args.command:
-        raise CommandError("nothing to measure; try: torchtriage shapes train.py, or: torchtriage shapes model.py::decode --sizes 16,32")
+        raise CommandError("nothing to measure; try: torchtriage shapes train.py, "
+                           "or: torchtriage shapes model.py::decode --sizes 16,32")
     first = args.command[0]
     path, separator, function = first.partition(FUNCTION)
     if not args.module and not Path(path).is_file():
         raise CommandError(f"no script at {path}; give a Python script, a module with -m, or FILE.py::FUNCTION")
     if not separator:
         if args.sizes or args.inputs or args.repeat:
-            raise CommandError(f"--sizes, --inputs and --repeat are for one function; name it: torchtriage shapes {first}::FUNCTION ...")
+            raise CommandError("--sizes, --inputs and --repeat are for one function; "
+                               f"name it: torchtriage shapes {first}::FUNCTION ...")
         return supervise.python_command(args.command, args.module)
     if not args.sizes:
-        raise CommandError(f"{function} needs sizes to be called with; give them: torchtriage shapes {first} --sizes 16,32,57x4")
+        raise CommandError(f"{function} needs sizes for its calls; "
+                           f"give them: torchtriage shapes {first} --sizes 16,32,57x4")
     parse_sizes(args.sizes)
-    repeat = number(args.repeat, "--repeat", DEFAULT_REPEAT)
+    repeat = parse_number(args.repeat, "--repeat", DEFAULT_REPEAT)
     words = ["torchtriage.shapes.functions.driver", path, function, args.sizes, args.inputs or "", str(repeat)]
     return supervise.python_command(words, module=True)
 
 
-def with_flags_behind(args: argparse.Namespace) -> argparse.Namespace:
-    """What stands behind FILE::FUNCTION is ours: there is no program whose own it could be."""
+def with_flags_after(args: argparse.Namespace) -> argparse.Namespace:
+    """Flags after FILE::FUNCTION belong to torchtriage, since there is no program that could take them."""
     parser = argparse.ArgumentParser(prog="torchtriage shapes")
     ShapesCommand().add_arguments(parser)
     first, *words = args.command
-    found = parser.parse_args(words, namespace=argparse.Namespace(**{**vars(args), "command": []}))
-    if found.command:
-        raise CommandError(f"{' '.join(found.command)} behind {first} is no flag; one function takes none, its inputs come from --inputs")
-    found.command = [first]
-    return found
+    parsed = parser.parse_args(words, namespace=argparse.Namespace(**{**vars(args), "command": []}))
+    if parsed.command:
+        raise CommandError(f"{' '.join(parsed.command)} after {first} is not a flag; "
+                           "a function takes no arguments, its inputs come from --inputs")
+    parsed.command = [first]
+    return parsed
 
 
-def number(text: str | None, flag: str, default: int) -> int:
+def parse_number(text: str | None, flag: str, default: int) -> int:
     if text is None:
         return default
-    if not text.replace(",", "").replace("_", "").isdigit() or int(text.replace(",", "")) < 1:
-        raise CommandError(f"{flag} {text} is no number of 1 or more; give one such as {flag} 3")
-    return int(text.replace(",", ""))
+    digits = text.replace(",", "")
+    if not digits.replace("_", "").isdigit() or int(digits) < 1:
+        raise CommandError(f"{flag} {text} is not a number of 1 or more; give one such as {flag} 3")
+    return int(digits)
 
 
 def default_name(command: list[str]) -> str:
@@ -186,5 +208,5 @@ def default_name(command: list[str]) -> str:
 
 
 def _end(received: int, frame: FrameType | None) -> None:
-    """Asked to end: the child is stopped and the temporary folder removed on the way out."""
+    """Exit on SIGTERM, which stops the child process and removes the temporary folder."""
     sys.exit(128 + received)

@@ -1,4 +1,4 @@
-"""The shape study that a recording holds, and what it says of the findings whose remedy it decides."""
+"""Links findings about sizes to the shape study in the same recording."""
 
 import math
 import re
@@ -6,13 +6,14 @@ from dataclasses import replace
 
 from torchtriage.findings.model import Finding
 from torchtriage.findings.report import SHAPES
-from torchtriage.findings.shape_study import BASELINE, DECIDED_BY_SHAPES, ShapeStudy
+from torchtriage.findings.shape_study import BASELINE, DECIDED_BY_SHAPES, ShapeStudy, policy_label
 from torchtriage.findings.tap_state import SHAPE_STUDY, TapState, TapStatus
 from torchtriage.recording.recording import Recording
+from torchtriage.text import counted, factor
 
 
 def study_of(recording: Recording) -> tuple[ShapeStudy | None, list[TapState]]:
-    """(the study if there is one, what could not be seen of it)."""
+    """(the study if there is one, the problem if it cannot be read)."""
     if problem := recording.folder.shapes_problem:
         return None, [_unread(problem)]
     data = recording.folder.shapes
@@ -30,7 +31,7 @@ def _unread(problem: str) -> TapState:
 
 
 def linked_to_study(findings: list[Finding], study: ShapeStudy | None) -> list[Finding]:
-    """Findings about sizes say what was measured, and lead to the study."""
+    """Add the result of the study to the findings about sizes, with a reference to it."""
     if study is None:
         return findings
     return [_linked(f, study) if f.code in DECIDED_BY_SHAPES else f for f in findings]
@@ -42,26 +43,27 @@ def _linked(finding: Finding, study: ShapeStudy) -> Finding:
 
 
 def _measured(finding: Finding, study: ShapeStudy) -> str:
-    """What the study says, for the finding's own function where it tells functions apart."""
+    """The result of the study, with the policy of the finding's own function where that one differs."""
     policy = study.advice.policy
     if not policy:
-        return "no shape policy is clearly the quickest"
+        return "no shape policy is clearly the fastest"
     if policy == BASELINE:
         others = sum(p.name != BASELINE and not p.failed for p in study.policies)
-        best = f"as written is as quick as any other of {others + 1} shape policies"
-        return best if others else "no other shape policy could be measured"
+        if not others:
+            return "no other shape policy could be measured"
+        policies = counted(others, "other shape policy", "other shape policies")
+        return f"{policies}, none faster than the unmodified program"
     function = finding.location.function
-    own = [best for name, best in study.by_function.items() if function and function in re.findall(r"[\w.]+", name)]
-    return f"{policy}{_gain(study)}" + (f", {own[0]} for {function}" if own and own[0] != policy else "")
+    best = next((best for name, best in study.by_function.items() if function in re.findall(r"[\w.]+", name)), policy)
+    return f"{policy}{_gain(study)}" + (f", {policy_label(best)} for {function}" if best != policy else "")
 
 
 def _gain(study: ShapeStudy) -> str:
-    """` 3.1x faster than as written over 10,000 steps (estimated)`; empty where one of them has no total."""
+    """` is 3.1x faster than the unmodified program over 10,000 steps (estimated)`."""
     totals = {p.name: p.total_seconds.middle for p in study.policies if p.total_seconds and not p.failed}
-    written, advised = totals.get(BASELINE), totals.get(study.advice.policy)
-    if not written or not advised or not math.isfinite(written / advised):
-        return " is the quickest"
+    baseline, advised = totals.get(BASELINE), totals.get(study.advice.policy)
+    if not baseline or not advised or not math.isfinite(baseline / advised):
+        return " is the fastest"
     kind = "estimated" if study.num_planned > study.num_units else "observed"
-    ratio = written / advised
-    times = f"{ratio:.2f}" if ratio < 2 else f"{ratio:.1f}" if ratio < 10 else f"{ratio:,.0f}"
-    return f" {times}x faster than as written over {study.num_planned:,} {study.unit}s ({kind})"
+    units = counted(study.num_planned, study.unit)
+    return f" is {factor(baseline / advised)} faster than the unmodified program over {units} ({kind})"

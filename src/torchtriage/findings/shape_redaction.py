@@ -1,4 +1,7 @@
-"""A shape study to pass on: policies, counts and times stay; the command, sources, sizes, places and sentences go."""
+"""A shape study to pass on, without the program's own names.
+
+Policies, counts and times stay; the command, sources, sizes, places and sentences are dropped.
+"""
 
 import re
 from collections.abc import Callable
@@ -35,7 +38,8 @@ def redacted_study(study: ShapeStudy, names: "Pseudonyms", version: str) -> Shap
         command=(), unit=study.unit if study.unit in _UNITS else "unit", num_units=study.num_units,
         num_planned=study.num_planned, policies=[_result(p, policy, names) for p in study.policies],
         advice=_advice(study.advice, policy), crossovers=[_crossover(c, policy) for c in study.crossovers],
-        branches=[_branch(b, names) for b in study.branches if b.kind], sizes=[_size(s, names) for s in study.sizes],
+        branches=[_branch(b, names) for b in study.branches if b.kind in set(Question)],
+        sizes=[_size(s, names) for s in study.sizes],
         by_function={names.of("function", "", name): policy(best) for name, best in study.by_function.items()},
         seconds_spent=study.seconds_spent, torch=version,
     )
@@ -66,7 +70,7 @@ def _crossover(c: Crossover, policy: Callable[[str], str]) -> Crossover:
 def _branch(b: Branch, names: "Pseudonyms") -> Branch:
     """Without the edges of buckets: they are sizes of the program."""
     return Branch(
-        kind=b.kind if b.kind in set(Question) else "", is_yes=b.is_yes, names=[names.of("size", name) for name in b.names],
+        kind=b.kind, is_yes=b.is_yes, names=[names.of("size", name) for name in b.names],
         num_varying=b.num_varying, num_sources=b.num_sources, num_values=b.num_values, num_calls=b.num_calls,
         waste_share=b.waste_share,
     )
@@ -74,17 +78,13 @@ def _branch(b: Branch, names: "Pseudonyms") -> Branch:
 
 def _result(p: PolicyResult, policy: Callable[[str], str], names: "Pseudonyms") -> PolicyResult:
     return PolicyResult(
-        name=policy(p.name), num_runs=p.num_runs, failed=_failed(p.failed), num_compiles=p.num_compiles,
-        num_recompiles=p.num_recompiles, num_eager_calls=p.num_eager_calls, compile_seconds=_interval(p.compile_seconds),
+        name=policy(p.name), num_runs=p.num_runs, failed="its reason is not named here" if p.failed else "",
+        num_compiles=p.num_compiles, num_recompiles=p.num_recompiles,
+        num_eager_calls=p.num_eager_calls, compile_seconds=_interval(p.compile_seconds),
         first_call_seconds=_interval(p.first_call_seconds), steady_seconds=_interval(p.steady_seconds),
         peak_memory_bytes=p.peak_memory_bytes, total_seconds=_interval(p.total_seconds), totals=list(p.totals),
         still_compiling=p.still_compiling, overridden=[names.of("call", call) for call in p.overridden],
     )
-
-
-def _failed(why: str) -> str:
-    was_run = "" if why.startswith("not run") else "its reason is not named here"
-    return (was_run or "not run: why is not named here") if why else ""
 
 
 def _interval(interval: Interval | None) -> Interval | None:
@@ -93,7 +93,8 @@ def _interval(interval: Interval | None) -> Interval | None:
 
 def _size(s: VaryingSize, names: "Pseudonyms") -> VaryingSize:
     return VaryingSize(
-        path=names.path(s.path), line=s.line, function=names.function(s.path, s.function), source=names.of("source", s.path, s.source),
-        dim=s.dim, values={}, num_values=s.num_values, num_calls=s.num_calls, is_marked=s.is_marked,
-        why_not="why it could not be marked is not named here" if s.why_not else "",
+        path=names.path(s.path), line=s.line, function=names.function(s.path, s.function),
+        source=names.of("source", s.path, s.source), dim=s.dim, values={}, num_values=s.num_values,
+        num_calls=s.num_calls, is_marked=s.is_marked,
+        why_not="the reason it could not be marked is not named here" if s.why_not else "",
     )

@@ -1,4 +1,4 @@
-"""A shape study: what measuring a program under several shape policies showed."""
+"""A shape study: the results of measuring one program under several shape policies."""
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
@@ -7,16 +7,26 @@ from typing import Any, TypeVar
 
 STUDY_FILE = "shapes.json"      # in the recording of the baseline run
 SCHEMA = 1
-BASELINE = "as written"         # the policy that changes nothing, as JSON names it; people read "unmodified"
-LARGEST = 2**63                 # JSON holds any number of digits; no count of a study has more
+BASELINE = "as written"         # the policy that changes nothing, as JSON names it; see policy_label
+LARGEST = 2**63                 # JSON numbers may have any number of digits; every count of a study is below this
 T = TypeVar("T")
-# Findings whose remedy is a choice between shape policies; the limit, as raising it is one of them.
+# Findings whose remedy is a choice between shape policies. TT301, the recompile limit, is one: a policy raises it.
 DECIDED_BY_SHAPES = frozenset({"TT201", "TT202", "TT203", "TT204", "TT221", "TT225", "TT301"})
+
+
+def policy_label(name: str) -> str:
+    """A policy's name in a table or a list."""
+    return "unmodified" if name == BASELINE else name
+
+
+def policy_phrase(name: str) -> str:
+    """A policy's name within a sentence."""
+    return "the unmodified program" if name == BASELINE else name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A middle and the 95 % interval around it, over the runs of one policy; both ends are None where the runs are too few."""
+    """A median and the 95 % interval around it, over the runs of one policy; both ends are None with too few runs."""
 
     middle: float
     low: float | None = None
@@ -25,7 +35,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VaryingSize:
-    """A dimension (or, with `dim` None, a Python number) that took more than one value over the calls of a compiled frame."""
+    """A dimension that took more than one value over the calls of a compiled frame; if `dim` is None, a number."""
 
     path: str
     line: int | None
@@ -36,12 +46,12 @@ class VaryingSize:
     num_values: int
     num_calls: int
     is_marked: bool = False                     # by the policy "marked"
-    why_not: str = ""                           # why it could not be marked, or that it became constant again
+    why_not: str = ""                           # why it could not be marked, or why marking it had no effect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundTotal:
-    """The total of one run. A policy runs at most once per round, so the noise of a round can be separated from the policy."""
+    """The total of one run. A policy runs at most once per round, so the noise of a round can be separated out."""
 
     round: int
     seconds: float
@@ -49,10 +59,10 @@ class RoundTotal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyResult:
-    """One row of the table. Times are observed; `total` is estimated beyond the units that were run."""
+    """One row of the table. Times are observed; `total_seconds` is estimated beyond the units that were run."""
 
     name: str                                   # "as written", "dynamic=True", "marked", "recompile_limit=64", "mixed"
-    setting: Sequence[str] = ()                 # the exact lines or variable that bring it about
+    setting: Sequence[str] = ()                 # the exact lines or environment variable that select it
     num_runs: int = 0
     failed: str = ""                            # why it has no figures; the other policies continued
     num_compiles: int | None = None
@@ -63,8 +73,8 @@ class PolicyResult:
     steady_seconds: Interval | None = None      # one unit without a compile in it
     peak_memory_bytes: int | None = None
     total_seconds: Interval | None = None       # for `num_planned` units
-    totals: Sequence[RoundTotal] = ()           # the same of every run
-    still_compiling: bool = False               # compiled in the second half of its run too
+    totals: Sequence[RoundTotal] = ()           # the same for every run
+    still_compiling: bool = False               # also compiled in the second half of its run
     overridden: Sequence[str] = ()              # "train.py:31 model: dynamic=False -> True"
     notes: Sequence[str] = ()
 
@@ -91,7 +101,7 @@ class Question(enum.StrEnum):
 class Branch:
     """One question of the decision tree and the measured facts that answer it.
 
-    `question`, `answer` and `evidence` are the sentences that JSON carries. They are read only from files without `kind`.
+    `question`, `answer` and `evidence` are sentences for readers of the JSON. They are shown only if `kind` is empty.
     """
 
     question: str = ""
@@ -109,7 +119,7 @@ class Branch:
 
 
 class Basis(enum.StrEnum):
-    """What an advice rests on."""
+    """The evidence behind the advice."""
 
     MEASURED = "measured"
     STATIC = "static"                           # no size varies and nothing recompiles
@@ -119,7 +129,7 @@ class Basis(enum.StrEnum):
 
 
 class Need(enum.StrEnum):
-    """What would settle an open question."""
+    """What would make an inconclusive study conclusive."""
 
     ROUNDS = "rounds"
     LESS_NOISE = "less_noise"                   # more rounds would not help
@@ -129,19 +139,19 @@ class Need(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirement:
-    """What a further measurement takes; 0 where that is unknown."""
+    """The cost of a further measurement; 0 where it is unknown."""
 
     kind: str                                   # a Need
     num_rounds: int = 0
     seconds: float = 0.0
-    budget_seconds: float = 0.0                 # of a new study as a whole
+    budget_seconds: float = 0.0                 # of a new study from its start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """What to do. `policy` is empty when the measurement does not settle it; `requirement` then says what would.
+    """The recommendation. `policy` is empty if the study is inconclusive; `requirement` then says what would settle it.
 
-    `text` and `needs` are the sentences that JSON carries. They are read only from files without `basis`.
+    `text` and `needs` are sentences for readers of the JSON. They are shown only if `basis` is empty.
     """
 
     policy: str = ""
@@ -153,9 +163,10 @@ class Advice:
     compared_with: str = ""                     # the baseline, or the runner-up where there is none
     gain: Interval | None = None                # the total of `compared_with` over that of the policy
     tolerance: float = 0.0                      # a policy that is faster by no more counts as equal
-    rivals: Sequence[str] = ()                  # may be faster than the policy; without one, not separated from the baseline
+    # Policies that may be faster than `policy`; without one, those that are not separated from the baseline.
+    rivals: Sequence[str] = ()
     num_rounds: int = 0
-    horizon: Crossover | None = None            # where the policy begins or ceases to be the fastest
+    horizon: Crossover | None = None            # where the policy starts or stops being the fastest
     requirement: Requirement | None = None
 
 
@@ -165,14 +176,14 @@ class ShapeStudy:
 
     command: Sequence[str]
     unit: str                                   # "step" or "call"
-    num_units: int                              # that every run of every policy went through
+    num_units: int                              # that every run of every policy completed
     num_planned: int
     policies: Sequence[PolicyResult]
     advice: Advice
     crossovers: Sequence[Crossover] = ()
     branches: Sequence[Branch] = ()
     sizes: Sequence[VaryingSize] = ()
-    by_function: Mapping[str, str] = field(default_factory=dict)     # compiled function -> the policy that suits it best
+    by_function: Mapping[str, str] = field(default_factory=dict)     # compiled function -> its best policy
     notes: Sequence[str] = ()
     seconds_spent: float = 0.0
     torch: str = ""
@@ -182,7 +193,10 @@ class ShapeStudy:
 
     @classmethod
     def from_dict(cls, data: Any) -> "ShapeStudy":
-        """The study that `to_dict` gave, after a trip through JSON; ValueError if it is damaged or of a newer schema."""
+        """The inverse of `to_dict`, also after a round trip through JSON.
+
+        ValueError if the data is damaged or of another schema.
+        """
         if isinstance(data, Mapping) and data.get("schema") != SCHEMA:
             raise ValueError(
                 f"a shape study of schema {data.get('schema')}, this torchtriage reads {SCHEMA}; "
@@ -200,7 +214,7 @@ class ShapeStudy:
 
 
 class _Fields:
-    """The fields of one JSON object, each of the type that is asked for; ValueError names the field that is not."""
+    """The fields of one JSON object, read with a type check; ValueError names the field that fails it."""
 
     def __init__(self, data: Any, place: str) -> None:
         if not isinstance(data, Mapping):

@@ -8,6 +8,7 @@ from typing import Any
 from torchtriage.findings.checks import sentence
 from torchtriage.findings.model import Check, Finding, Location, SampledValue, SourceLine
 from torchtriage.findings.report import TOTALS, Report
+from torchtriage.reporters.shape_text import with_sentences
 from torchtriage.reporters.summary import source_text, tap_text
 
 SCHEMA = 1
@@ -23,7 +24,7 @@ def render(report: Report) -> str:
         "findings": [finding_as_dict(f) for f in report.findings],
     }
     if report.shapes is not None:
-        data["shapes"] = report.shapes.to_dict()
+        data["shapes"] = with_sentences(report.shapes).to_dict()
     if report.events:
         data["events"] = report.events
     return json.dumps(plain(data), indent=1, default=str) + "\n"

@@ -7,7 +7,7 @@ from torchtriage.findings.checks import sentence
 from torchtriage.findings.model import UNKNOWN_PLACE, CostKind, Finding, Location, OwnerKind
 from torchtriage.findings.report import Report
 from torchtriage.findings.shape_study import ShapeStudy
-from torchtriage.reporters import shape_words
+from torchtriage.reporters import shape_text
 from torchtriage.reporters.summary import (
     by_severity,
     cost_text,
@@ -142,19 +142,19 @@ def _block(lines: Sequence[str]) -> str:
 
 def _study(study: ShapeStudy) -> str:
     """What to do, the table of the policies, and what it rests on."""
-    rows = shape_words.rows(study)
+    rows = shape_text.rows(study)
     said = [
-        *(f"{row.policy}: {remark}" for row in rows for remark in row.remarks), shape_words.how_measured(study),
-        *(shape_words.crossover(study, c) for c in study.crossovers), *(f"best for {f}: {p}" for f, p in study.by_function.items()),
-        *map(shape_words.branch, study.branches), *(f"{s.function}: {shape_words.size(s)}" for s in study.sizes),
-        *(f"{policy} overrode {'; '.join(calls)}" for policy, calls in shape_words.overrides(study)), *study.notes,
-        shape_words.spent(study),
+        *(f"{row.policy}: {remark}" for row in rows for remark in row.remarks), shape_text.how_measured(study),
+        *(shape_text.crossover(study, c) for c in study.crossovers), *(f"best for {f}: {p}" for f, p in shape_text.functions(study)),
+        *(shape_text.branch(study, b) for b in study.branches), *(f"{s.function}: {shape_text.size(s)}" for s in study.sizes),
+        *(f"{policy} overrode {'; '.join(calls)}" for policy, calls in shape_text.overrides(study)), *study.notes,
+        shape_text.spent(study),
     ]
-    why = "; it needs ".join(filter(None, (shape_words.reason(study), study.advice.needs)))
+    why = "; to settle it: ".join(filter(None, (shape_text.reason(study), shape_text.needs(study))))
     cells = [(r.policy, r.compiles, r.compiling, r.first_call, r.steady, r.memory, r.total) for r in rows if not r.is_bare]
-    table = [shape_words.headings(study), ("---",) + ("---:",) * 6, *(tuple(map(prose, row)) for row in cells)]
+    table = [shape_text.headings(study), ("---",) + ("---:",) * 6, *(tuple(map(prose, row)) for row in cells)]
     parts = [
-        f"\n### Shapes: {prose(shape_words.verdict(study))}\n", f"\n{prose(why)}\n" if why else "",
+        f"\n### Shapes: {prose(shape_text.verdict(study))}\n", f"\n{prose(why)}\n" if why else "",
         f"\n{_block(study.advice.setting)}" if study.advice.setting else "",
         "\n" + "".join(f"| {' | '.join(line)} |\n" for line in table) + "\n" if cells else "\n",
         *(f"- {prose(line)}\n" for line in said if line),

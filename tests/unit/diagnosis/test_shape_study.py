@@ -134,18 +134,24 @@ def note_of(study: ShapeStudy, **fields: Any) -> str:
 
 
 def test_a_finding_about_sizes_says_what_was_measured() -> None:
-    assert note_of(clear_win()) == "measured: dynamic=True 3,784x faster than as written over 100,000 calls (estimated); see shapes"
+    assert note_of(clear_win()) == (
+        "measured: dynamic=True is 3,784x faster than the unmodified program over 100,000 calls (estimated); see shapes"
+    )
     observed = clear_win(policies=(a_policy("as written", 12.4), a_policy("dynamic=True", 4.0)), num_planned=512)
-    assert note_of(observed) == "measured: dynamic=True 3.1x faster than as written over 512 calls (observed); see shapes"
-    assert note_of(nothing_varies()) == "measured: as written is as quick as any other of 2 shape policies; see shapes"
+    assert note_of(observed) == (
+        "measured: dynamic=True is 3.1x faster than the unmodified program over 512 calls (observed); see shapes"
+    )
+    assert note_of(nothing_varies()) == (
+        "measured: 1 other shape policy, none faster than the unmodified program; see shapes"
+    )
     alone = clear_win(policies=(a_policy("as written"), a_policy("marked", failed="x")), advice=Advice(policy="as written"))
     assert note_of(alone) == "measured: no other shape policy could be measured; see shapes"
-    assert note_of(refusal()) == "measured: no shape policy is clearly the quickest; see shapes"
-    assert note_of(failures()) == "measured: mixed is the quickest; see shapes"
+    assert note_of(refusal()) == "measured: no shape policy is clearly the fastest; see shapes"
+    assert note_of(failures()) == "measured: mixed is the fastest; see shapes"
 
 
 @pytest.mark.parametrize(("function", "words"), [
-    ("decode", "mixed is the quickest, dynamic=True for decode"), ("code", "mixed is the quickest"), (None, "mixed is the quickest"),
+    ("decode", "mixed is the fastest, dynamic=True for decode"), ("code", "mixed is the fastest"), (None, "mixed is the fastest"),
 ])
 def test_a_finding_of_a_function_with_a_policy_of_its_own_names_it(function: str | None, words: str) -> None:
     assert note_of(failures(), location=Location(path="/a.py", line=3, function=function)) == f"measured: {words}; see shapes"

@@ -2,7 +2,19 @@
 
 from typing import Any
 
-from torchtriage.findings.shape_study import Advice, Branch, Crossover, Interval, PolicyResult, RoundTotal, ShapeStudy, VaryingSize
+from torchtriage.findings.shape_study import (
+    Advice,
+    Basis,
+    Branch,
+    Crossover,
+    Interval,
+    Need,
+    PolicyResult,
+    Requirement,
+    RoundTotal,
+    ShapeStudy,
+    VaryingSize,
+)
 
 SOURCES = "TORCH_COMPILE_DYNAMIC_SOURCES='^L\\[.cache.\\]$' python decode.py --tokens 512"
 
@@ -62,8 +74,10 @@ def refusal() -> ShapeStudy:
     return ShapeStudy(
         command=("python", "train.py"), unit="step", num_units=40, num_planned=40,
         policies=(a_policy("as written", 12.0, 0.21, num_runs=3), a_policy("dynamic=True", 11.6, 0.2, num_runs=3)),
-        advice=Advice(text="as written and dynamic=True are within 4 % of each other, and their intervals overlap",
-                      needs="about 9 more rounds, 4 minutes: --budget 14m"),
+        advice=Advice(
+            basis=Basis.MEASURED, compared_with="as written", rivals=("dynamic=True",), num_rounds=3,
+            requirement=Requirement(kind=Need.ROUNDS, num_rounds=9, seconds=240.0, budget_seconds=840.0),
+        ),
         seconds_spent=71.0, torch="2.13.0",
     )
 
@@ -94,8 +108,10 @@ def turning() -> ShapeStudy:
             a_policy("as written", 118.0, 0.00115), a_policy("dynamic=False", 70.0, 0.0003, num_compiles=19, still_compiling=False),
             a_policy("dynamic=True", 123.0, 0.0012, num_compiles=1),
         ),
-        advice=Advice(policy="dynamic=False", text="dynamic=False takes 70.0 s for 100,000 steps, 1.69x faster than as written",
-                      setting=("train.py:9: torch.compile(step, dynamic=False)",)),
+        advice=Advice(
+            policy="dynamic=False", setting=("train.py:9: torch.compile(step, dynamic=False)",), basis=Basis.MEASURED,
+            total_seconds=70.0, compared_with="as written", gain=Interval(middle=1.69, low=1.6, high=1.78), num_rounds=4,
+        ),
         crossovers=(Crossover(units=41_000, before="dynamic=True", after="dynamic=False"),), seconds_spent=180.0, torch="2.13.0",
         sizes=(a_size(values={"64": 1900, "32": 96, "17": 4}, num_values=3, num_calls=2000, source="L['x']", dim=0, is_marked=False),),
     )

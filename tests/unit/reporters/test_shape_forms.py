@@ -24,26 +24,34 @@ from tests.unit.reporters.study_samples import (
 )
 from tests.unit.samples import a_finding
 from torchtriage.findings.report import SHAPES, Report
-from torchtriage.findings.shape_study import Advice, Branch, Crossover, Interval, PolicyResult, ShapeStudy
+from torchtriage.findings.shape_study import (
+    Advice,
+    Branch,
+    Crossover,
+    Interval,
+    PolicyResult,
+    ShapeStudy,
+    policy_label,
+)
 from torchtriage.reporters import html, markdown, terminal
 from torchtriage.reporters import json as json_reporter
 from torchtriage.reporters.html.shape_chart import chart, totals
-from torchtriage.reporters.shape_words import rows, verdict
+from torchtriage.reporters.shape_text import rows, verdict, with_sentences
 from torchtriage.reporters.summary import measure_hint
 
 EVERY = pytest.mark.parametrize("make", study_samples.ALL.values(), ids=study_samples.ALL)
 
 
 @EVERY
-def test_json_holds_the_study_whole(make: Any) -> None:
+def test_json_contains_the_complete_study(make: Any) -> None:
     data = json.loads(json_reporter.render(Report(findings=[], shapes=make())))
     read = ShapeStudy.from_dict(data["shapes"])
-    assert json.loads(json.dumps(read.to_dict())) == json.loads(json.dumps(make().to_dict()))
+    assert json.loads(json.dumps(read.to_dict())) == json.loads(json.dumps(with_sentences(make()).to_dict()))
     assert "shapes" not in json.loads(json_reporter.render(Report(findings=[])))
 
 
 @EVERY
-def test_markdown_has_a_section_and_a_table_of_it(make: Any) -> None:
+def test_markdown_has_a_section_with_a_table(make: Any) -> None:
     text = markdown.render(a_report(shapes=make()))
     assert f"\n### Shapes: {verdict(make())}\n" in text
     table = [line for line in text.split("| severity")[0].splitlines() if line.startswith("|")]
@@ -52,40 +60,42 @@ def test_markdown_has_a_section_and_a_table_of_it(make: Any) -> None:
     assert {line.count(" | ") for line in table} <= {6}
 
 
-def test_markdown_keeps_the_lines_to_paste_as_they_are() -> None:
-    assert "```text\ntrain.py:9: torch.compile(step, dynamic=False)\n```" in markdown.render(Report(findings=[], shapes=turning()))
+def test_markdown_keeps_the_lines_to_paste_unchanged() -> None:
+    text = markdown.render(Report(findings=[], shapes=turning()))
+    assert "```text\ntrain.py:9: torch.compile(step, dynamic=False)\n```" in text
 
 
-def test_a_study_of_any_length_leaves_a_comment_its_room() -> None:
+def test_a_long_study_is_cut_to_fit_a_comment() -> None:
     study = clear_win(notes=("x" * 5000,) * 200, sizes=(a_size(why_not="y" * 3000),) * 200)
     text = markdown.render(a_report(shapes=study))
     assert len(text.encode()) <= markdown.MAX_BYTES
     assert "### TT301 P1" in text
 
 
-def test_text_of_the_program_is_no_markup() -> None:
-    text = markdown.render(Report(findings=[], shapes=clear_win(policies=(a_policy("<b>|@me|"),), notes=("<img src=x> @someone",))))
+def test_text_of_the_program_is_not_markup() -> None:
+    study = clear_win(policies=(a_policy("<b>|@me|"),), notes=("<img src=x> @someone",))
+    text = markdown.render(Report(findings=[], shapes=study))
     assert "<img" not in text
     assert "@someone" not in text
     assert "<b>" not in text
 
 
 @EVERY
-def test_the_page_holds_the_study_and_links_to_it(make: Any) -> None:
+def test_the_page_contains_the_study_and_links_to_it(make: Any) -> None:
     page = Page(html.render(a_report(shapes=make())))
     assert [attrs["id"] for tag, attrs in page.elements if tag == "section"][:2] == ["verdict", "shapes"]
     assert page.all("href").count("#shapes") == 2      # navigation and verdict
     assert f"Shape policy: {verdict(make())}" in page.text
     for p in make().policies:
-        assert p.name in page.text
+        assert policy_label(p.name) in page.text
         assert p.failed in page.text
 
 
-def test_a_page_without_a_study_says_nothing_of_it() -> None:
+def test_a_page_without_a_study_has_no_section_for_it() -> None:
     assert "shapes" not in Page(html.render(a_report(findings=[]))).all("id")
 
 
-def test_a_finding_that_the_study_decides_leads_to_it() -> None:
+def test_a_finding_about_sizes_links_to_the_study() -> None:
     report = a_report(findings=[a_finding("TT202", related=(SHAPES,))], shapes=clear_win())
     assert Page(html.render(report)).all("href").count("#shapes") == 3
     assert '<a href="#shapes">' not in html.render(a_report(findings=[a_finding("TT202", related=(SHAPES,))]))
@@ -99,9 +109,12 @@ def test_hostile_names_are_text_in_the_page() -> None:
 
 def with_everything(word: str) -> ShapeStudy:
     return clear_win(
-        command=(word,), unit=word, policies=(a_policy(word, overridden=(word,), notes=(word,)), a_policy("x", failed=word), a_policy("y")),
-        advice=Advice(policy=word, text=word, setting=(word,), needs=word), crossovers=(Crossover(units=600, before=word, after=word),),
-        branches=(Branch(question=word, answer=word, evidence=word),), sizes=(a_size(function=word, source=word, why_not=word, path=word),),
+        command=(word,), unit=word,
+        policies=(a_policy(word, overridden=(word,), notes=(word,)), a_policy("x", failed=word), a_policy("y")),
+        advice=Advice(policy=word, text=word, setting=(word,), needs=word),
+        crossovers=(Crossover(units=600, before=word, after=word),),
+        branches=(Branch(question=word, answer=word, evidence=word),),
+        sizes=(a_size(function=word, source=word, why_not=word, path=word),),
         by_function={word: word, "b": word}, notes=(word,), torch=word,
     )
 
@@ -113,7 +126,7 @@ def test_a_line_of_the_chart_is_startup_and_rate() -> None:
     assert not any(line.is_average for line in drawn.values())
 
 
-def test_a_policy_that_compiles_to_the_end_is_drawn_by_its_mean() -> None:
+def test_a_policy_that_compiles_until_the_end_is_drawn_by_its_mean() -> None:
     [line] = [line for line in totals(clear_win()) if line.name == "as written"]
     assert line.is_average
     assert line.at(100_000) == pytest.approx(103_676.0)
@@ -125,10 +138,10 @@ def test_the_crossover_is_marked_where_the_lines_meet() -> None:
     [x, y] = re.findall(r'c[xy]="([\d.]+)"', drawn)[:2]
     part = (41_000 / 100_000, (3.0 + 41_000 * 0.0012) / (1.05 * 123.0))     # of the width and of the height
     assert (float(x), float(y)) == pytest.approx((58 + part[0] * (900 - 88), 230 - part[1] * 216), abs=0.2)
-    assert "dynamic=True wins up to 41,000 steps, then dynamic=False" in drawn
+    assert "dynamic=True is the fastest up to 41,000 steps, then dynamic=False" in drawn
 
 
-def test_no_point_of_the_chart_lies_outside_of_it() -> None:
+def test_no_point_is_outside_the_chart() -> None:
     for make in study_samples.ALL.values():
         for width, picture in re.findall(r'viewBox="0 0 (\d+) 260">(.*?)</svg>', chart(make())):
             for x0, y0, x1, y1 in re.findall(r'd="M([\d.-]+) ([\d.-]+)L([\d.-]+) ([\d.-]+)"', picture):
@@ -149,19 +162,32 @@ def test_without_two_lines_there_is_no_chart(study: ShapeStudy) -> None:
 @pytest.mark.parametrize("study", [
     clear_win(policies=(a_policy("a", 0.0, 0.0), a_policy("b", 0.0, 0.0))),
     clear_win(policies=[PolicyResult(name=str(n), total_seconds=Interval(middle=1.0 + n)) for n in range(9)]),
-    clear_win(crossovers=(Crossover(units=0, before="x", after="y"), Crossover(units=10**15, before="dynamic=True", after="marked"))),
+    clear_win(crossovers=(
+        Crossover(units=0, before="x", after="y"), Crossover(units=10**15, before="dynamic=True", after="marked"),
+    )),
 ], ids=["no time at all", "nine policies", "crossovers out of sight"])
-def test_odd_studies_are_drawn(study: ShapeStudy) -> None:
+def test_unusual_studies_are_drawn(study: ShapeStudy) -> None:
     assert "<svg" in chart(study)
     assert 'class="crossing"' not in chart(study)
 
 
-SECONDS = st.none() | st.builds(Interval, middle=st.floats(), low=st.none() | st.floats(), high=st.none() | st.floats())
+SECONDS = st.none() | st.builds(
+    Interval, middle=st.floats(), low=st.none() | st.floats(), high=st.none() | st.floats(),
+)
 COUNTS = st.integers(-2**63, 2**63)
 POLICIES = st.builds(
-    PolicyResult, name=st.sampled_from(["as written", "marked"]), num_runs=COUNTS, failed=st.sampled_from(["", "x", "not run: x"]),
-    num_compiles=st.none() | COUNTS, num_eager_calls=COUNTS, compile_seconds=SECONDS, first_call_seconds=SECONDS, steady_seconds=SECONDS,
-    peak_memory_bytes=st.none() | COUNTS, total_seconds=SECONDS, still_compiling=st.booleans(),
+    PolicyResult,
+    name=st.sampled_from(["as written", "marked"]),
+    num_runs=COUNTS,
+    failed=st.sampled_from(["", "x"]),
+    num_compiles=st.none() | COUNTS,
+    num_eager_calls=COUNTS,
+    compile_seconds=SECONDS,
+    first_call_seconds=SECONDS,
+    steady_seconds=SECONDS,
+    peak_memory_bytes=st.none() | COUNTS,
+    total_seconds=SECONDS,
+    still_compiling=st.booleans(),
 )
 
 
@@ -171,7 +197,9 @@ def test_any_numbers_are_shown_in_every_form(
     policies: list[PolicyResult], num_units: int, num_planned: int, crossing: int, spent: float,
 ) -> None:
     crossover = Crossover(units=crossing, before="as written", after="marked")
-    study = clear_win(policies=policies, num_units=num_units, num_planned=num_planned, crossovers=(crossover,), seconds_spent=spent)
+    study = clear_win(
+        policies=policies, num_units=num_units, num_planned=num_planned, crossovers=(crossover,), seconds_spent=spent,
+    )
     report = Report(findings=[], shapes=study)
     for text in (terminal.render(report), markdown.render(report), html.render(report), json_reporter.render(report)):
         assert "use dynamic=True" in text or '"dynamic=True"' in text
@@ -182,7 +210,7 @@ def test_any_numbers_are_shown_in_every_form(
     (["C:\\Python\\python.exe", "train.py"], "train.py"), (["/v/bin/python", "/app/train.py"], "/app/train.py"),
     (["/v/bin/python", "-m", "package.train", "--lr", "1"], "-m package.train --lr 1"),
 ])
-def test_a_finding_about_sizes_brings_the_command_that_measures(argv: list[str], words: str) -> None:
+def test_a_finding_about_sizes_suggests_the_command_that_measures(argv: list[str], words: str) -> None:
     report = Report(findings=[a_finding("TT202")], run={"argv": argv})
     hint = f"to find the quickest shape policy by measurement: torchtriage shapes {words}"
     assert measure_hint(report) == hint
@@ -191,20 +219,34 @@ def test_a_finding_about_sizes_brings_the_command_that_measures(argv: list[str],
     assert "torchtriage shapes" in Page(html.render(report)).text
 
 
-@pytest.mark.parametrize("report", [
-    Report(findings=[a_finding("TT101")], run={"argv": ["train.py"]}), Report(findings=[], run={"argv": ["train.py"]}),
-    Report(findings=[a_finding("TT301")], run={"argv": ["python"]}), Report(findings=[a_finding("TT301")]),
-    Report(findings=[a_finding("TT301")], run={"argv": ["torchrun", "train.py"]}),
-    Report(findings=[a_finding("TT301")], run={"argv": ["/v/site-packages/pytest/__main__.py", "tests"]}),
-    Report(findings=[a_finding("TT301")], run={"argv": ["C:\\app\\train.py"]}),
-    Report(findings=[a_finding("TT301")], run={"argv": ["train.py", "--api-key", "***"]}),
-    Report(findings=[a_finding("TT301")], run={"argv": ["train.py", "--api-key=***"]}),
-    Report(findings=[a_finding("TT301")], run={"argv": ["train.py"]}, shapes=nothing_varies()),
-], ids=[
-    "not about sizes", "no finding", "no script", "not known", "another command", "run with -m", "run with -m on Windows", "a secret",
-    "a secret in a word", "measured",
-])
-def test_no_command_is_offered_that_would_not_help_or_not_run(report: Report) -> None:
+@pytest.mark.parametrize(
+    "report",
+    [
+        Report(findings=[a_finding("TT101")], run={"argv": ["train.py"]}),
+        Report(findings=[], run={"argv": ["train.py"]}),
+        Report(findings=[a_finding("TT301")], run={"argv": ["python"]}),
+        Report(findings=[a_finding("TT301")]),
+        Report(findings=[a_finding("TT301")], run={"argv": ["torchrun", "train.py"]}),
+        Report(findings=[a_finding("TT301")], run={"argv": ["/v/site-packages/pytest/__main__.py", "tests"]}),
+        Report(findings=[a_finding("TT301")], run={"argv": ["C:\\app\\train.py"]}),
+        Report(findings=[a_finding("TT301")], run={"argv": ["train.py", "--api-key", "***"]}),
+        Report(findings=[a_finding("TT301")], run={"argv": ["train.py", "--api-key=***"]}),
+        Report(findings=[a_finding("TT301")], run={"argv": ["train.py"]}, shapes=nothing_varies()),
+    ],
+    ids=[
+        "not about sizes",
+        "no finding",
+        "no script",
+        "not known",
+        "another command",
+        "run with -m",
+        "run with -m on Windows",
+        "a secret",
+        "a secret in a word",
+        "measured",
+    ],
+)
+def test_no_command_is_suggested_that_would_not_help_or_not_run(report: Report) -> None:
     assert measure_hint(report) == ""
 
 
@@ -213,5 +255,9 @@ def test_every_field_of_a_row_is_shown_in_every_table() -> None:
     row = next(row for row in rows(turning()) if row.is_advised)
     cells = [value for value in dataclasses.asdict(row).values() if isinstance(value, str)]
     report = Report(findings=[], shapes=turning())
-    for text in (terminal.render(report, width=140), markdown.render(report).replace("\\", ""), Page(html.render(report)).text):
+    for text in (
+        terminal.render(report, width=140),
+        markdown.render(report).replace("\\", ""),
+        Page(html.render(report)).text,
+    ):
         assert [cell for cell in cells if cell not in text] == []

@@ -1,4 +1,4 @@
-"""Times every outermost call of a compiled function, and counts the compiles that began within it."""
+"""Times every outermost call of a compiled function and counts the compiles that start within it."""
 
 import collections
 import threading
@@ -11,46 +11,46 @@ from torchtriage.recording.events import CompileCall
 from torchtriage.recording.recording import Series
 from torchtriage.recording.series import CALL_COMPILES, CALL_SECONDS, series_of
 
-MAX_POINTS = 4096       # of the series of one function
-MAX_FUNCTIONS = 256     # with series of their own: compile call sites and their targets
+MAX_POINTS = 4096       # per series of a function
+MAX_FUNCTIONS = 256     # with their own series: compile call sites and their targets
 
 Place = tuple[str, int | None, str]
 
 
 class _Thread(threading.local):
-    """Where one thread is: inside the outermost compiled call or not, and how often it has compiled."""
+    """The state of one thread: whether it is inside a compiled call, and the number of its compiles."""
 
     is_inside = False
     num_compiles = 0
 
 
 class _Function:
-    """The calls of one compiled function: those that wait for the recorder's thread, and the series of all before."""
+    """The calls of one compiled function: those waiting for the recorder's thread, and the series of earlier ones."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
         self.start_over()
 
     def start_over(self) -> None:
-        self.is_known = False
+        self.is_listed = False
         self.waiting: collections.deque[tuple[float, int]] = collections.deque()
-        self.num_taken = 0
+        self.num_recorded = 0
         self.seconds = MeanSeries(MAX_POINTS)
         self.compiles = MeanSeries(MAX_POINTS)
 
-    def take(self) -> bool:
-        """Whether there were calls since the last time; called on the recorder's thread only."""
+    def record_waiting(self) -> bool:
+        """Move the waiting calls to the series; whether there were any. Called only on the recorder's thread."""
         num_calls = len(self.waiting)
         for _ in range(num_calls):
             seconds, num_compiles = self.waiting.popleft()
             self.seconds.add(seconds)
             self.compiles.add(num_compiles)
-        self.num_taken += num_calls
+        self.num_recorded += num_calls
         return num_calls > 0
 
 
 class CallTimes:
-    """Functions in the order of their first call; a compiled function that runs inside another compiled call is part of that call."""
+    """Functions in the order of their first call; a compiled call within another one is part of the outer call."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or Clock()
@@ -60,7 +60,10 @@ class CallTimes:
         self._first: tuple[float, float | None] | None = None      # when the first call began, and how long it took
 
     def timer(self, call: CompileCall) -> Callable[[], Callable[[], None]] | None:
-        """What Dynamo shall run as it enters the compiled function; it returns what is run on leaving. None past the bound."""
+        """A function to run on entering the compiled function, which returns the one to run on leaving.
+
+        None beyond MAX_FUNCTIONS.
+        """
         place = (call.path, call.line, call.target)
         function = self._by_place.get(place)
         if function is None:
@@ -75,7 +78,7 @@ class CallTimes:
         def enter() -> Callable[[], None]:
             if thread.is_inside:
                 return _nothing
-            if not function.is_known:
+            if not function.is_listed:
                 self._begin(function)
             thread.is_inside = True
             num_before = thread.num_compiles
@@ -93,26 +96,26 @@ class CallTimes:
         return enter
 
     def count_compile(self) -> None:
-        """A compile began on this thread."""
+        """Called when a compile starts on this thread."""
         self._thread.num_compiles += 1
 
     def facts(self) -> dict[str, Any]:
         keys = ("path", "line", "target", "num_calls")
-        functions = [(*function.place, function.num_taken + len(function.waiting)) for function in list(self._called)]
+        rows = [(*function.place, function.num_recorded + len(function.waiting)) for function in list(self._called)]
         began, seconds = self._first or (None, None)
         return {
-            "functions": [dict(zip(keys, row, strict=True)) for row in functions],
+            "functions": [dict(zip(keys, row, strict=True)) for row in rows],
             "first_call_time": began, "first_call_seconds": seconds,
         }
 
     def series(self) -> list[Series]:
-        """Of the functions that were called since the last time."""
-        found = []
+        """The series of the functions that were called since the last time."""
+        series = []
         for number, function in enumerate(list(self._called)):
-            if function.take():
-                found.append(function.seconds.series(series_of(CALL_SECONDS, str(number)), 1))
-                found.append(function.compiles.series(series_of(CALL_COMPILES, str(number)), 1))
-        return found
+            if function.record_waiting():
+                series.append(function.seconds.series(series_of(CALL_SECONDS, str(number)), 1))
+                series.append(function.compiles.series(series_of(CALL_COMPILES, str(number)), 1))
+        return series
 
     def start_over(self) -> None:
         """A forked child counts its own calls of the functions it inherits."""
@@ -123,11 +126,11 @@ class CallTimes:
             function.start_over()
 
     def _begin(self, function: _Function) -> None:
-        function.is_known = True
+        function.is_listed = True
         self._called.append(function)
         if self._first is None:
             self._first = (self._clock.since_epoch(), None)
 
 
 def _nothing() -> None:
-    """A call within a call has nothing to say."""
+    """For leaving a call within another compiled call."""

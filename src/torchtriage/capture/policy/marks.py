@@ -1,4 +1,4 @@
-"""Which sizes the program marks itself: its calls of mark_dynamic and its kin, noted where they are made."""
+"""Counts the program's own calls of mark_dynamic and related functions, by their place in the source."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ MAX_MARKS = 1000        # distinct places and dimensions
 
 
 class ShapeMarks:
-    """Counts by place, call and dimension."""
+    """Counts by place, function and dimension."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, int, str, int | None], int] = {}
@@ -19,7 +19,7 @@ class ShapeMarks:
         call, args, kwargs, frame = mark
         path = frame.f_code.co_filename
         if torch_private.is_torch_file(path):
-            return      # torch marks each of several dimensions, and its own tensors, through the same functions
+            return      # torch calls the same functions for each of several dimensions, and for its own tensors
         index = args[1] if len(args) > 1 else kwargs.get("index")
         for dim in index if isinstance(index, (list, tuple)) else (index,):
             key = (path, frame.f_lineno, call, dim if isinstance(dim, int) else None)

@@ -5,7 +5,7 @@ from collections import Counter
 from torchtriage.findings.model import CostKind, Severity
 from torchtriage.findings.report import Report
 from torchtriage.reporters.html.markup import NOT_KNOWN, Scope, note, text, what_is_timed
-from torchtriage.reporters.shape_words import verdict as shape_verdict
+from torchtriage.reporters.shape_text import verdict as shape_verdict
 from torchtriage.reporters.summary import measure_hint, not_shown, tap_text
 from torchtriage.text import counted, duration
 

@@ -1,4 +1,4 @@
-"""`benchmark(fn, *args)`: what one call takes once it is steady, with compile time told apart and the noise of the machine shown."""
+"""`benchmark(fn, *args)`: the steady time of one call, separate from compile time, with a confidence interval."""
 
 import gc
 import math
@@ -12,41 +12,43 @@ from torchtriage.errors import TriageError
 from torchtriage.findings.shape_study import Interval
 from torchtriage.shapes.functions.compiling import Compiles, device_name, name_of, synchronise, uncompiled
 from torchtriage.shapes.verdict.statistics import median_interval
-from torchtriage.text import duration, factor
+from torchtriage.text import counted, duration, factor, times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallTiming:
-    """One function: all observed."""
+    """The times of one function, all observed."""
 
     name: str
     first_call_seconds: float
     num_compiles: int               # in the first call and the warm-up
-    compile_seconds: float          # of them, by Dynamo's own clock
+    compile_seconds: float          # of these compiles, by Dynamo's own clock
     num_warm_calls: int
-    is_steady: bool                 # the warm-up ended because the time of a call no longer changed
+    is_steady: bool                 # the warm-up ended because the time per call no longer changed
     seconds: Interval               # one call
-    ratio: Interval | None          # to the first function, block by block; None for the first itself
+    ratio: Interval | None          # to the first function, block by block; None for the first function
     num_blocks: int
     block_calls: int
-    num_late_compiles: int = 0      # while it was measured
+    num_late_compiles: int = 0      # during the measurement
 
     @property
     def doubts(self) -> list[str]:
-        """What keeps the figures from being what they seem."""
-        found = []
+        """Reasons not to trust the figures."""
+        doubts = []
         if not self.is_steady:
-            found.append(f"{self.name} was not seen to be steady in {self.num_warm_calls:,} warm-up calls; give more seconds=")
+            calls = counted(self.num_warm_calls, "warm-up call")
+            doubts.append(f"{self.name} did not become steady in {calls}; increase seconds=")
         if self.num_late_compiles:
-            found.append(f"{self.name} compiled {self.num_late_compiles} times while it was measured")
+            doubts.append(f"{self.name} compiled {times(self.num_late_compiles)} during the measurement")
         if self.seconds.low is None:
-            found.append(f"{self.name}: {self.num_blocks} blocks are too few for an interval; give more seconds=")
-        return found
+            blocks = counted(self.num_blocks, "block")
+            doubts.append(f"{self.name}: too few for a confidence interval ({blocks}); increase seconds=")
+        return doubts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """What `benchmark` returns; `timing.seconds` is the first function's, `timing["name"]` any other's row."""
+    """The result of `benchmark`. `timing.seconds` is that of the first function, `timing["name"]` the row of any."""
 
     functions: Sequence[CallTiming]
     device: str = "cpu"
@@ -56,55 +58,70 @@ class Timing:
         return self.functions[0].seconds
 
     def __getitem__(self, name: str) -> CallTiming:
-        found = next((f for f in self.functions if f.name == name), None)
-        if found is None:
-            raise KeyError(f"{name} was not timed; there are {', '.join(f.name for f in self.functions)}")
-        return found
+        row = next((f for f in self.functions if f.name == name), None)
+        if row is None:
+            raise KeyError(f"{name} was not timed; available: {', '.join(f.name for f in self.functions)}")
+        return row
 
     def __repr__(self) -> str:
         first = self.functions[0].name
-        rows = [["", "first call", "compiling", "one call", "95 %", f"/ {first}", "95 %"], *(_cells(f) for f in self.functions)]
+        head = ["", "first call", "compiling", "one call", "95 %", f"/ {first}", "95 %"]
+        rows = [head, *(_cells(f) for f in self.functions)]
         if len(self.functions) == 1:
             rows = [row[:5] for row in rows]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))).rstrip()
-                 for row in rows]
         blocks = ", ".join(f"{f.num_blocks} x {f.block_calls:,}" for f in self.functions)
-        how = f"{self.device}; measured calls: {blocks}{', in turn' if len(self.functions) > 1 else ''}"
-        return "\n".join([*lines, how, *(doubt for f in self.functions for doubt in f.doubts)])
+        how = f"{self.device}; measured calls: {blocks}{', interleaved' if len(self.functions) > 1 else ''}"
+        return "\n".join([*_aligned(rows), how, *(doubt for f in self.functions for doubt in f.doubts)])
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for name, *numbers in rows:
+        cells = [name.ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(numbers, widths[1:], strict=True))]
+        lines.append("  ".join(cells).rstrip())
+    return lines
 
 
 def _cells(f: CallTiming) -> list[str]:
     compiling = f"{duration(f.compile_seconds)} ({f.num_compiles})" if f.num_compiles else "-"
     ratio = ["-", "-"] if f.ratio is None else [factor(f.ratio.middle), _ends(f.ratio, factor)]
-    return [f.name, duration(f.first_call_seconds), compiling, duration(f.seconds.middle), _ends(f.seconds, duration), *ratio]
+    one_call = [duration(f.seconds.middle), _ends(f.seconds, duration)]
+    return [f.name, duration(f.first_call_seconds), compiling, *one_call, *ratio]
 
 
 def _ends(interval: Interval, text: Callable[[float], str]) -> str:
-    return f"{text(interval.low)} to {text(interval.high)}" if interval.low is not None and interval.high is not None else "-"
+    if interval.low is None or interval.high is None:
+        return "-"
+    return f"{text(interval.low)} to {text(interval.high)}"
 
 
-NUM_BLOCKS = 40             # of calls, for each function: enough for a tight interval, few enough that neighbours differ by more than drift
-TIMER_SHARE = 0.01          # a block is so long that reading the clock and waiting for the device stay below this share of it
+# Blocks of calls per function: enough for a tight interval, few enough that neighbours differ by more than drift.
+NUM_BLOCKS = 40
+# Reading the clock and waiting for the device may take this share of a block, which sets the length of a block.
+TIMER_SHARE = 0.01
 WARM_BLOCK_SECONDS = 1e-3
-WINDOW = 5                  # blocks; steady once the medians of two windows in a row agree within STEADY
+WINDOW = 5                  # blocks; steady once the medians of two consecutive windows agree within STEADY
 STEADY = 0.05
 
 Against = Callable[..., Any] | Mapping[str, Callable[..., Any]]
 
 
 def benchmark(
-    fn: Callable[..., Any], *args: Any, against: Against | None = None, seconds: float = 1.0, reset: bool = True, **kwargs: Any,
+    fn: Callable[..., Any], *args: Any, against: Against | None = None, seconds: float = 1.0, reset: bool = True,
+    **kwargs: Any,
 ) -> Timing:
-    """Time `fn(*args, **kwargs)`, and the same call of what it is held against, in turn.
+    """Time `fn(*args, **kwargs)`, interleaved with the same call of the functions in `against`.
 
-    Calls torch._dynamo.reset() first, which forgets everything compiled in this process (`reset=False` keeps it). The first call is timed
-    apart, then each function is called until it is steady, at most for `seconds`; then all are timed in turn, for about `seconds` each.
+    Calls torch._dynamo.reset() first, which discards everything compiled in this process (`reset=False` keeps it). The
+    first call is timed separately. Then each function is called until it is steady, for at most `seconds`. Then all are
+    timed in interleaved blocks, for about `seconds` each.
     """
     import torch
 
     if not seconds > 0:
-        raise TriageError(f"seconds={seconds} is no time to measure in; give the seconds for each function, such as 1.0")
+        raise TriageError(f"seconds={seconds} is not a time to measure in; give the seconds per function, such as 1.0")
     if reset:
         torch._dynamo.reset()
     subjects = [_Subject(name, function, args, kwargs) for name, function in _named(fn, against).items()]
@@ -118,12 +135,17 @@ def benchmark(
 
 
 def _named(fn: Callable[..., Any], against: Against | None) -> dict[str, Callable[..., Any]]:
-    """By name, `fn` first; one that has a name already gets a number."""
-    others = list(against.items()) if isinstance(against, Mapping) else [("", against)] if against is not None else []
+    """Functions by name, `fn` first; a name that occurs again gets a number."""
+    functions: list[tuple[str, Callable[..., Any]]] = [("", fn)]
+    if isinstance(against, Mapping):
+        functions += against.items()
+    elif against is not None:
+        functions.append(("", against))
     named: dict[str, Callable[..., Any]] = {}
-    for given, function in [("", fn), *others]:
+    for given, function in functions:
         if not callable(function):
-            raise TriageError(f"{given or 'against='} is a {type(function).__name__}, which cannot be called; give a function or a module")
+            kind = type(function).__name__
+            raise TriageError(f"{given or 'against='} is a {kind}, which cannot be called; give a function or a module")
         name = given or name_of(uncompiled(function))
         named[name if name not in named else f"{name} ({len(named) + 1})"] = function
     return named
@@ -143,12 +165,12 @@ class _Subject:
     is_steady: bool = False
     num_warm_calls: int = 0
     block_calls: int = 1
-    blocks: list[float] = field(default_factory=list)       # seconds a call
+    blocks: list[float] = field(default_factory=list)       # seconds per call
     num_late_compiles: int = 0
     compiles: Compiles = field(default_factory=Compiles)
 
     def run(self, num_calls: int) -> float:
-        """Seconds of so many calls, until the device is done with them."""
+        """Seconds of `num_calls` calls, until the device has finished them."""
         function, args, kwargs = self.function, self.args, self.kwargs
         synchronise()
         begin = time.perf_counter()
@@ -162,21 +184,22 @@ class _Subject:
         return time.perf_counter() - begin
 
     def warm_up(self, seconds: float) -> None:
-        """The first call, then blocks until two windows of them agree and compile nothing, or the time is over."""
+        """The first call, then blocks until two windows agree without a compile, or the time is up."""
         block_seconds = max(_timer_cost() / TIMER_SHARE, WARM_BLOCK_SECONDS)
-        with Compiles() as seen:
+        with Compiles() as compiles:
             self.first_call = self.run(1)
             means: list[float] = []
             num_calls, end = 1, time.perf_counter() + seconds
             while not self.is_steady and (not self.num_warm_calls or time.perf_counter() < end):
-                compiles_before = seen.num
+                compiles_before = compiles.num
                 mean = self.run(num_calls) / num_calls
-                means = [*means, mean] if seen.num == compiles_before else []
+                means = [*means, mean] if compiles.num == compiles_before else []
                 self.num_warm_calls += num_calls
                 num_calls = _calls_in(block_seconds, mean)
                 self.is_steady = _agree(means)
-        self.num_compiles, self.compile_seconds = seen.num, seen.seconds
-        self.block_calls = _calls_in(max(_timer_cost() / TIMER_SHARE, seconds / NUM_BLOCKS), statistics.median(means[-WINDOW:] or [mean]))
+        self.num_compiles, self.compile_seconds = compiles.num, compiles.seconds
+        steady_mean = statistics.median(means[-WINDOW:] or [mean])
+        self.block_calls = _calls_in(max(_timer_cost() / TIMER_SHARE, seconds / NUM_BLOCKS), steady_mean)
 
     def measure_block(self) -> None:
         before = self.compiles.num
@@ -184,11 +207,14 @@ class _Subject:
         self.num_late_compiles += self.compiles.num - before
 
     def timing(self, first: "_Subject") -> CallTiming:
-        ratio = median_interval([own / other for own, other in zip(self.blocks, first.blocks, strict=True)]) if self is not first else None
+        ratio = None
+        if self is not first:
+            ratio = median_interval([own / other for own, other in zip(self.blocks, first.blocks, strict=True)])
         return CallTiming(
-            name=self.name, first_call_seconds=self.first_call, num_compiles=self.num_compiles, compile_seconds=self.compile_seconds,
-            num_warm_calls=self.num_warm_calls, is_steady=self.is_steady, seconds=median_interval(self.blocks), ratio=ratio,
-            num_blocks=len(self.blocks), block_calls=self.block_calls, num_late_compiles=self.num_late_compiles,
+            name=self.name, first_call_seconds=self.first_call, num_compiles=self.num_compiles,
+            compile_seconds=self.compile_seconds, num_warm_calls=self.num_warm_calls, is_steady=self.is_steady,
+            seconds=median_interval(self.blocks), ratio=ratio, num_blocks=len(self.blocks),
+            block_calls=self.block_calls, num_late_compiles=self.num_late_compiles,
         )
 
 
@@ -204,7 +230,7 @@ def _agree(means: Sequence[float]) -> bool:
 
 
 def _measure(subjects: Sequence[_Subject], seconds: float) -> None:
-    """Rounds of one block each; the order rotates, so that nobody always runs first. Python's garbage is not collected in between."""
+    """Rounds of one block per function, rotated so that none always goes first; without garbage collection."""
     end = time.perf_counter() + seconds * len(subjects)
     was_enabled = gc.isenabled()
     gc.collect()
@@ -222,7 +248,7 @@ def _measure(subjects: Sequence[_Subject], seconds: float) -> None:
 
 
 def _timer_cost() -> float:
-    """What reading the clock around a block costs, waiting for an idle device included."""
+    """The cost of reading the clock around a block, including the wait for an idle device."""
     costs = []
     for _ in range(20):
         begin = time.perf_counter()

@@ -1,4 +1,4 @@
-"""`bucketed(fn, dim=1, sizes=(32, 64, 128))`: pads to the next of a few sizes, so that each is compiled once and nothing recompiles."""
+"""`bucketed(fn, dim=1, sizes=(32, 64, 128))`: pads inputs to a few sizes, each compiled once, to avoid recompiles."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,13 +10,14 @@ from torchtriage.shapes.functions.compiling import bucket_compiler, name_of, par
 from torchtriage.shapes.functions.edges import best_edges, histogram_of, next_edge, read_study
 from torchtriage.shapes.functions.padding import Padding
 from torchtriage.shapes.functions.padding_check import Call, CheckedPadding, check, warm_up
+from torchtriage.text import counted
 
 Above = Literal["error", "eager", "grow"]
 
 
 @dataclass(slots=True)
 class BucketCount:
-    """The calls that one bucket served; sizes are along the padded dimension."""
+    """The calls of one bucket; sizes are along the padded dimension."""
 
     num_calls: int = 0
     real: int = 0
@@ -29,7 +30,7 @@ class BucketCount:
 
 @dataclass(slots=True)
 class BucketCounts:
-    """By bucket, and the calls that ran unpadded above the last one."""
+    """The calls of each bucket, and those above the last bucket that ran unpadded."""
 
     by_bucket: dict[int, BucketCount] = field(default_factory=dict)
     num_eager: int = 0
@@ -45,18 +46,28 @@ class BucketCounts:
 
     def __repr__(self) -> str:
         rows = [f"{'bucket':>8}{'calls':>10}{'padding':>10}"]
-        rows += [f"{bucket:>8}{count.num_calls:>10,}{count.waste_share:>10.1%}" for bucket, count in sorted(self.by_bucket.items())]
-        counts = self.by_bucket.values()
-        whole = BucketCount(sum(c.num_calls for c in counts), sum(c.real for c in counts), sum(c.padded for c in counts))
-        rows.append(f"{'all':>8}{whole.num_calls:>10,}{whole.waste_share:>10.1%}")
-        return "\n".join([*rows, *([f"{self.num_eager:,} calls above the last bucket ran eager"] if self.num_eager else [])])
+        total = BucketCount()
+        for bucket, count in sorted(self.by_bucket.items()):
+            rows.append(f"{bucket:>8}{count.num_calls:>10,}{count.waste_share:>10.1%}")
+            total.num_calls += count.num_calls
+            total.real += count.real
+            total.padded += count.padded
+        rows.append(f"{'all':>8}{total.num_calls:>10,}{total.waste_share:>10.1%}")
+        if self.num_eager:
+            rows.append(f"{counted(self.num_eager, 'call')} above the last bucket ran eagerly")
+        return "\n".join(rows)
 
 
 class Bucketed:
-    """What `bucketed` returns: called as the function is; `.bucket_of`, `.last_bucket`, `.counts`, `.warmup`, `.check`."""
+    """The result of `bucketed`, called like the function itself.
 
-    def __init__(self, fn: Callable[..., Any], edges: Sequence[int], padding: Padding, *, length: str | None, above: Above,
-                 checks_first: bool, compile_options: Mapping[str, Any]) -> None:
+    Also has `.bucket_of`, `.last_bucket`, `.counts`, `.warmup` and `.check`.
+    """
+
+    def __init__(
+        self, fn: Callable[..., Any], edges: Sequence[int], padding: Padding, *, length: str | None, above: Above,
+        checks_first: bool, compile_options: Mapping[str, Any],
+    ) -> None:
         self.fn = fn
         self.edges = tuple(edges)
         self.counts = BucketCounts()
@@ -75,16 +86,18 @@ class Bucketed:
         return f"<bucketed {self.__name__}: {', '.join(map(str, self.edges))}>"
 
     def bucket_of(self, size: int) -> int | None:
-        """The length that `size` is padded to; None if it is above the last bucket and runs eager."""
-        for edge in self.edges:     # a plain loop: Dynamo turns it into one guard a bucket
+        """The length to which `size` is padded; None if it is above the last bucket and runs eagerly."""
+        for edge in self.edges:     # a plain loop, which Dynamo turns into one guard per bucket
             if size <= edge:
                 return edge
         if self._above == "grow":
             return -(-size // self.edges[-1]) * self.edges[-1]
         if self._above == "eager":
             return None
-        raise TriageError(f"size {size} is above the largest bucket, {self.edges[-1]}; add an edge to sizes=, or give above='grow' "
-                          f"(next multiple of {self.edges[-1]}, a compile each) or above='eager' (unpadded, not compiled)")
+        raise TriageError(
+            f"size {size} is above the largest bucket, {self.edges[-1]}; add an edge to sizes=, or give above='grow' "
+            f"(next multiple of {self.edges[-1]}, one compile each) or above='eager' (unpadded, not compiled)"
+        )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         import torch
@@ -101,8 +114,10 @@ class Bucketed:
         self.counts.add(bucket, size)
         return self._run(self._compiled_for, args, kwargs, size, dims)
 
-    def _run(self, function_for: Callable[[int], Callable[..., Any]], args: Sequence[Any], kwargs: Mapping[str, Any], size: int,
-             dims: Mapping[str, int], length: int | None = None) -> Any:
+    def _run(
+        self, function_for: Callable[[int], Callable[..., Any]], args: Sequence[Any], kwargs: Mapping[str, Any],
+        size: int, dims: Mapping[str, int], length: int | None = None,
+    ) -> Any:
         """Pad to the bucket of `size` (or to `length`), call, cut back."""
         length = length or self.bucket_of(size) or size
         padded_args, padded_kwargs = self._padding.padded(args, kwargs, dims, length)
@@ -118,15 +133,16 @@ class Bucketed:
         return self._compiled[bucket]
 
     def _length_argument(self, size: int, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The true length as a tensor: a Python number would be compiled in, and recompile."""
+        """The true length as a tensor: a Python number would become a constant of the graph and cause recompiles."""
         if self._length is None:
             return {}
         import torch
 
-        return {self._length: torch.full((), size, dtype=torch.int64, device=self._padding.tensors(args, kwargs)[0][1].device)}
+        device = self._padding.tensors(args, kwargs)[0][1].device
+        return {self._length: torch.full((), size, dtype=torch.int64, device=device)}
 
     def warmup(self, *args: Any, **kwargs: Any) -> dict[int, float]:
-        """Compile every bucket now, with example arguments of any size; with and without gradients if they ask for any.
+        """Compile every bucket now, with example arguments of any size; with and without gradients if any are required.
 
         Returns the compile seconds of each bucket, by Dynamo's own clock.
         """
@@ -139,10 +155,11 @@ class Bucketed:
         return seconds
 
     def check(self, *args: Any, rtol: float | None = None, atol: float | None = None, **kwargs: Any) -> CheckedPadding:
-        """Compare the unpadded call with the padded one, both uncompiled: results, arguments written to, and gradients if there are any.
+        """Compare the unpadded call with the padded one, both uncompiled.
 
-        Raises PaddingChangesResultError. A size that is an edge itself is padded to the next one. Costs two calls of the function, and the
-        backward of each where gradients are asked for.
+        Compares results, arguments that are written to, and gradients if there are any. Raises
+        PaddingChangesResultError. A size that is itself an edge is padded to the next one. Costs two calls of the
+        function, and the backward of each if gradients are required.
         """
         size, dims = self._padding.dims(args, kwargs)
         length = next_edge(size + 1, self.edges) or size + max(1, size // 4)
@@ -153,35 +170,43 @@ class Bucketed:
         def padded(*args: Any, **kwargs: Any) -> Any:
             return self._run(self._plain_of, args, kwargs, size, dims, length)
 
-        return check(Call(function=self._plain, plain=plain, padded=padded, arguments=(args, kwargs), named=self._padding.tensors,
-                          size=size, length=length, rtol=rtol, atol=atol))
+        return check(Call(
+            function=self._plain, plain=plain, padded=padded, arguments=(args, kwargs), named=self._padding.tensors,
+            size=size, length=length, rtol=rtol, atol=atol,
+        ))
 
 
 def bucketed(
     fn: Callable[..., Any], *, dim: int | Mapping[str, int] = 0, sizes: Iterable[int] | Mapping[int, int] | str | Path,
     num_buckets: int | None = None, args: Sequence[str] | None = None, pad: Any = 0,
-    out_dim: int | Sequence[int] | Mapping[str, int | Sequence[int]] | None = None, length: str | None = None, above: Above = "error",
-    check: Literal["first"] | None = None, **compile_options: Any,
+    out_dim: int | Sequence[int] | Mapping[str, int | Sequence[int]] | None = None, length: str | None = None,
+    above: Above = "error", check: Literal["first"] | None = None, **compile_options: Any,
 ) -> Bucketed:
     """Wrap `fn` so that calls are padded to a few sizes, each compiled once with dynamic=False.
 
-    sizes: the bucket edges; or size -> number of calls, or the recording of `torchtriage shapes`, from which `num_buckets` edges are
-        picked that pad least.
-    dim, args: the dimension that varies, and the names of the tensor arguments that have it; by default all tensors that have the size of
-        the first in `dim`. A mapping name -> dim says both.
-    pad: the value behind the end; or name -> value; or a callable (tensor, dim, length) -> tensor.
+    sizes: the bucket edges; or size -> number of calls, or the recording of `torchtriage shapes`, from which the
+        `num_buckets` edges that pad least are chosen.
+    dim, args: the dimension that varies, and the names of the tensor arguments that have it; by default all tensors
+        with the size of the first one in `dim`. A mapping name -> dim gives both.
+    pad: the padding value; or name -> value; or a callable (tensor, dim, length) -> tensor.
     out_dim: where the result is cut back; by default `dim`, in every tensor that is as long as the bucket there.
-    length: the name of an argument of `fn` that is given the true length, as a tensor.
-    above: what a size above the last bucket does: "error", "eager" (unpadded and uncompiled) or "grow" (next multiple of the last edge).
-    check: "first" checks that padding changes nothing on the first padded call of every bucket; it costs two more calls, uncompiled.
-    Everything else goes to torch.compile (backend, mode, fullgraph, options); a function that is compiled already is called as it is.
+    length: the name of an argument of `fn` that receives the true length, as a tensor.
+    above: the treatment of a size above the last bucket: "error", "eager" (unpadded and uncompiled) or "grow" (next
+        multiple of the last edge).
+    check: "first" checks that padding changes nothing on the first padded call of every bucket; it costs two more
+        calls, uncompiled.
+    Everything else goes to torch.compile (backend, mode, fullgraph, options). A function that is already compiled is
+    called unchanged.
     """
     if above not in ("error", "eager", "grow") or check not in (None, "first"):
-        raise TriageError(f"above={above!r}, check={check!r} is not known; above is 'error', 'eager' or 'grow', check is None or 'first'")
+        raise TriageError(f"above={above!r}, check={check!r} is unknown; above is 'error', 'eager' or 'grow', "
+                          "check is None or 'first'")
     plain = uncompiled(fn)
     padding = Padding(parameter_names(plain), dim, args, pad, out_dim)
     edges = _edges(sizes, num_buckets, plain, padding)
-    return Bucketed(fn, edges, padding, length=length, above=above, checks_first=check == "first", compile_options=compile_options)
+    return Bucketed(
+        fn, edges, padding, length=length, above=above, checks_first=check == "first", compile_options=compile_options,
+    )
 
 
 def _edges(sizes: Any, num_buckets: int | None, fn: Callable[..., Any], padding: Padding) -> tuple[int, ...]:
@@ -189,12 +214,14 @@ def _edges(sizes: Any, num_buckets: int | None, fn: Callable[..., Any], padding:
         sizes = _recorded(Path(sizes), fn, padding)
     if isinstance(sizes, Mapping):
         if num_buckets is None:
-            raise TriageError("sizes= is a histogram, from which edges are picked; say how many: num_buckets=4")
+            raise TriageError("sizes= is a histogram, from which edges are chosen; give their number: num_buckets=4")
         return best_edges(sizes, num_buckets)[0]
     edges = tuple(sorted({int(size) for size in sizes}))
     if not edges or edges[0] < 1 or num_buckets is not None:
-        raise TriageError(f"sizes={edges} are not edges of 1 or more, or num_buckets={num_buckets} was given beside them; "
-                          "give sizes=(32, 64, 128), or a histogram and num_buckets=")
+        raise TriageError(
+            f"sizes={edges} are not edges of 1 or more, or num_buckets={num_buckets} was given with them; "
+            "give sizes=(32, 64, 128), or a histogram and num_buckets="
+        )
     return edges
 
 
@@ -205,7 +232,8 @@ def _recorded(folder: Path, fn: Callable[..., Any], padding: Padding) -> dict[in
     else:
         argument, dim = next(iter(padding.args or padding.names), ""), padding.dim
     if dim < 0:
-        raise TriageError(f"dim={dim} counts from the end and a recording from the front; give the dimension of {argument!r} as 0 or more")
+        raise TriageError(f"dim={dim} counts from the end, but a recording counts from the front; "
+                          f"give the dimension of {argument!r} as 0 or more")
     code = getattr(getattr(fn, "forward", fn), "__code__", None)
     place = (code.co_filename, code.co_firstlineno) if code is not None else None
     return histogram_of(read_study(folder), argument, dim, place, code.co_name if code is not None else "")

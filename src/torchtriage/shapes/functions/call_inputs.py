@@ -1,4 +1,4 @@
-"""The calls that a comparison replays: their arguments, which sizes vary over them, and copies that are marked dynamic."""
+"""The calls that a comparison replays, and the sizes that vary over them."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ Inputs = Iterable[Any] | Callable[[], Iterable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """The arguments of every call, as often as they are asked for."""
+    """The arguments of every call; can be iterated any number of times."""
 
     names: Sequence[str]        # of the positional parameters
     source: Inputs
@@ -29,7 +29,7 @@ class Calls:
         return named_arguments(self.names, *arguments)
 
     def marked(self, arguments: Arguments, dims: Mapping[str, Sequence[int]]) -> Arguments:
-        """The same arguments with these dimensions marked dynamic; on aliases, so that the caller's tensors stay as they are."""
+        """The same arguments with these dimensions marked dynamic, on aliases: the caller's tensors stay unmarked."""
         import torch
 
         def mark(name: str, tensor: Any) -> Any:
@@ -48,12 +48,14 @@ class Calls:
 def _arguments(item: Any) -> Arguments:
     if isinstance(item, tuple):
         return item, {}
-    return ((), item) if isinstance(item, Mapping) and all(isinstance(key, str) for key in item) else ((item,), {})
+    if isinstance(item, Mapping) and all(isinstance(key, str) for key in item):
+        return (), item
+    return (item,), {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeenSizes:
-    """Every size and number over the calls; names are those of `tensors_in`."""
+class CallSizeCounts:
+    """How often each size and number occurs over the calls; names are those of `tensors_in`."""
 
     num_calls: int
     values: Mapping[tuple[str, int | None], Counter[int]]
@@ -63,16 +65,16 @@ class SeenSizes:
 
     def dims(self) -> dict[str, list[int]]:
         """Tensor -> the dimensions that vary."""
-        found: dict[str, list[int]] = {}
+        dims: dict[str, list[int]] = {}
         for name, dim in self.varying():
             if dim is not None:
-                found.setdefault(name, []).append(dim)
-        return found
+                dims.setdefault(name, []).append(dim)
+        return dims
 
     def as_study(self, function: Callable[..., Any], is_marked: bool) -> list[VaryingSize]:
-        """What varies, the most varied first, with torch's names for it."""
+        """The sizes that vary, the most varied first, by torch's names."""
         code = getattr(getattr(function, "forward", function), "__code__", None)
-        found = [
+        sizes = [
             VaryingSize(
                 path=code.co_filename if code else "", line=code.co_firstlineno if code else None,
                 function=code.co_name if code else getattr(function, "__name__", ""), source=_source(name), dim=dim,
@@ -82,11 +84,11 @@ class SeenSizes:
             )
             for (name, dim), counts in self.varying().items()
         ]
-        return sorted(found, key=lambda size: -size.num_values)
+        return sorted(sizes, key=lambda size: -size.num_values)
 
 
-def sizes_of(calls: Calls) -> SeenSizes:
-    """Goes through all calls once, without making them."""
+def sizes_of(calls: Calls) -> CallSizeCounts:
+    """Count the sizes over all calls, without making the calls."""
     values: dict[tuple[str, int | None], Counter[int]] = {}
     num_calls = 0
     for arguments in calls:
@@ -98,9 +100,11 @@ def sizes_of(calls: Calls) -> SeenSizes:
                 for dim, size in enumerate(tensor.shape):
                     values.setdefault((path, dim), Counter())[size] += 1
     if not num_calls:
-        raise TriageError("inputs= has no call in it; give argument tuples, or a function that returns an iterator of them "
-                          "(an iterator itself can be gone through only once)")
-    return SeenSizes(num_calls=num_calls, values=values)
+        raise TriageError(
+            "inputs= contains no call; give argument tuples, or a function that returns an iterator of them "
+            "(an iterator itself can be used only once)"
+        )
+    return CallSizeCounts(num_calls=num_calls, values=values)
 
 
 def _source(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Compares shape policies for one function in this process: every trial starts from nothing, rounds are interleaved."""
+"""Compares shape policies for one function within this process; every trial starts with empty caches."""
 
 import contextlib
 import dataclasses
@@ -10,7 +10,7 @@ from torchtriage.capture.torch_private import shapes as torch_private_shapes
 from torchtriage.errors import TriageError
 from torchtriage.findings.shape_study import ShapeStudy
 from torchtriage.shapes.functions.buckets import bucketed
-from torchtriage.shapes.functions.call_inputs import Arguments, Calls, Inputs, SeenSizes, sizes_of
+from torchtriage.shapes.functions.call_inputs import Arguments, Calls, CallSizeCounts, Inputs, sizes_of
 from torchtriage.shapes.functions.compiling import (
     Compiles,
     name_of,
@@ -22,7 +22,7 @@ from torchtriage.shapes.functions.compiling import (
 )
 from torchtriage.shapes.policies import FORCED, MARKED
 from torchtriage.shapes.runs.trial import Lane, Trial, common_span
-from torchtriage.shapes.verdict.advice import Plan, advise, decision_tree
+from torchtriage.shapes.verdict.advice import advise, decision_tree
 from torchtriage.shapes.verdict.crossover import crossovers
 from torchtriage.shapes.verdict.ranking import FAR_BEHIND, ranked
 from torchtriage.shapes.verdict.study import rows
@@ -31,13 +31,13 @@ BUCKETED = "bucketed"
 POLICIES = (*FORCED, MARKED)
 _DYNAMIC = {"true": True, "false": False, "none": None}
 _WITHOUT_CACHE = ("eager", "aot_eager")     # backends that keep nothing on disk
-IN_PROCESS = ("measured in one process: what torch loads only once is in no trial; "
-              "for a process of its own each: torchtriage shapes FILE.py::FUNCTION --sizes ...")
+IN_PROCESS = ("measured in one process, so no trial includes what torch loads only once; "
+              "to use a separate process for each: torchtriage shapes FILE.py::FUNCTION --sizes ...")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A policy: how it makes the callable, what it does to the arguments before a call, and how the user would set it."""
+    """A policy for one function: how to make the callable and prepare its arguments, and how a user would set it."""
 
     name: str
     make: Callable[[], Callable[..., Any]]
@@ -59,7 +59,9 @@ def study_policies(
     candidates = _candidates(plain, calls, sizes, policies, buckets, compile_options)
     is_cached = compile_options.get("backend") not in _WITHOUT_CACHE
     trials, failures = _measure(candidates, calls, name_of(plain), rounds, is_cached)
-    notes = [IN_PROCESS] + ([f"{name_of(plain)} was compiled already; what it was compiled from is measured"] if plain is not fn else [])
+    notes = [IN_PROCESS]
+    if plain is not fn:
+        notes.append(f"{name_of(plain)} was already compiled; the original function is measured")
     study = _study(plain, sizes, candidates, trials, failures, num_planned or sizes.num_calls)
     return dataclasses.replace(study, notes=notes, seconds_spent=round(time.perf_counter() - begin, 1))
 
@@ -67,42 +69,72 @@ def study_policies(
 def _refuse(policies: Sequence[str], rounds: int, compile_options: Mapping[str, Any]) -> None:
     unknown = [name for name in policies if name not in POLICIES]
     if unknown or isinstance(policies, str) or not policies:
-        raise TriageError(f"policies={policies!r} are not known; give some of {', '.join(map(repr, POLICIES))} (and buckets= for buckets)")
+        choices = ", ".join(map(repr, POLICIES))
+        raise TriageError(f"policies={policies!r} are unknown; give some of {choices} (and buckets= for buckets)")
     if rounds < 1 or "dynamic" in compile_options:
-        raise TriageError(f"rounds={rounds}, dynamic={compile_options.get('dynamic', 'not given')}: at least 1 round is needed, and "
-                          "dynamic= is what is compared; leave it out")
+        dynamic = compile_options.get("dynamic", "not given")
+        raise TriageError(f"rounds={rounds}, dynamic={dynamic}: at least 1 round is needed, and dynamic= is chosen by "
+                          "the policies; leave it out")
 
 
 def _candidates(
-    fn: Callable[..., Any], calls: Calls, sizes: SeenSizes, policies: Sequence[str], buckets: int | Mapping[str, Any] | None,
-    options: Mapping[str, Any],
+    fn: Callable[..., Any], calls: Calls, sizes: CallSizeCounts, policies: Sequence[str],
+    buckets: int | Mapping[str, Any] | None, options: Mapping[str, Any],
 ) -> list[Candidate]:
+    candidates = [_forced(fn, policy, options) for policy in policies if policy in FORCED]
+    if MARKED in policies and sizes.dims():
+        candidates.append(_marked(fn, calls, sizes.dims(), options))
+    if buckets is not None:
+        candidates.append(_bucketed(fn, _bucket_options(buckets, sizes), options))
+    return candidates
+
+
+def _forced(fn: Callable[..., Any], policy: str, options: Mapping[str, Any]) -> Candidate:
     import torch
 
-    name, given = name_of(fn), "".join(f", {key}={value!r}" for key, value in options.items())
-    found = [
-        Candidate(name=policy, make=lambda dynamic=_DYNAMIC[FORCED[policy]]: torch.compile(fn, dynamic=dynamic, **options),   # type: ignore[misc]
-                  setting=(f"torch.compile({name}{given}{'' if policy == 'dynamic=None' else f', {policy}'})",))
-        for policy in policies if policy in FORCED
-    ]
-    dims = sizes.dims()
-    if MARKED in policies and dims:
-        marks = [f"torch._dynamo.maybe_mark_dynamic({argument}, {dim})" for argument, some in dims.items() for dim in some]
-        found.append(Candidate(name=MARKED, make=lambda: torch.compile(fn, **options), prepare=lambda a: calls.marked(a, dims),
-                               setting=[f"torch.compile({name}{given})", *(f"{mark}    # before each call" for mark in marks)]))
-    if buckets is not None:
-        chosen = _bucket_options(buckets, sizes)
-        sample = bucketed(fn, **chosen, **options)
-        shown = {key: value for key, value in chosen.items() if key not in ("sizes", "num_buckets")} | {"sizes": sample.edges}
-        found.append(Candidate(
-            name=BUCKETED, make=lambda: bucketed(fn, **chosen, **options), verify=lambda call: sample.check(*call[0], **call[1]),
-            setting=(f"torchtriage.bucketed({name}, {', '.join(f'{key}={value!r}' for key, value in shown.items())}{given})",),
-        ))
-    return found
+    dynamic = _DYNAMIC[FORCED[policy]]
+    argument = "" if dynamic is None else f", {policy}"
+    return Candidate(
+        name=policy, make=lambda: torch.compile(fn, dynamic=dynamic, **options),
+        setting=(f"torch.compile({name_of(fn)}{_as_code(options)}{argument})",),
+    )
 
 
-def _bucket_options(buckets: int | Mapping[str, Any], sizes: SeenSizes) -> Mapping[str, Any]:
-    """The arguments of `bucketed`; of a mere number, over the size that varies most."""
+def _marked(
+    fn: Callable[..., Any], calls: Calls, dims: Mapping[str, Sequence[int]], options: Mapping[str, Any],
+) -> Candidate:
+    import torch
+
+    setting = [f"torch.compile({name_of(fn)}{_as_code(options)})"]
+    for argument, marked_dims in dims.items():
+        for dim in marked_dims:
+            setting.append(f"torch._dynamo.maybe_mark_dynamic({argument}, {dim})    # before each call")
+    return Candidate(
+        name=MARKED, make=lambda: torch.compile(fn, **options),
+        prepare=lambda arguments: calls.marked(arguments, dims), setting=setting,
+    )
+
+
+def _bucketed(
+    fn: Callable[..., Any], bucket_options: Mapping[str, Any], options: Mapping[str, Any],
+) -> Candidate:
+    sample = bucketed(fn, **bucket_options, **options)
+    shown = {key: value for key, value in bucket_options.items() if key not in ("sizes", "num_buckets")}
+    arguments = _as_code({**shown, "sizes": sample.edges, **options})
+    return Candidate(
+        name=BUCKETED, make=lambda: bucketed(fn, **bucket_options, **options),
+        verify=lambda call: sample.check(*call[0], **call[1]),
+        setting=(f"torchtriage.bucketed({name_of(fn)}{arguments})",),
+    )
+
+
+def _as_code(options: Mapping[str, Any]) -> str:
+    """`, key=value` for each option."""
+    return "".join(f", {key}={value!r}" for key, value in options.items())
+
+
+def _bucket_options(buckets: int | Mapping[str, Any], sizes: CallSizeCounts) -> Mapping[str, Any]:
+    """The arguments of `bucketed`; for a plain number, those for the size that varies most."""
     if not isinstance(buckets, int):
         return buckets
     varying = {key: counts for key, counts in sizes.varying().items() if key[1] is not None}
@@ -115,44 +147,47 @@ def _bucket_options(buckets: int | Mapping[str, Any], sizes: SeenSizes) -> Mappi
 def _measure(
     candidates: Sequence[Candidate], calls: Calls, function: str, rounds: int, is_cached: bool,
 ) -> tuple[dict[str, list[Trial]], dict[str, str]]:
-    """The trials of each policy, and why others have none; one that lies far behind is not repeated."""
+    """(the trials of each policy, why others have none). A policy that is far behind is not repeated."""
     trials: dict[str, list[Trial]] = {candidate.name: [] for candidate in candidates}
     failures = {candidate.name: why for candidate in candidates if (why := _problem(candidate, calls))}
     _load(candidates[0], calls)
     for number in range(1, rounds + 1):
-        order = [*candidates[(number - 1) % len(candidates):], *candidates[:(number - 1) % len(candidates)]]
+        first = (number - 1) % len(candidates)
+        order = [*candidates[first:], *candidates[:first]]
         running = _running(trials, failures) if number > FAR_BEHIND.num_rounds else list(trials)
         for candidate in order:
             if candidate.name in failures or candidate.name not in running:
                 continue
             try:
                 trials[candidate.name].append(_trial(candidate, calls, function, number, is_cached))
-            except Exception as error:      # another policy may well work
-                failures[candidate.name] = _told(error)
+            except Exception as error:      # another policy may work
+                failures[candidate.name] = _error_text(error)
     if len(failures) == len(candidates):
-        raise TriageError(f"{function} failed under every policy: {'; '.join(f'{name}: {why}' for name, why in failures.items())}")
+        reasons = "; ".join(f"{name}: {why}" for name, why in failures.items())
+        raise TriageError(f"{function} failed under every policy: {reasons}")
     return trials, failures
 
 
 def _problem(candidate: Candidate, calls: Calls) -> str:
-    """Why a policy may not be used at all; looked at with the first call."""
+    """Why a policy cannot be used at all, by its check of the first call; empty if it can."""
     if candidate.verify is None:
         return ""
     try:
         candidate.verify(next(iter(calls)))
     except Exception as error:
-        return _told(error)
+        return _error_text(error)
     return ""
 
 
-def _told(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(line.strip() for line in str(error).strip().splitlines()[:2])}"
+def _error_text(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).strip().splitlines()]
+    return f"{type(error).__name__}: {' '.join(lines[:2])}"
 
 
 def _load(candidate: Candidate, calls: Calls) -> None:
-    """One call that is not timed: what torch imports at its first compile must not be on the first policy's bill."""
+    """Make one untimed call, so that the imports of torch's first compile do not count for the first policy."""
     args, kwargs = candidate.prepare(next(iter(calls)))
-    with contextlib.suppress(Exception):        # a policy that fails is found out in its trial
+    with contextlib.suppress(Exception):        # a failing policy is reported by its trial
         candidate.make()(*args, **kwargs)
 
 
@@ -167,53 +202,55 @@ def _compared(trials: Mapping[str, Sequence[Trial]], failures: Mapping[str, str]
 
 
 def _trial(candidate: Candidate, calls: Calls, function: str, number: int, is_cached: bool) -> Trial:
-    """All calls once, from an empty cache; marking and the like is not timed."""
+    """All calls once, with empty caches; the preparation of arguments is not timed."""
     import torch
 
     torch._dynamo.reset()
     reset_peak_memory()
     seconds: list[float] = []
     compiles: list[int] = []
-    with (torch_private_shapes.fresh_cache() if is_cached else None) or contextlib.nullcontext(), Compiles() as seen:
+    cache = torch_private_shapes.fresh_cache() if is_cached else None
+    with cache or contextlib.nullcontext(), Compiles() as observed:
         compiled = candidate.make()
         for arguments in calls:
             args, kwargs = candidate.prepare(arguments)
-            before = seen.num
+            before = observed.num
             synchronise()
             begin = time.perf_counter()
             compiled(*args, **kwargs)
             synchronise()
             seconds.append(time.perf_counter() - begin)
-            compiles.append(seen.num - before)
+            compiles.append(observed.num - before)
     return Trial(
-        policy=candidate.name, round=number, functions={function: Lane.of(seconds, compiles)}, num_compiles=seen.num,
-        num_recompiles=len(seen.recompiles), num_eager_calls=seen.num_eager_calls, hit_limit=bool(seen.limits),
-        compile_seconds=seen.seconds, first_call_seconds=seconds[0], peak_memory_bytes=peak_memory_bytes(), seconds=sum(seconds),
+        policy=candidate.name, round=number, functions={function: Lane.of(seconds, compiles)},
+        num_compiles=observed.num, num_recompiles=len(observed.recompiles), num_eager_calls=observed.num_eager_calls,
+        hit_limit=bool(observed.limits), compile_seconds=observed.seconds, first_call_seconds=seconds[0],
+        peak_memory_bytes=peak_memory_bytes(), seconds=sum(seconds),
     )
 
 
 def _study(
-    fn: Callable[..., Any], sizes: SeenSizes, candidates: Sequence[Candidate], trials: Mapping[str, Sequence[Trial]],
-    failures: Mapping[str, str], num_planned: int,
+    fn: Callable[..., Any], sizes: CallSizeCounts, candidates: Sequence[Candidate],
+    trials: Mapping[str, Sequence[Trial]], failures: Mapping[str, str], num_planned: int,
 ) -> ShapeStudy:
     import torch
 
     compared = _compared(trials, failures)
     span = common_span([trial for runs in compared.values() for trial in runs])
     settings = {candidate.name: candidate.setting for candidate in candidates}
-    lines = crossovers(compared, span)
-    plan = Plan(unit=span.unit, num_planned=num_planned, settings=settings)
-    advice = advise(ranked(compared, span, num_planned), lines, plan)
+    turns = crossovers(compared, span)
     varying = sizes.as_study(fn, is_marked=MARKED in compared)
     return ShapeStudy(
-        command=(f"compare_policies({name_of(fn)})",), unit=span.unit, num_units=span.num_units, num_planned=num_planned, advice=advice,
+        command=(f"compare_policies({name_of(fn)})",), unit=span.unit, num_units=span.num_units,
+        num_planned=num_planned, advice=advise(ranked(compared, span, num_planned), turns, num_planned, settings),
         policies=rows(compared, span, num_planned, settings=settings, failures=failures, notes=_row_notes(trials)),
-        crossovers=lines, sizes=varying,
-        branches=decision_tree(varying, len(sizes.values), sizes.num_calls, advice), torch=str(torch.__version__),
+        crossovers=turns, sizes=varying, branches=decision_tree(varying, len(sizes.values), sizes.num_calls),
+        torch=str(torch.__version__),
     )
 
 
 def _row_notes(trials: Mapping[str, Sequence[Trial]]) -> dict[str, list[str]]:
     if not any(trial.num_recompiles for trial in trials.get(MARKED, ())):
         return {}
-    return {MARKED: ["recompiles although every size that varies is marked: one became constant again, or something else changes"]}
+    return {MARKED: ["recompiles although every varying size is marked: one is specialized to a constant, or something "
+                     "other than a size changes"]}

@@ -1,4 +1,4 @@
-"""How the calls of this folder compile a function: one region a bucket or policy, and the function behind one that is compiled already."""
+"""Compiles functions for this folder, and observes the compiles."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -13,20 +13,21 @@ from torchtriage.recording.events import CompileEnd, CompileStart, Event, LimitH
 
 
 def uncompiled(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """What torch.compile was given, or `fn` itself."""
+    """The function that was given to torch.compile, or `fn` itself."""
     return torch_private.compiled_from(fn) or fn
 
 
 def name_of(fn: Callable[..., Any]) -> str:
-    """Of a function, or of the class of a module."""
+    """The name of a function, or of the class of a module."""
     return str(getattr(fn, "__name__", type(fn).__name__))
 
 
 def bucket_compiler(fn: Callable[..., Any], options: Mapping[str, Any]) -> Callable[[], Callable[..., Any]]:
-    """Makes the callable of one more bucket.
+    """Returns a function that makes the callable of one more bucket.
 
-    Buckets of one function share its code, so together they reach torch's recompile limit and the rest would run eager without a word:
-    each is a region of its own where torch has such (2.13), else it has a frame of its own around the function.
+    The buckets of one function share its code, so together they would reach torch's recompile limit, and the remaining
+    ones would silently run eagerly. So each bucket is a separate compile region where torch has them (2.13), else it
+    gets its own frame around the function.
     """
     import torch
 
@@ -34,8 +35,8 @@ def bucket_compiler(fn: Callable[..., Any], options: Mapping[str, Any]) -> Calla
         raise TriageError(f"dynamic={options['dynamic']!r} was given, but every bucket is one fixed size; leave it out")
     if uncompiled(fn) is not fn or hasattr(fn, "bucket_of"):
         if options:
-            raise TriageError(f"{', '.join(options)} was given for a function that is compiled already; "
-                              "give the function as it was before torch.compile")
+            raise TriageError(f"{', '.join(options)} was given for a function that is already compiled; "
+                              "give the function that was passed to torch.compile")
         return lambda: fn
     if "isolate_recompiles" in inspect.signature(torch.compile).parameters:
         return lambda: torch.compile(fn, dynamic=False, isolate_recompiles=True, **options)
@@ -43,7 +44,7 @@ def bucket_compiler(fn: Callable[..., Any], options: Mapping[str, Any]) -> Calla
 
 
 def _with_own_frame(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """The function in a frame whose code is no other's: Dynamo keeps what it compiled, and counts it, by the code object."""
+    """The function in a frame with its own code object, by which Dynamo stores and counts what it compiled."""
     def bucket(*args: Any, **kwargs: Any) -> Any:
         return fn(*args, **kwargs)
 
@@ -52,7 +53,7 @@ def _with_own_frame(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def parameter_names(fn: Callable[..., Any]) -> list[str]:
-    """The names of what can be given by position; a builtin may not tell, and is named by position then."""
+    """The names of the positional parameters; empty for a builtin without a signature."""
     try:
         parameters = inspect.signature(getattr(fn, "forward", fn)).parameters.values()
     except ValueError:
@@ -61,7 +62,7 @@ def parameter_names(fn: Callable[..., Any]) -> list[str]:
 
 
 class Compiles:
-    """`with Compiles() as seen:`, then `seen.num`, `seen.seconds`, `seen.events`; warm calls emit nothing, so it costs them nothing."""
+    """`with Compiles() as compiles:` observes compiles. Warm calls emit no event, so observing them is free."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -71,7 +72,9 @@ class Compiles:
         self._observer.arm_for_block()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None,
+    ) -> None:
         self._observer.disarm()
 
     @property
@@ -92,7 +95,7 @@ class Compiles:
 
     @property
     def num_eager_calls(self) -> int:
-        """Calls that ran eager after a limit, by the silent-eager meter."""
+        """Calls that ran eagerly after a limit, by the silent-eager meter."""
         counted = self._observer.facts()["eager_calls"]
         return int(counted["eager"]) if counted else 0
 
@@ -119,7 +122,7 @@ def reset_peak_memory() -> None:
 
 
 def peak_memory_bytes() -> int | None:
-    """Of the device since the last reset; on the host the peak of a process cannot be reset, so that is not known."""
+    """Of the device since the last reset; None on the host, where the peak of a process cannot be reset."""
     import torch
 
     return int(torch.cuda.max_memory_allocated()) if torch.cuda.is_available() else None

@@ -1,4 +1,4 @@
-"""The program behind `torchtriage shapes module.py::function`: compiles one function and calls it with inputs of several sizes."""
+"""The program of `torchtriage shapes module.py::function`: calls one compiled function with inputs of several sizes."""
 
 import argparse
 import importlib.util
@@ -13,8 +13,8 @@ from typing import Any
 
 from torchtriage.errors import CommandError
 
-REFUSED = 64            # exit status: what was asked for cannot be run, and stderr says why
-DEFAULT_REPEAT = 10     # calls of each size
+REFUSED = 64            # exit status: the request cannot be run, and stderr says why
+DEFAULT_REPEAT = 10     # calls per size
 MAX_LISTED = 12
 _SIZE = re.compile(r"(\d+)(?:x(\d+))?")
 
@@ -25,15 +25,16 @@ def parse_sizes(text: str) -> list[int]:
     for word in text.split(","):
         match = _SIZE.fullmatch(word.strip())
         if match is None:
-            raise CommandError(f"--sizes {text}: {word.strip() or 'nothing'} is no size; give numbers such as 16,32,57x4 (57 four times)")
+            size = word.strip() or "an empty entry"
+            raise CommandError(f"--sizes {text}: {size} is not a size; give numbers such as 16,32,57x4 (57 four times)")
         sizes += [int(match[1])] * int(match[2] or 1)
     if not sizes:
-        raise CommandError(f"--sizes {text} holds no size; give numbers such as 16,32,57x4")
+        raise CommandError(f"--sizes {text} contains no size; give numbers such as 16,32,57x4")
     return sizes
 
 
 def shuffled(sizes: Sequence[int], repeat: int) -> list[int]:
-    """Every size so many times, in an order that is the same in every run."""
+    """Every size `repeat` times, in the same random order in every run."""
     order = list(sizes) * repeat
     random.Random(0).shuffle(order)
     return order
@@ -45,7 +46,7 @@ def main(words: Sequence[str] | None = None) -> None:
         parser.add_argument(name)
     args = parser.parse_args(words)
     try:
-        module = _loaded(Path(args.path))
+        module = _load(Path(args.path))
         function, maker = _function(module, args.function), _maker(module, args.function, args.inputs)
     except CommandError as error:
         print(f"torchtriage: {error}", file=sys.stderr)
@@ -54,7 +55,7 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function under torch.compile, unless it is already."""
+    """The function under torch.compile, unless it is already compiled."""
     import torch
 
     from torchtriage.capture.torch_private import dynamo as torch_private
@@ -63,21 +64,21 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def call(function: Callable[..., Any], maker: Callable[[int], Any], sizes: Sequence[int]) -> None:
-    """Inputs are made beforehand, so that only the calls are between the calls."""
-    made = {size: maker(size) for size in dict.fromkeys(sizes)}
+    """Inputs are made beforehand, so that nothing else runs between the calls."""
+    inputs_by_size = {size: maker(size) for size in dict.fromkeys(sizes)}
     for size in sizes:
-        inputs = made[size]
+        inputs = inputs_by_size[size]
         if isinstance(inputs, dict):
             function(**inputs)
         else:
             function(*(inputs if isinstance(inputs, tuple | list) else (inputs,)))
 
 
-def _loaded(path: Path) -> ModuleType:
+def _load(path: Path) -> ModuleType:
     sys.path.insert(0, str(path.parent.absolute()))
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise CommandError(f"{path} is no Python file; give one such as model.py::forward")
+        raise CommandError(f"{path} is not a Python file; give one such as model.py::forward")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
@@ -85,28 +86,28 @@ def _loaded(path: Path) -> ModuleType:
 
 
 def _function(module: ModuleType, name: str) -> Callable[..., Any]:
-    found: Any = module
+    function: Any = module
     for part in name.split("."):
-        found = getattr(found, part, None)
-    if not callable(found):
-        raise CommandError(f"{module.__file__} has no function {name}; it has: {_listed(module)}")
-    return found  # type: ignore[no-any-return]  # what it returns is the user's
+        function = getattr(function, part, None)
+    if not callable(function):
+        raise CommandError(f"{module.__file__} has no function {name}; it has: {_function_names(module)}")
+    return function  # type: ignore[no-any-return]  # its return type is the user's
 
 
 def _maker(module: ModuleType, function: str, name: str) -> Callable[[int], Any]:
-    """The one asked for, else FUNCTION_inputs, else make_inputs."""
+    """The function with the given name, else FUNCTION_inputs, else make_inputs."""
     names = [name] if name else [f"{function.replace('.', '_')}_inputs", "make_inputs"]
-    for one in names:
-        found: Any = getattr(module, one, None)
-        if callable(found):
-            return found  # type: ignore[no-any-return]  # what it returns is the user's
+    for candidate in names:
+        maker: Any = getattr(module, candidate, None)
+        if callable(maker):
+            return maker  # type: ignore[no-any-return]  # its return type is the user's
     raise CommandError(
-        f"{module.__file__} has no {' or '.join(names)} that makes the inputs for a size; write one, maker(size) -> a tuple of arguments "
-        f"or a dict, or name it with --inputs; it has: {_listed(module)}"
+        f"{module.__file__} has no {' or '.join(names)} that makes the inputs for a size; write one, maker(size) -> "
+        f"a tuple of arguments or a dict, or name it with --inputs; it has: {_function_names(module)}"
     )
 
 
-def _listed(module: ModuleType) -> str:
+def _function_names(module: ModuleType) -> str:
     names = [name for name, value in vars(module).items() if inspect.isroutine(value) and not name.startswith("_")]
     return ", ".join(names[:MAX_LISTED]) or "no function"
 

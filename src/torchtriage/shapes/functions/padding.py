@@ -1,4 +1,4 @@
-"""Pads the tensor arguments of a call to a length, and cuts what comes back to the true one."""
+"""Pads the tensor arguments of a call to a length, and cuts the result back to the true length."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -23,11 +23,12 @@ def tensors_in(tree: Any, name: str) -> Named:
     if isinstance(tree, torch.Tensor):
         return [(name, tree)]
     if isinstance(tree, tuple | list):
-        return [found for i, item in enumerate(tree) for found in tensors_in(item, f"{name}[{i}]")]
+        return [pair for i, item in enumerate(tree) for pair in tensors_in(item, f"{name}[{i}]")]
     if isinstance(tree, Mapping):
-        return [found for key, item in tree.items() for found in tensors_in(item, f"{name}[{key!r}]")]
+        return [pair for key, item in tree.items() for pair in tensors_in(item, f"{name}[{key!r}]")]
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        return [found for f in dataclasses.fields(tree) for found in tensors_in(getattr(tree, f.name), f"{name}.{f.name}")]
+        fields = [f.name for f in dataclasses.fields(tree)]
+        return [pair for field in fields for pair in tensors_in(getattr(tree, field), f"{name}.{field}")]
     return []
 
 
@@ -42,29 +43,32 @@ def map_tensors(tree: Any, name: str, change: Callable[[str, Any], Any]) -> Any:
         return type(tree)(*items) if hasattr(tree, "_fields") else type(tree)(items)
     if isinstance(tree, Mapping):
         changed = {key: map_tensors(item, f"{name}[{key!r}]", change) for key, item in tree.items()}
-        return type(tree)(**changed) if dataclasses.is_dataclass(tree) else type(tree)(changed)  # type: ignore[call-arg]
+        kind = type(tree)
+        return kind(**changed) if dataclasses.is_dataclass(tree) else kind(changed)  # type: ignore[call-arg]
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        return dataclasses.replace(tree, **{f.name: map_tensors(getattr(tree, f.name), f"{name}.{f.name}", change)
-                                            for f in dataclasses.fields(tree) if f.init})
+        fields = [f.name for f in dataclasses.fields(tree) if f.init]
+        return dataclasses.replace(tree, **{
+            field: map_tensors(getattr(tree, field), f"{name}.{field}", change) for field in fields
+        })
     return tree
 
 
 @dataclasses.dataclass(slots=True)
 class Padding:
-    """Which arguments of a function are padded, where and with what.
+    """The arguments of a function that are padded, with their dimensions and padding values.
 
-    Without `args` these are the tensors that have the size of the first one in `dim`. That is settled when an argument is first seen:
-    a weight that has the same size once, by chance, must not be padded on that one call.
+    Without `args` these are the tensors with the size of the first one in `dim`. That is decided on the first call with
+    an argument: a weight that once has the same size by chance must not be padded on that call.
     """
 
     names: Sequence[str]                                    # of the positional parameters
     dim: int | Mapping[str, int]
     args: Sequence[str] | None = None
-    pad: Any = 0                                            # a value, a callable, or a mapping of an argument's name to either
+    pad: Any = 0                                            # a value, a callable, or argument name -> either of them
     out_dim: int | Sequence[int] | Mapping[str, int | Sequence[int]] | None = None
     settled: dict[str, bool] = dataclasses.field(default_factory=dict)
-    _is_named: bool = dataclasses.field(init=False)         # which arguments are padded was said
-    _dim_by_name: bool = dataclasses.field(init=False)      # asked on every call, and isinstance(..., Mapping) is slow
+    _is_named: bool = dataclasses.field(init=False)         # the user named the arguments to pad
+    _dim_by_name: bool = dataclasses.field(init=False)      # read on every call, and isinstance(..., Mapping) is slow
     _pad_by_name: bool = dataclasses.field(init=False)
     _out_by_name: bool = dataclasses.field(init=False)
 
@@ -74,37 +78,40 @@ class Padding:
         self._is_named = self.args is not None or self._dim_by_name
 
     def tensors(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Named:
-        return [found for name, value in named_arguments(self.names, args, kwargs) for found in tensors_in(value, name)]
+        named = named_arguments(self.names, args, kwargs)
+        return [pair for name, value in named for pair in tensors_in(value, name)]
 
     def dims(self, args: Sequence[Any], kwargs: Mapping[str, Any], settle: bool = True) -> tuple[int, dict[str, int]]:
-        """The size in question, and the dimension in which each argument that is padded has it."""
+        """(the size before padding, argument to pad -> the dimension with that size)."""
         tensors = self.tensors(args, kwargs)
-        found = [(name, tensor, self._dim_of(name, tensor)) for name, tensor in tensors]
-        candidates = [(name, tensor, dim) for name, tensor, dim in found if dim is not None]
+        with_dims = [(name, tensor, self._dim_of(name, tensor)) for name, tensor in tensors]
+        candidates = [(name, tensor, dim) for name, tensor, dim in with_dims if dim is not None]
         if not candidates:
             shapes = ", ".join(f"{name} {tuple(t.shape)}" for name, t in tensors) or "no tensor"
-            raise TriageError(f"nothing to pad in {self._wanted()}: the call has {shapes}; name the arguments with args= and dim=")
+            raise TriageError(f"nothing to pad in {self._request()}: the call has {shapes}; "
+                              "name the arguments with args= and dim=")
         first_name, first, first_dim = candidates[0]
         size = first.shape[first_dim]
-        chosen = {}
+        dims = {}
         for name, tensor, dim in candidates:
             if self._is_padded(name, tensor.shape[dim] == size, settle):
                 if tensor.shape[dim] != size:
                     raise TriageError(
-                        f"{name} is padded together with {first_name}, but has {tensor.shape[dim]} in dim {dim} where {first_name} "
-                        f"has {size}; name the arguments that share the size, such as args=({first_name!r},)")
-                chosen[name] = dim
-        return size, chosen
+                        f"{name} is padded together with {first_name}, but has {tensor.shape[dim]} in dim {dim} where "
+                        f"{first_name} has {size}; name the arguments that share the size, such as "
+                        f"args=({first_name!r},)")
+                dims[name] = dim
+        return size, dims
 
     def _is_padded(self, name: str, fits: bool, settle: bool) -> bool:
         if self._is_named:
-            return True     # only those named are candidates
+            return True     # only named arguments are candidates
         if settle:
             return self.settled.setdefault(name, fits)
         return self.settled.get(name, fits)
 
     def _dim_of(self, name: str, tensor: Any) -> int | None:
-        """The dimension in which a tensor may be padded, from the left; None if it is not among those asked for."""
+        """The dimension to pad, counted from the left; None if the tensor is not to be padded."""
         if self.args is not None and name not in self.args:
             return None
         dim: Any = self.dim
@@ -115,27 +122,28 @@ class Padding:
         if -tensor.dim() <= dim < tensor.dim():
             return int(dim % tensor.dim())
         if self._is_named:
-            raise TriageError(f"{name} is to be padded in dim {dim}, but has the shape {tuple(tensor.shape)}; give dim={{{name!r}: ...}}")
+            raise TriageError(f"{name} is to be padded in dim {dim}, but has the shape {tuple(tensor.shape)}; "
+                              f"give dim={{{name!r}: ...}}")
         return None
 
-    def _wanted(self) -> str:
+    def _request(self) -> str:
         return f"args={tuple(self.args)!r}" if self.args is not None else f"dim={self.dim!r}"
 
     def padded(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], dims: Mapping[str, int], length: int,
     ) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments with those in `dims` as long as `length`; longer ones, as a warm-up may have, are cut."""
-        made: list[tuple[Any, int, Any, Any]] = []
+        """The arguments, with those in `dims` padded to `length`; longer ones, as in a warm-up, are cut."""
+        padded: list[tuple[Any, int, Any, Any]] = []
 
         def change(name: str, tensor: Any) -> Any:
             if name not in dims:
                 return tensor
             dim, fill = dims[name], self.pad.get(name, 0) if self._pad_by_name else self.pad
-            for known, known_dim, known_fill, fitted in made:
-                if known is tensor and known_dim == dim and known_fill is fill:
-                    return fitted       # one tensor given twice stays one, as it does where nothing is padded: guards look at that
-            made.append((tensor, dim, fill, self._fit(name, tensor, dim, length, fill)))
-            return made[-1][-1]
+            for other, other_dim, other_fill, fitted in padded:
+                if other is tensor and other_dim == dim and other_fill is fill:
+                    return fitted       # guards check identity: a tensor that is passed twice must stay one tensor
+            padded.append((tensor, dim, fill, self._fit(name, tensor, dim, length, fill)))
+            return padded[-1][-1]
 
         changed = [map_tensors(value, name, change) for name, value in named_arguments(self.names, args, kwargs)]
         return changed[:len(args)], dict(zip(kwargs, changed[len(args):], strict=True))
@@ -145,38 +153,45 @@ class Padding:
             tensor = tensor.narrow(dim, 0, length)
         if not callable(fill):
             return pad_end(tensor, dim, length, fill)
-        made = fill(tensor, dim, length)
-        if made.shape[dim] != length:
-            raise TriageError(f"pad= made {name} {made.shape[dim]} long in dim {dim}, asked for {length}; it must return that length")
-        return made
+        fitted = fill(tensor, dim, length)
+        if fitted.shape[dim] != length:
+            raise TriageError(f"pad= returned {name} with length {fitted.shape[dim]} in dim {dim}, expected {length}; "
+                              "it must return that length")
+        return fitted
 
     def cut(self, result: Any, dims: Mapping[str, int], length: int, size: int) -> Any:
-        """The result without what padding added: where a tensor is `length` long in its dimension, only `size` of it is kept."""
+        """The result without padding: a tensor that is `length` long in its dimension is cut to `size`."""
         out_dim: Any = next(iter(dims.values())) if self.out_dim is None else self.out_dim
         if self._out_by_name:
-            found = [name for name, _ in tensors_in(result, RESULT)]
-            unknown = [name for name in out_dim if name not in found]
+            names = [name for name, _ in tensors_in(result, RESULT)]
+            unknown = [name for name in out_dim if name not in names]
             if unknown:
-                raise TriageError(f"out_dim= names {unknown[0]}, which the function did not return; it returned {', '.join(found)}")
+                raise TriageError(f"out_dim= names {unknown[0]}, which the function did not return; "
+                                  f"it returned {', '.join(names)}")
 
-        def change(name: str, tensor: Any) -> Any:
-            wanted = out_dim.get(name, ()) if self._out_by_name else out_dim
-            for dim in (wanted,) if isinstance(wanted, int) else wanted:
+        def shorten(name: str, tensor: Any) -> Any:
+            dims = out_dim.get(name, ()) if self._out_by_name else out_dim
+            for dim in (dims,) if isinstance(dims, int) else dims:
                 if -tensor.dim() <= dim < tensor.dim() and tensor.shape[dim] == length:
                     tensor = tensor.narrow(dim, 0, size)
             return tensor
 
-        return map_tensors(result, RESULT, change)
+        return map_tensors(result, RESULT, shorten)
 
 
 def pad_end(tensor: Any, dim: int, length: int, value: Any) -> Any:
-    """`tensor` with `value` behind it up to `length`; one that is as long already gets a padded one's strides, which guards look at."""
+    """`tensor` followed by `value` up to `length`.
+
+    A tensor that already has this length gets the strides of a padded one, because guards check strides.
+    """
     import torch
 
     extra = length - tensor.shape[dim]
-    if torch.compiler.is_compiling() or extra:      # in this order: a question about a symbolic size is a guard
+    if torch.compiler.is_compiling() or extra:      # in this order: testing a symbolic size adds a guard
         return torch.nn.functional.pad(tensor, [0, 0] * (tensor.dim() - 1 - dim) + [0, extra], value=value)
-    if tensor.stride() == _dense_strides(tensor.shape) or (tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)):
+    if tensor.stride() == _dense_strides(tensor.shape):
+        return tensor
+    if tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last):
         return tensor
     return tensor.clone(memory_format=torch.contiguous_format)
 

@@ -1,4 +1,4 @@
-"""Does padding change what a function returns, writes into its arguments, or gives as gradients?"""
+"""Checks that padding changes neither the results of a function nor its gradients and the arguments it writes to."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,17 +7,18 @@ from typing import Any
 from torchtriage.errors import TriageError
 from torchtriage.shapes.functions.compiling import Compiles
 from torchtriage.shapes.functions.padding import RESULT, Named, map_tensors, tensors_in
+from torchtriage.text import counted
 
-ROUNDING = 16       # multiples of a dtype's epsilon that a value which should be 0 may be off by
+ROUNDING = 16       # multiples of a dtype's epsilon by which a value that should be 0 may differ
 
 
 class PaddingChangesResultError(TriageError):
-    """The padded call does not give what the unpadded one gives."""
+    """The padded call does not give the result of the unpadded one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """How far one tensor of the padded run is from the unpadded one; infinite if its shape, or a NaN, differs."""
+    """The difference of one tensor between the padded and the unpadded run; infinite if its shape or a NaN differs."""
 
     name: str
     greatest: float
@@ -30,7 +31,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedPadding:
-    """A check that passed: what was compared, and the greatest difference."""
+    """A check that passed, with the differences of the tensors it compared."""
 
     size: int
     length: int
@@ -41,8 +42,9 @@ class CheckedPadding:
         return max(self.differences, key=lambda d: d.greatest)
 
     def __repr__(self) -> str:
-        return (f"padding {self.size} to {self.length} changes nothing: greatest difference {self.greatest.greatest:.3g} "
-                f"in {self.greatest.name}, over {len(self.differences)} tensors")
+        greatest = self.greatest
+        return (f"padding {self.size} to {self.length} changes nothing: greatest difference {greatest.greatest:.3g} "
+                f"in {greatest.name}, over {counted(len(self.differences), 'tensor')}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,33 +56,37 @@ class _Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """Two ways to make the same call, which should agree."""
+    """Two ways of making the same call, which should agree."""
 
-    function: Callable[..., Any]        # the user's, for its modules
+    function: Callable[..., Any]        # the user's function, whose modules are needed
     plain: Callable[..., Any]
     padded: Callable[..., Any]
     arguments: tuple[Sequence[Any], Mapping[str, Any]]
     named: Callable[[Sequence[Any], Mapping[str, Any]], Named]
     size: int
     length: int
-    rtol: float | None = None           # None: the square root of the dtype's epsilon, of the largest value of the tensor
+    rtol: float | None = None           # of the largest value; None: the square root of the dtype's epsilon
     atol: float | None = None
 
 
 def check(call: Call) -> CheckedPadding:
-    """Compare the two runs, or raise PaddingChangesResultError. Runs on copies; buffers and random numbers are put back."""
+    """Compare the two calls; raises PaddingChangesResultError. Works on copies; restores buffers and random state."""
     plain = _run(call, call.plain)
     differences = list(_differences(plain, _run(call, call.padded), call))
     wrong = [d for d in differences if not d.greatest <= d.allowed]
     if not wrong:
         return CheckedPadding(size=call.size, length=call.length, differences=differences)
     is_random = any(not d.greatest <= d.allowed for d in _differences(plain, _run(call, call.plain, seed=1), call))
-    listed = "\n".join(f"  {d}" for d in sorted(wrong, key=lambda d: -d.greatest)[:10])
-    todo = ("the unpadded call gives another result for another seed too (dropout, sampling): check it in eval mode" if is_random else
-            "mask what is padded (length= passes the true length), choose another pad=, name the arguments with args= or the outputs with "
-            "out_dim=; a reduction or a batch norm over the padded dimension cannot be padded without a mask")
-    found = f"padding {call.size} to {call.length} changes {len(wrong)} of {len(differences)} tensors"
-    raise PaddingChangesResultError(f"{found}:\n{listed}\n{todo}")
+    lines = "\n".join(f"  {d}" for d in sorted(wrong, key=lambda d: -d.greatest)[:10])
+    if is_random:
+        remedy = ("the result of the unpadded call also depends on the seed (dropout, sampling): "
+                  "check the function in eval mode")
+    else:
+        remedy = ("mask the padding (length= passes the true length), choose another pad=, name the arguments with "
+                  "args= or the outputs with out_dim=; a reduction or a batch norm over the padded dimension needs "
+                  "a mask")
+    problem = f"padding {call.size} to {call.length} changes {len(wrong)} of {len(differences)} tensors"
+    raise PaddingChangesResultError(f"{problem}:\n{lines}\n{remedy}")
 
 
 def _run(call: Call, function: Callable[..., Any], seed: int = 0) -> _Run:
@@ -91,12 +97,15 @@ def _run(call: Call, function: Callable[..., Any], seed: int = 0) -> _Run:
     with untouched(call.function):
         torch.manual_seed(seed)
         results = tensors_in(function(*args, **kwargs), RESULT)
-        return _Run([(name, t.detach().clone()) for name, t in results], [(f"{name} after the call", t.detach()) for name, t in inputs],
-                    _gradients(results, inputs, call.function))
+        return _Run(
+            results=[(name, t.detach().clone()) for name, t in results],
+            written=[(f"{name} after the call", t.detach()) for name, t in inputs],
+            gradients=_gradients(results, inputs, call.function),
+        )
 
 
 def _gradients(results: Named, inputs: Named, function: Callable[..., Any]) -> Named:
-    """Of the results, weighted at random but always alike, by every input and parameter behind them."""
+    """The gradients of the results, with fixed random weights, for every input and parameter they depend on."""
     import torch
 
     outputs = [t for _, t in results if t.requires_grad]
@@ -104,29 +113,39 @@ def _gradients(results: Named, inputs: Named, function: Callable[..., Any]) -> N
         return []
     generator = torch.Generator().manual_seed(0)
     weights = [torch.randn(t.shape, generator=generator, dtype=t.dtype).to(t.device) for t in outputs]
-    known = {id(p): name for module in modules_of(function) for name, p in module.named_parameters()}
-    known |= {id(t): name for name, t in inputs}
+    names = {id(p): name for module in modules_of(function) for name, p in module.named_parameters()}
+    names |= {id(t): name for name, t in inputs}
     leaves = leaves_behind(outputs)
-    found = torch.autograd.grad(outputs, leaves, weights, allow_unused=True)
-    return [(f"gradient of {known.get(id(leaf), f'tensor {number}, {tuple(leaf.shape)}')}", gradient)
-            for number, (leaf, gradient) in enumerate(zip(leaves, found, strict=True)) if gradient is not None]
+    gradients = []
+    for number, gradient in enumerate(torch.autograd.grad(outputs, leaves, weights, allow_unused=True)):
+        if gradient is not None:
+            leaf = leaves[number]
+            name = names.get(id(leaf), f"tensor {number}, {tuple(leaf.shape)}")
+            gradients.append((f"gradient of {name}", gradient))
+    return gradients
 
 
 def _differences(plain: _Run, padded: _Run, call: Call) -> Iterator[Difference]:
-    for expected, actual in ((plain.results, padded.results), (plain.written, padded.written), (plain.gradients, padded.gradients)):
-        of_gradients = expected is plain.gradients
-        # A gradient that is 0 in theory is noise in both runs, so gradients are judged by the largest of them.
-        scale = max((_largest(t) for _, t in expected), default=0.0) if of_gradients else None
-        found = dict(actual)
-        for name, tensor in expected:
-            if name not in found:
-                yield Difference(name=name, greatest=float("inf"), allowed=0.0, note="is missing from the padded run")
-            elif found[name].shape != tensor.shape:
-                yield Difference(name=name, greatest=float("inf"), allowed=0.0,
-                                 note=f"has the shape {tuple(found[name].shape)}, unpadded {tuple(tensor.shape)}")
-            elif tensor.numel():
-                allowed = _allowed(tensor, call, _largest(tensor) if scale is None else scale)
-                yield Difference(name=name, greatest=_distance(tensor, found[name]), allowed=allowed)
+    yield from _differences_in(plain.results, padded.results, call)
+    yield from _differences_in(plain.written, padded.written, call)
+    # A gradient that is 0 in theory is noise in both runs, so gradients are judged by the largest of them.
+    scale = max((_largest(t) for _, t in plain.gradients), default=0.0)
+    yield from _differences_in(plain.gradients, padded.gradients, call, scale)
+
+
+def _differences_in(expected: Named, actual: Named, call: Call, scale: float | None = None) -> Iterator[Difference]:
+    """`scale`: the value to which the tolerance is relative; by default the largest of each tensor."""
+    by_name = dict(actual)
+    for name, tensor in expected:
+        other = by_name.get(name)
+        if other is None:
+            yield Difference(name=name, greatest=float("inf"), allowed=0.0, note="is missing from the padded run")
+        elif other.shape != tensor.shape:
+            note = f"has the shape {tuple(other.shape)}, unpadded {tuple(tensor.shape)}"
+            yield Difference(name=name, greatest=float("inf"), allowed=0.0, note=note)
+        elif tensor.numel():
+            allowed = _allowed(tensor, call, _largest(tensor) if scale is None else scale)
+            yield Difference(name=name, greatest=_distance(tensor, other), allowed=allowed)
 
 
 def _allowed(tensor: Any, call: Call, scale: float) -> float:
@@ -138,7 +157,7 @@ def _allowed(tensor: Any, call: Call, scale: float) -> float:
 
 
 def _largest(tensor: Any) -> float:
-    """Of the finite values."""
+    """The largest finite value."""
     import torch
 
     finite = tensor[torch.isfinite(tensor)]
@@ -146,7 +165,7 @@ def _largest(tensor: Any) -> float:
 
 
 def _distance(expected: Any, actual: Any) -> float:
-    """The greatest difference; equal infinities and NaN in both places are none."""
+    """The greatest difference; equal infinities, and NaN in both places, count as equal."""
     import torch
 
     same = (expected == actual) | (expected.isnan() & actual.isnan())
@@ -156,7 +175,7 @@ def _distance(expected: Any, actual: Any) -> float:
 
 
 def copied(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Copies of the tensor arguments; a tensor that is given twice stays one, since torch.compile tells that from two."""
+    """Copies of the tensor arguments; a tensor that is passed twice stays one, since torch.compile guards on that."""
     copies: dict[int, Any] = {}
 
     def copy(_: str, tensor: Any) -> Any:
@@ -164,26 +183,28 @@ def copied(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], d
             copies[id(tensor)] = tensor.detach().clone().requires_grad_(tensor.requires_grad)
         return copies[id(tensor)]
 
-    return [map_tensors(value, "", copy) for value in args], {name: map_tensors(value, "", copy) for name, value in kwargs.items()}
+    copied_kwargs = {name: map_tensors(value, "", copy) for name, value in kwargs.items()}
+    return [map_tensors(value, "", copy) for value in args], copied_kwargs
 
 
 def modules_of(function: Callable[..., Any]) -> list[Any]:
-    """The modules that a function is, belongs to, closes over or names as a global."""
+    """The module that a function is or belongs to, and those in its closure or globals."""
     import torch
 
     code, closure = getattr(function, "__code__", None), getattr(function, "__closure__", None) or ()
     named = [getattr(function, "__globals__", {}).get(name) for name in getattr(code, "co_names", ())]
-    found = [function, getattr(function, "__self__", None), *(cell.cell_contents for cell in closure), *named]
-    return [module for module in found if isinstance(module, torch.nn.Module)]
+    objects = [function, getattr(function, "__self__", None), *(cell.cell_contents for cell in closure), *named]
+    return [module for module in objects if isinstance(module, torch.nn.Module)]
 
 
 class untouched:  # noqa: N801 - used as a statement
-    """`with untouched(function):` puts the buffers of its modules (a batch norm's running mean) and the random numbers back afterwards."""
+    """`with untouched(function):` restores the buffers of its modules (such as a running mean) and the random state."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         import torch
 
-        self._buffers = [(buffer, buffer.detach().clone()) for module in modules_of(function) for buffer in module.buffers()]
+        buffers = [buffer for module in modules_of(function) for buffer in module.buffers()]
+        self._buffers = [(buffer, buffer.detach().clone()) for buffer in buffers]
         self._random = torch.random.fork_rng()
 
     def __enter__(self) -> None:
@@ -199,24 +220,27 @@ class untouched:  # noqa: N801 - used as a statement
 
 
 def leaves_behind(outputs: Sequence[Any]) -> list[Any]:
-    """The tensors that backward() would leave a gradient in, in the order in which the graph reaches them."""
-    leaves, seen = [], set()
+    """The tensors that would get a gradient from backward(), in the order of the graph."""
+    leaves, visited = [], set()
     todo = [t.grad_fn for t in outputs if t.grad_fn is not None]
     while todo:
         node = todo.pop()
-        if node is None or node in seen:
+        if node is None or node in visited:
             continue
-        seen.add(node)
+        visited.add(node)
         if hasattr(node, "variable"):
             leaves.append(node.variable)
         todo += [parent for parent, _ in node.next_functions]
     return leaves
 
 
-def warm_up(plain: Callable[..., Any], compiled: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
-    """The compile seconds of a call; with its backward, and once more without gradients, if the result has any.
+def warm_up(
+    plain: Callable[..., Any], compiled: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any],
+) -> float:
+    """Make one call; returns its compile seconds.
 
-    Runs on copies of the arguments; the buffers of the modules of `plain` and the random numbers are put back, no gradient is left behind.
+    If the result requires gradients, includes the backward and a second call without gradients. Works on copies of the
+    arguments; restores the buffers of the modules of `plain` and the random state, and leaves no gradient.
     """
     import torch
 
@@ -224,10 +248,11 @@ def warm_up(plain: Callable[..., Any], compiled: Callable[..., Any], args: Seque
         own_args, own_kwargs = copied(args, kwargs)
         return [t for _, t in tensors_in(compiled(*own_args, **own_kwargs), RESULT) if t.requires_grad]
 
-    with Compiles() as seen, untouched(plain):
+    with Compiles() as compiles, untouched(plain):
         outputs = call()
         if outputs:
-            torch.autograd.grad(outputs, leaves_behind(outputs), [torch.ones_like(t) for t in outputs], allow_unused=True)
+            ones = [torch.ones_like(t) for t in outputs]
+            torch.autograd.grad(outputs, leaves_behind(outputs), ones, allow_unused=True)
             with torch.no_grad():
                 call()
-    return seen.seconds
+    return compiles.seconds

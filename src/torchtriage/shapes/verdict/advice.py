@@ -1,145 +1,137 @@
-"""From a ranking to one recommendation, or to the refusal and what would settle it."""
+"""Turns a ranking into one recommendation, or into a refusal with the cost of settling the question."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from torchtriage.diagnosis.recompiles.guard_text import readable
-from torchtriage.findings.shape_study import Advice, Branch, Crossover, Interval, VaryingSize
+from torchtriage.findings.shape_study import (
+    Advice,
+    Basis,
+    Branch,
+    Crossover,
+    Interval,
+    Need,
+    Question,
+    Requirement,
+    VaryingSize,
+)
 from torchtriage.shapes.functions.edges import best_edges
 from torchtriage.shapes.verdict.ranking import TOLERANCE, Ranking
-from torchtriage.text import counted, duration, duration_flag, factor, listed
 
-NOT_SETTLED = "not settled"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What the advice is for, and what measuring costs."""
-
-    unit: str
-    num_planned: int
-    settings: Mapping[str, Sequence[str]]           # policy -> the lines or the variable that bring it about
-    round_seconds: float = 0.0                      # of another round of the policies still in the race; 0: not known
-    spent_seconds: float = 0.0
+BUDGET_MARGIN = 1.2     # the recommended budget over the estimated time, since rounds vary in length
 
 
-def advise(ranking: Ranking, crossovers: Sequence[Crossover], plan: Plan) -> Advice:
-    """The simplest policy that is as good as any; where that is open, the one that seems to be and surely beats as written; else none."""
+def advise(
+    ranking: Ranking, crossovers: Sequence[Crossover], num_planned: int, settings: Mapping[str, Sequence[str]], *,
+    round_seconds: float = 0.0, spent_seconds: float = 0.0,
+) -> Advice:
+    """The simplest policy that is as good as any other.
+
+    If the rounds do not decide that, the policy that seems to be, provided that it clearly beats the baseline.
+    `settings`: policy -> the lines or the variable that select it. `round_seconds`: of another round of the policies
+    still in the race, 0 if unknown.
+    """
     settled = ranking.settled()
-    chosen = settled or ranking.guess()
-    if not chosen:
-        return Advice(text=_refusal(ranking), needs=_needs(ranking, plan))
-    rivals = [] if settled else [name for name in ranking.running() if ranking.may_be_quicker(name, chosen)]
+    policy = settled or ranking.guess()
+    requirement = None if settled else more_rounds(ranking, round_seconds, spent_seconds)
     num_rounds = len({number for by_round in ranking.totals.values() for number in by_round})
-    doubt = f"; {listed(rivals)} may be better still, which {num_rounds} rounds do not settle" if rivals else ""
-    text, needs = _verdict(chosen, ranking, crossovers, plan) + doubt, "" if settled else _needs(ranking, plan)
-    return Advice(policy=chosen, text=text, setting=plan.settings.get(chosen, ()), needs=needs)
+    if not policy:
+        rivals = tuple(name for name in ranking.running() if name != ranking.baseline)
+        return Advice(
+            basis=Basis.MEASURED, compared_with=ranking.baseline, rivals=rivals, num_rounds=num_rounds,
+            tolerance=TOLERANCE, requirement=requirement,
+        )
+    rivals = ()
+    if not settled:
+        rivals = tuple(name for name in ranking.running() if ranking.may_be_faster(name, policy))
+    compared_with, gain = _gain(policy, ranking)
+    return Advice(
+        policy=policy, setting=settings.get(policy, ()), basis=Basis.MEASURED, total_seconds=ranking.middle(policy),
+        compared_with=compared_with, gain=gain, tolerance=TOLERANCE, rivals=rivals, num_rounds=num_rounds,
+        horizon=_horizon(policy, crossovers, num_planned), requirement=requirement,
+    )
 
 
-def _verdict(name: str, ranking: Ranking, crossovers: Sequence[Crossover], plan: Plan) -> str:
-    took = f"{duration(ranking.middle(name))} for {counted(plan.num_planned, plan.unit)}"
-    if name == ranking.baseline:
-        text = f"keep it {name}: {took}, and nothing measured is quicker by more than {TOLERANCE:.0%}"
-    elif ranking.baseline in ranking.totals:
-        gain = ranking.ratio(ranking.baseline, name)
-        text = f"{name}: {took}, {_gain_text(gain)} quicker than {ranking.baseline}"
-    else:
-        text = f"{name}: {took}{_lead_text(name, ranking)}"
-    return text + _horizon(name, crossovers, plan)
+def _gain(policy: str, ranking: Ranking) -> tuple[str, Interval | None]:
+    """(the baseline, its total over that of the policy); without a baseline, the runner-up if it is slower."""
+    if policy == ranking.baseline:
+        return "", None
+    if ranking.baseline in ranking.totals:
+        return ranking.baseline, ranking.ratio(ranking.baseline, policy)
+    ratios = []
+    for other in ranking.totals:
+        ratio = ranking.ratio(other, policy)
+        if other != policy and ratio is not None:
+            ratios.append((ratio.middle, other))
+    if not ratios or min(ratios)[0] <= 1:
+        return "", None
+    middle, runner_up = min(ratios)
+    return runner_up, Interval(middle=middle)
 
 
-def _gain_text(gain: Interval | None) -> str:
-    assert gain is not None     # what is recommended surely beats the baseline
-    ends = f" ({factor(gain.low)} to {factor(gain.high)})" if gain.low is not None and gain.high is not None else ""
-    return f"{factor(gain.middle)}{ends}"
-
-
-def _lead_text(name: str, ranking: Ranking) -> str:
-    others = [(ratio.middle, other) for other in ranking.totals if other != name and (ratio := ranking.ratio(other, name)) is not None]
-    return f", {factor(min(others)[0])} quicker than {min(others)[1]}" if others and min(others)[0] > 1 else ""
-
-
-def _horizon(name: str, crossovers: Sequence[Crossover], plan: Plan) -> str:
-    """Up to where it holds."""
+def _horizon(policy: str, crossovers: Sequence[Crossover], num_planned: int) -> Crossover | None:
+    """Where the policy stops being the fastest beyond the planned units; else where it starts to be."""
     for crossover in crossovers:
-        if crossover.before == name and crossover.units > plan.num_planned:
-            return f"; it wins up to about {counted(crossover.units, plan.unit)}, then {crossover.after}"
-    for crossover in crossovers:
-        if crossover.after == name:
-            return f"; it wins from about {counted(crossover.units, plan.unit)} on, before that {crossover.before}"
-    return ""
+        if crossover.before == policy and crossover.units > num_planned:
+            return crossover
+    return next((crossover for crossover in crossovers if crossover.after == policy), None)
 
 
-def _refusal(ranking: Ranking) -> str:
-    rivals = [name for name in ranking.running() if name != ranking.baseline]
-    if not rivals:
-        return f"{NOT_SETTLED}: {ranking.leader} was not measured often enough"
-    if not ranking.baseline:
-        return f"{NOT_SETTLED}: {listed(rivals)} were not told apart"
-    were = "was" if len(rivals) == 1 else "were"
-    return f"{NOT_SETTLED}: {listed(rivals)} {were} not told apart from {ranking.baseline}; keep it until then"
+def more_rounds(ranking: Ranking, round_seconds: float, spent_seconds: float) -> Requirement:
+    """The rounds that would decide it."""
+    num_rounds = ranking.more_rounds()
+    if num_rounds is None:
+        return Requirement(kind=Need.LESS_NOISE)
+    seconds = num_rounds * round_seconds
+    budget = BUDGET_MARGIN * (spent_seconds + seconds) if seconds else 0.0
+    return Requirement(kind=Need.ROUNDS, num_rounds=num_rounds, seconds=seconds, budget_seconds=budget)
 
 
-def _needs(ranking: Ranking, plan: Plan) -> str:
-    """How long a run would settle it."""
-    more = ranking.more_rounds()
-    if more is None:
-        return "repeating does not settle it in any reasonable time: the policies lie too close together for the noise of this machine"
-    text = f"about {more} more round{'s' * (more > 1)}"
-    if not plan.round_seconds:
-        return text
-    seconds = more * plan.round_seconds
-    return f"{text}, {duration_flag(seconds)}: --budget {duration_flag(1.2 * (plan.spent_seconds + seconds))}"
-
-
-FEW_SHAPES = 8      # torch's default limit of graphs for one function
+FEW_SHAPES = 8      # torch's default limit of graphs per function
 NUM_BUCKETS = 4
 MAX_NAMED = 3
-IS_FIXED = "Is the tensor shape fixed?"
 
 
-def decision_tree(sizes: Sequence[VaryingSize] | None, num_sources: int, num_calls: int, advice: Advice) -> list[Branch]:
-    """Each question on the way, its answer, and the fact behind it. `sizes`: those that vary; None if they could not be seen."""
-    verdict = advice.policy or NOT_SETTLED
-    measured = Branch(question="What did the measurement say?", answer=verdict, evidence=advice.text.removeprefix(f"{verdict}: "))
+def decision_tree(sizes: Sequence[VaryingSize] | None, num_sources: int, num_calls: int) -> list[Branch]:
+    """The questions that lead to a policy, each with the facts that answer it.
+
+    `sizes`: those that vary; None if they could not be recorded.
+    """
+    measured = Branch(kind=Question.IS_MEASURED)
     if sizes is None:
-        return [Branch(question=IS_FIXED, answer="not measured", evidence="the sizes of the calls could not be seen"), measured]
+        return [Branch(kind=Question.IS_FIXED), measured]
     if not sizes:
-        evidence = f"{num_sources} sizes and numbers were seen over {num_calls} calls, none took a second value"
-        return [Branch(question=IS_FIXED, answer="yes: one graph is enough, dynamic=False is safe", evidence=evidence), measured]
-    most = max(sizes, key=lambda size: size.num_values)
-    names = [name_of(size) for size in sorted(sizes, key=lambda size: -size.num_values)[:MAX_NAMED]]
-    more = f" and {len(sizes) - MAX_NAMED} more" if len(sizes) > MAX_NAMED else ""
-    evidence = f"{listed(names)}{more} {'varies' if len(sizes) == 1 else 'vary'}; sizes and numbers seen: {num_sources}"
-    fixed = Branch(question=IS_FIXED, answer="no", evidence=evidence)
-    if most.num_values > FEW_SHAPES:
-        often = f"yes: dynamic shapes, a graph for each of {most.num_values} values does not pay"
-    else:
-        often = f"no: {most.num_values} values, each could have a graph of its own"
-    changes = Branch(
-        question="Does it change frequently?", answer=often,
-        evidence=f"{name_of(most)} took {most.num_values:,} values in {most.num_calls:,} calls",
-    )
+        return [Branch(kind=Question.IS_FIXED, is_yes=True, num_sources=num_sources, num_calls=num_calls), measured]
+    ordered = sorted(sizes, key=lambda size: -size.num_values)
+    most = ordered[0]
+    branches = [
+        Branch(
+            kind=Question.IS_FIXED, is_yes=False, names=[_name(size) for size in ordered[:MAX_NAMED]],
+            num_varying=len(sizes), num_sources=num_sources, num_calls=num_calls,
+        ),
+        Branch(
+            kind=Question.IS_FREQUENT, is_yes=most.num_values > FEW_SHAPES, names=[_name(most)],
+            num_values=most.num_values, num_calls=most.num_calls,
+        ),
+    ]
     buckets = _buckets(most)
-    return [branch for branch in (fixed, changes, buckets, measured) if branch is not None]
+    if buckets is not None:
+        branches.append(buckets)
+    return [*branches, measured]
 
 
-def name_of(size: VaryingSize) -> str:
+def _name(size: VaryingSize) -> str:
     """x.size(1), or n for a number."""
     name = readable(size.source)
     return name if size.dim is None else f"{name}.size({size.dim})"
 
 
 def _buckets(size: VaryingSize) -> Branch | None:
-    """Which bucket edges would waste least, if the sizes are known in full."""
-    known = {int(value): number for value, number in size.values.items() if value.isdigit()}
-    if size.dim is None or len(known) < size.num_values or size.num_values < 2:
+    """The bucket edges that would pad least; None for a number, or if not every value is listed."""
+    histogram = {int(value): num_calls for value, num_calls in size.values.items() if value.isdigit()}
+    if size.dim is None or len(histogram) < size.num_values or size.num_values < 2:
         return None
-    num_buckets = min(NUM_BUCKETS, size.num_values - 1)
-    edges, waste = best_edges(known, num_buckets)
-    where = f"{num_buckets} bucket{'s' * (num_buckets > 1)} at {', '.join(map(str, edges))}"
+    edges, waste_share = best_edges(histogram, min(NUM_BUCKETS, size.num_values - 1))
     return Branch(
-        question="Would padding or buckets do?", answer=f"{where}: {num_buckets} compile{'s' * (num_buckets > 1)}",
-        evidence=f"{waste:.0%} of the padded {name_of(size)} would be padding (estimated from the sizes seen; not run). "
-                 "Try it with torchtriage.bucketed",
+        kind=Question.IS_BUCKETED, is_yes=True, names=[_name(size)], num_values=size.num_values,
+        num_calls=size.num_calls, edges=edges, waste_share=waste_share,
     )

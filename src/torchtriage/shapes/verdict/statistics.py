@@ -1,7 +1,7 @@
-"""Middles and 95 % intervals over a few runs, ratios paired by round, and how many more rounds would settle a comparison.
+"""Medians, 95 % intervals and paired ratios over a few runs.
 
-Times spread by factors, so all of it is done on logarithms. How noisy the machine is, is learned from all policies together: a few runs of
-each say little by themselves.
+Times vary by factors, so the statistics work on logarithms. The noise of the machine is estimated from all policies
+together, because a few runs of one policy say little on their own.
 """
 
 import math
@@ -11,58 +11,64 @@ from dataclasses import dataclass
 
 from torchtriage.findings.shape_study import Interval
 
-# The 97.5 % quantiles of Student's t by degrees of freedom; beyond the table the normal one with its first correction.
+# The 97.5 % quantiles of Student's t by degrees of freedom; beyond the table, the normal one with a first correction.
 _T = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
     2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 )
 
 MAX_ROUNDS = 1000
-MIN_FOR_INTERVAL = 6        # below, no two of the values enclose the median with 95 % probability
-_SWEEPS = 50        # of fitting policies and rounds in turn; where every policy ran in every round the first one is exact
+MIN_FOR_INTERVAL = 6        # with fewer, no two of the values enclose the median with 95 % probability
+# Sweeps of fitting policies and rounds alternately; the first one is exact if every policy ran in every round.
+_SWEEPS = 50
 
 ByRound = Mapping[int, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
-    """The standard deviation of the logarithm of one measurement, and how many degrees of freedom it was learned from."""
+    """The standard deviation of the logarithm of one measurement, and the degrees of freedom of that estimate."""
 
     spread: float
     degrees: int
 
     def half_width(self, variance: float) -> float:
-        """Of the 95 % interval of an estimate that has so many times the variance of one measurement."""
+        """Of the 95 % interval of an estimate; `variance` is in multiples of the variance of one measurement."""
         return t_quantile(self.degrees) * self.spread * math.sqrt(variance)
 
 
 def noise_of(measured: Mapping[str, ByRound], *, paired: bool) -> Noise | None:
-    """What is left once each policy has its own level and, if `paired`, each round too; None if nothing is left to learn from."""
+    """The residual after fitting one level per policy and, if `paired`, one per round.
+
+    None if no degree of freedom is left.
+    """
     logs = _logs(measured)
-    num_levels = len({name for name, _ in logs}) + (max(0, len({n for _, n in logs}) - 1) if paired else 0)
+    num_levels = len({name for name, _ in logs})
+    if paired:
+        num_levels += max(0, len({n for _, n in logs}) - 1)
     if len(logs) <= num_levels:
         return None
     for _ in range(_SWEEPS):
         for axis in (0, 1) if paired else (0,):
-            logs, _ = _levelled(logs, axis, statistics.fmean)
+            logs, _ = _without_levels(logs, axis, statistics.fmean)
     degrees = len(logs) - num_levels
     return Noise(spread=math.sqrt(sum(value * value for value in logs.values()) / degrees), degrees=degrees)
 
 
 def levels(measured: Mapping[str, ByRound]) -> dict[str, float]:
-    """What each policy takes in a usual round, whichever rounds it took part in: what slows a round down is taken off all that ran in it.
+    """The time of each policy in a typical round, whichever rounds it ran in: the slowdown of a round is removed.
 
-    Tukey's median polish: one odd run moves nothing.
+    Tukey's median polish, so one outlier changes nothing.
     """
     logs = _logs(measured)
     policies, rounds = ({key[axis]: 0.0 for key in logs} for axis in (0, 1))
     for _ in range(_SWEEPS):
         for axis, sums in ((1, rounds), (0, policies)):
-            logs, found = _levelled(logs, axis, statistics.median)
-            for level, value in found.items():
+            logs, middles = _without_levels(logs, axis, statistics.median)
+            for level, value in middles.items():
                 sums[level] += value
-    usual = statistics.median(rounds.values()) if rounds else 0.0
-    return {str(name): math.exp(usual + value) for name, value in policies.items()}
+    typical = statistics.median(rounds.values()) if rounds else 0.0
+    return {str(name): math.exp(typical + value) for name, value in policies.items()}
 
 
 _Logs = Mapping[tuple[str, int], float]
@@ -72,10 +78,15 @@ def _logs(measured: Mapping[str, ByRound]) -> _Logs:
     return {(name, n): math.log(value) for name, runs in measured.items() for n, value in runs.items() if value > 0}
 
 
-def _levelled(logs: _Logs, axis: int, middle: Callable[[list[float]], float]) -> tuple[_Logs, dict[str | int, float]]:
-    """What is left without the middles of an axis, 0 the policies and 1 the rounds, and those middles."""
-    found = {level: middle([v for key, v in logs.items() if key[axis] == level]) for level in {key[axis] for key in logs}}
-    return {key: value - found[key[axis]] for key, value in logs.items()}, found
+def _without_levels(
+    logs: _Logs, axis: int, middle: Callable[[list[float]], float],
+) -> tuple[_Logs, dict[str | int, float]]:
+    """(the residuals, the middles that were subtracted) along an axis: 0 the policies, 1 the rounds."""
+    values: dict[str | int, list[float]] = {}
+    for key, value in logs.items():
+        values.setdefault(key[axis], []).append(value)
+    middles = {level: middle(some) for level, some in values.items()}
+    return {key: value - middles[key[axis]] for key, value in logs.items()}, middles
 
 
 def t_quantile(degrees: int) -> float:
@@ -83,16 +94,20 @@ def t_quantile(degrees: int) -> float:
 
 
 def interval(values: Sequence[float], noise: Noise | None = None) -> Interval:
-    """The median, and the interval of the mean, which one odd run widens; `noise`: learned from more than these values."""
+    """The median, and the interval of the mean, which one outlier widens.
+
+    `noise`: if it is estimated from more than these values.
+    """
     middle = statistics.median(values)
     if min(values) <= 0:
-        return Interval(middle=middle, low=min(values), high=max(values)) if len(values) > 1 else Interval(middle=middle)
+        has_range = len(values) > 1
+        return Interval(middle=middle, low=min(values), high=max(values)) if has_range else Interval(middle=middle)
     noise = noise or noise_of({"": dict(enumerate(values))}, paired=False)
     return _around([math.log(value) for value in values], middle, noise, variance=1.0)
 
 
 def paired_ratio(of: ByRound, to: ByRound, noise: Noise | None = None) -> Interval | None:
-    """`of` / `to` over the rounds that both took part in: what slows a whole round down cancels out."""
+    """`of` / `to` over the rounds in which both ran: a slowdown of an entire round cancels out."""
     rounds = sorted(of.keys() & to.keys())
     if not rounds:
         return None
@@ -101,10 +116,12 @@ def paired_ratio(of: ByRound, to: ByRound, noise: Noise | None = None) -> Interv
     return _around([math.log(ratio) for ratio in ratios], statistics.median(ratios), noise, variance=2.0)
 
 
-def rounds_to_tell(of: ByRound, to: ByRound, edge: float, narrow: float, noise: Noise | None = None) -> int | None:
-    """How many rounds in all, with the noise seen so far, would show on which side of the edge `of` / `to` lies, or make it narrow.
+def rounds_to_decide(
+    of: ByRound, to: ByRound, edge: float, narrow: float, noise: Noise | None = None,
+) -> int | None:
+    """The total number of rounds after which `of` / `to` is clearly on one side of the edge, or its interval is narrow.
 
-    None if that cannot be told yet, or if it would take more rounds than anybody waits for.
+    Assumes the noise so far. None if that is unknown, or if it would take more than MAX_ROUNDS.
     """
     common = of.keys() & to.keys()
     noise = noise or noise_of({"of": {n: of[n] for n in common}, "to": {n: to[n] for n in common}}, paired=True)
@@ -119,7 +136,7 @@ def rounds_to_tell(of: ByRound, to: ByRound, edge: float, narrow: float, noise: 
 
 
 def median_interval(values: Sequence[float]) -> Interval:
-    """The median, and the two values that enclose the true one with at least 95 % probability, whatever the distribution."""
+    """The median, and two values that enclose the true one with at least 95 % probability, for any distribution."""
     middle, number = statistics.median(values), len(values)
     if number < MIN_FOR_INTERVAL:
         return Interval(middle=middle)
@@ -130,7 +147,7 @@ def median_interval(values: Sequence[float]) -> Interval:
 
 
 def _around(logs: Sequence[float], middle: float, noise: Noise | None, variance: float) -> Interval:
-    """The interval of the mean of these logarithms, each with so many times the variance of one measurement."""
+    """The interval of the mean of these logarithms; `variance` of each is in multiples of that of one measurement."""
     if noise is None:
         return Interval(middle=middle)
     mean, half = statistics.fmean(logs), noise.half_width(variance / len(logs))

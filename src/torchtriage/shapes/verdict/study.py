@@ -1,160 +1,211 @@
-"""From what was measured to the study that reports show."""
+"""Turns a measurement into the study that reports show."""
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from torchtriage.findings.shape_study import BASELINE, Advice, Interval, PolicyResult, RoundTotal, ShapeStudy, VaryingSize
-from torchtriage.recording.facts import to_dict
+from torchtriage.findings.shape_study import (
+    BASELINE,
+    Advice,
+    Basis,
+    Interval,
+    Need,
+    PolicyResult,
+    Requirement,
+    RoundTotal,
+    ShapeStudy,
+    VaryingSize,
+    policy_phrase,
+)
+from torchtriage.recording.facts import SizeMark
 from torchtriage.shapes.experiment import Measurement
 from torchtriage.shapes.policies import MARKED, MIXED, SOURCES
 from torchtriage.shapes.runs.sizes import num_calls, varying, with_marks
 from torchtriage.shapes.runs.trial import Span, Trial, main_process
-from torchtriage.shapes.verdict.advice import NOT_SETTLED, Plan, advise, decision_tree
+from torchtriage.shapes.verdict.advice import BUDGET_MARGIN, advise, decision_tree
 from torchtriage.shapes.verdict.by_function import best_by_function, divided_sites
 from torchtriage.shapes.verdict.crossover import crossovers
 from torchtriage.shapes.verdict.race import output_notes, unit_notes
 from torchtriage.shapes.verdict.ranking import MIN_ROUNDS, Ranking
 from torchtriage.shapes.verdict.statistics import interval, noise_of
-from torchtriage.text import counted, duration_flag, listed, path_from_here
+from torchtriage.text import and_more, counted, listed, path_from_here
 
 MAX_REASONS = 4
-WHOLE_PROCESS = f"{SOURCES} applies to every compiled function of the process"
+MAX_FILES = 5
+MAX_MARKS = 4
+PROCESS_WIDE = f"{SOURCES} applies to every compiled function of the process"
 NO_DIMENSIONS = "this torch ignores the dimension in an entry (`:0`), so every dimension of these inputs is marked"
 
 
-def study_of(found: Measurement, command: Sequence[str], *, spent_seconds: float, users_sources: str = "") -> ShapeStudy:
-    """The table, the advice, the tree, and every caveat."""
-    race = found.race
+def study_of(
+    measurement: Measurement, command: Sequence[str], *, spent_seconds: float, users_sources: str = "",
+) -> ShapeStudy:
+    """The table, the advice, the decision tree, and every caveat."""
+    race, num_planned = measurement.race, measurement.num_planned
     compared, span = race.compared(), race.span()
-    ranking = race.ranking(found.num_planned)
-    lines = crossovers(compared, span)
+    ranking = race.ranking(num_planned)
+    turns = crossovers(compared, span)
     settings = {name: policy.setting for name, policy in race.policies.items()}
-    plan = Plan(
-        unit=span.unit, num_planned=found.num_planned, settings=settings,
-        round_seconds=race.seconds_of(_to_repeat(ranking)), spent_seconds=spent_seconds,
-    )
-    advice = advise(ranking, lines, plan) if len(compared) > 1 else _only_one(found, spent_seconds)
+    if len(compared) > 1:
+        round_seconds = race.seconds_of(_to_repeat(ranking))
+        advice = advise(
+            ranking, turns, num_planned, settings, round_seconds=round_seconds, spent_seconds=spent_seconds,
+        )
+    else:
+        advice = _advice_without_rivals(measurement, spent_seconds)
     output, by_policy = output_notes(compared)
-    by_policy.setdefault(MARKED, []).extend(_marking_notes(found))
-    sizes = None if found.sizes is None else varying(found.sizes)
-    table = rows(compared, span, found.num_planned, settings=settings, failures=race.failures, notes=by_policy)
+    by_policy.setdefault(MARKED, []).extend(_marking_notes(measurement))
+    sizes = None if measurement.sizes is None else varying(measurement.sizes)
+    recorded = measurement.sizes or ()
     return ShapeStudy(
-        command=list(command), unit=span.unit, num_units=span.num_units, num_planned=found.num_planned,
-        policies=table, advice=advice, crossovers=lines,
-        branches=decision_tree(sizes, len(found.sizes or ()), num_calls(found.sizes or ()), advice),
-        sizes=_shown_sizes(found, sizes), by_function=_by_function(found),
-        notes=[*_notes(found, users_sources), *output, *unit_notes(race.trials[BASELINE])],
-        seconds_spent=round(spent_seconds, 1), torch=_torch(found),
+        command=list(command), unit=span.unit, num_units=span.num_units, num_planned=num_planned,
+        policies=rows(compared, span, num_planned, settings=settings, failures=race.failures, notes=by_policy),
+        advice=advice, crossovers=turns, branches=decision_tree(sizes, len(recorded), num_calls(recorded)),
+        sizes=_sizes(measurement, sizes or ()), by_function=_by_function(measurement),
+        notes=[*_notes(measurement, users_sources), *output, *unit_notes(race.trials[BASELINE])],
+        seconds_spent=round(spent_seconds, 1), torch=_torch_version(measurement),
     )
 
 
 def _to_repeat(ranking: Ranking) -> list[str]:
-    return list(dict.fromkeys([*ranking.running(), *([ranking.baseline] if ranking.baseline in ranking.totals else [])]))
+    """The policies of another round: those still in the race, and the baseline."""
+    names = ranking.running()
+    if ranking.baseline in ranking.totals and ranking.baseline not in names:
+        names.append(ranking.baseline)
+    return names
 
 
-def _only_one(found: Measurement, spent_seconds: float) -> Advice:
-    """No other policy has figures."""
-    race = found.race
-    why = "no other policy was measured" if not race.failures else "every other policy failed"
-    if found.same_code:
-        why = "every other policy failed or compiles exactly the same code"
-    if found.is_interrupted:
-        return Advice(text=f"{NOT_SETTLED}: {why} before it was interrupted", needs="a run that is not interrupted")
-    if found.is_static:
-        why = "no size varies and nothing is recompiled, so no other policy has anything to spare"
-    elif len(race.policies) - len(race.failures) > 1:
-        needed = duration_flag(1.2 * (spent_seconds + MIN_ROUNDS * race.seconds_of(list(race.policies))))
-        return Advice(text=f"{NOT_SETTLED}: {why} before the time was up; keep it {BASELINE} until then", needs=f"--budget {needed}")
-    return Advice(policy=BASELINE, text=f"keep it {BASELINE}: {why}")
+def _advice_without_rivals(measurement: Measurement, spent_seconds: float) -> Advice:
+    """The advice if no other policy than the baseline has figures."""
+    race = measurement.race
+    if measurement.same_code:
+        basis = Basis.SAME_CODE
+    else:
+        basis = Basis.FAILED if race.failures else Basis.NOT_MEASURED
+    if measurement.is_interrupted:
+        return Advice(basis=basis, requirement=Requirement(kind=Need.FULL_RUN))
+    if measurement.is_static:
+        return Advice(policy=BASELINE, basis=Basis.STATIC)
+    if len(race.policies) - len(race.failures) > 1:
+        needed = BUDGET_MARGIN * (spent_seconds + MIN_ROUNDS * race.seconds_of(list(race.policies)))
+        return Advice(basis=basis, requirement=Requirement(kind=Need.BUDGET, budget_seconds=needed))
+    return Advice(policy=BASELINE, basis=basis)
 
 
-def _by_function(found: Measurement) -> dict[str, str]:
-    """What each function wants: what `mixed` gave it, if that was tried."""
-    first, tried = found.race.trials[BASELINE][0], found.race.policies.get(MIXED)
+def _by_function(measurement: Measurement) -> dict[str, str]:
+    """The best policy of each function; the policy that `mixed` gave it, if `mixed` was tried."""
+    first, tried = measurement.race.trials[BASELINE][0], measurement.race.policies.get(MIXED)
     if len(first.functions) < 2:
         return {}
     if tried is None:
-        return best_by_function(found.race.compared())
+        return best_by_function(measurement.race.compared())
     return {function: tried.by_site.get(first.sites[function], BASELINE) for function in first.functions}
 
 
-def _shown_sizes(found: Measurement, sizes: Sequence[VaryingSize] | None) -> Sequence[VaryingSize]:
-    return with_marks(sizes or (), found.marking) if found.marking is not None else sizes or ()
+def _sizes(measurement: Measurement, sizes: Sequence[VaryingSize]) -> Sequence[VaryingSize]:
+    return sizes if measurement.marking is None else with_marks(sizes, measurement.marking)
 
 
-def _torch(found: Measurement) -> str:
-    return main_process(found.first).program.torch or "" if found.first is not None else ""
+def _torch_version(measurement: Measurement) -> str:
+    return "" if measurement.first is None else main_process(measurement.first).program.torch or ""
 
 
-def _marking_notes(found: Measurement) -> list[str]:
-    if found.marking is None:
+def _marking_notes(measurement: Measurement) -> list[str]:
+    marking = measurement.marking
+    if marking is None:
         return []
-    notes = [WHOLE_PROCESS] + ([] if found.with_dims else [NO_DIMENSIONS])
-    reasons = list(found.marking.new_reasons)
+    notes = [PROCESS_WIDE]
+    if not measurement.with_dims:
+        notes.append(NO_DIMENSIONS)
+    reasons = list(marking.new_reasons)
     if reasons:
-        more = f" and {len(reasons) - MAX_REASONS} more" if len(reasons) > MAX_REASONS else ""
-        notes.append(f"recompile reasons that only show once sizes are marked: {'; '.join(reasons[:MAX_REASONS])}{more}")
-    if not found.marking.is_complete:
-        notes.append(f"sizes still recompile after {found.marking.num_runs} rounds of marking")
+        first = "; ".join(reasons[:MAX_REASONS]) + and_more(len(reasons) - MAX_REASONS)
+        notes.append(f"recompile reasons that appear only once sizes are marked: {first}")
+    if not marking.is_complete:
+        notes.append(f"sizes still recompile after {counted(marking.num_runs, 'round')} of marking")
     return notes
 
 
-def _notes(found: Measurement, users_sources: str) -> list[str]:
-    notes, span = list(found.notes), found.race.span()
-    notes += [f"{name} was not run: {why}" for name, why in found.same.items()]
-    notes += [f"{name} compiles exactly the code of {other}, so it is the same policy here" for name, other in found.same_code.items()]
-    stopped = [t for runs in found.race.trials.values() for t in runs if t.was_stopped]
-    if stopped:
-        notes.append(f"runs were stopped at their time limit; compared are the first {counted(span.num_units, span.unit)} of each")
-    if found.why_alone and len(found.race.policies) > 1:
-        notes.append(f"policies were run one after the other, which is noisier than in turns: {found.why_alone}")
-    for site, functions in divided_sites(found.race.compared()).items():
-        notes.append(f"{listed(functions)} want different policies, and one line compiles them ({path_from_here(site)}): "
-                     "with a torch.compile call on a line of its own each can be measured, and have its own")
-    if found.files:
-        notes.append(f"every run writes {listed(list(found.files[:5]))} again; what is there now is from a run {_of(found.last_run)}")
-    marks = [f"{m['call']}(dim {m['dim']}) at {path_from_here(m['path'])}:{m['line']}" for m in _own_marks(found)]
+def _notes(measurement: Measurement, users_sources: str) -> list[str]:
+    return [*measurement.notes, *_comparison_notes(measurement), *_program_notes(measurement, users_sources)]
+
+
+def _comparison_notes(measurement: Measurement) -> list[str]:
+    """How the policies were compared, and which were not."""
+    race, span = measurement.race, measurement.race.span()
+    notes = [f"{name} was not run: {why}" for name, why in measurement.same.items()]
+    for name, other in measurement.same_code.items():
+        notes.append(f"{name} compiles exactly the same code as {policy_phrase(other)}, so it is the same policy here")
+    if any(trial.was_stopped for runs in race.trials.values() for trial in runs):
+        units = counted(span.num_units, span.unit)
+        notes.append(f"some runs were stopped at their time limit; the first {units} of each run are compared")
+    if measurement.why_alone and len(race.policies) > 1:
+        notes.append("policies ran one after the other, which is noisier than in turns: " + measurement.why_alone)
+    for site, functions in divided_sites(race.compared()).items():
+        notes.append(f"{listed(functions)} do best under different policies but are compiled on the same line "
+                     f"({path_from_here(site)}); give each its own torch.compile call to set them separately")
+    return notes
+
+
+def _program_notes(measurement: Measurement, users_sources: str) -> list[str]:
+    """What the program itself does that affects the figures."""
+    notes = []
+    if measurement.files:
+        files = listed(measurement.files, MAX_FILES)
+        verb = "file was" if len(measurement.files) == 1 else "files were"
+        notes.append(f"each run overwrites {files}; the current {verb} written by {_run_of(measurement.last_run)}")
+    marks = [f"{mark.call}(dim {mark.dim}) at {path_from_here(mark.path)}:{mark.line}" for mark in _marks(measurement)]
     if marks:
-        notes.append(f"the program marks dimensions itself, under every policy: {listed(marks[:4])}")
+        notes.append(f"the program marks dimensions itself, under every policy: {listed(marks, MAX_MARKS)}")
     if users_sources:
-        notes.append(f"{SOURCES} was set already and is kept in every run; the policy {MARKED} adds to it")
-    if span.unit == "call" and found.first is not None and main_process(found.first).policy.peak_device_memory_bytes:
-        notes.append("calls are timed on the host: where the device works behind it, call torchtriage.step() after a synchronisation")
-    if found.is_interrupted:
-        notes.append("interrupted: this is what was measured until then")
+        notes.append(f"{SOURCES} was already set and applies to every run; the policy {MARKED} adds to it")
+    if measurement.race.span().unit == "call" and _uses_accelerator(measurement):
+        notes.append("calls are timed on the host; if the device runs asynchronously, call torchtriage.step() after a "
+                     "synchronization")
+    if measurement.is_interrupted:
+        notes.append("interrupted: only the runs before the interruption are shown")
     return notes
 
 
-def _of(policy: str) -> str:
-    return policy if policy == BASELINE else f"under {policy}"
+def _run_of(policy: str) -> str:
+    return policy_phrase(policy) if policy == BASELINE else f"the {policy} run"
 
 
-def _own_marks(found: Measurement) -> list[dict[str, Any]]:
-    return [to_dict(mark) for mark in main_process(found.first).policy.marks] if found.first is not None else []
+def _marks(measurement: Measurement) -> Sequence[SizeMark]:
+    return () if measurement.first is None else main_process(measurement.first).policy.marks
+
+
+def _uses_accelerator(measurement: Measurement) -> bool:
+    return measurement.first is not None and bool(main_process(measurement.first).policy.peak_device_memory_bytes)
 
 
 def rows(
     trials: Mapping[str, Sequence[Trial]], span: Span, num_planned: int, *, settings: Mapping[str, Sequence[str]],
     failures: Mapping[str, str], notes: Mapping[str, Sequence[str]],
 ) -> list[PolicyResult]:
-    """One row a policy, also for those that failed, in the order given by `settings`: over the units that all policies went through."""
+    """One row per policy, in the order of `settings`, also for those that failed.
+
+    The figures cover the units that all policies completed.
+    """
     timed = {
         "compile_seconds": _intervals(trials, lambda t: t.compile_seconds),
         "first_call_seconds": _intervals(trials, lambda t: t.first_call_seconds),
         "steady_seconds": _intervals(trials, span.steady),
         "total_seconds": _intervals(trials, lambda t: span.total(t, num_planned)),
     }
-    found = []
+    results = []
     for name, setting in settings.items():
+        own_notes = notes.get(name, ())
         if name in failures:
-            found.append(PolicyResult(name=name, setting=setting, failed=failures[name], notes=notes.get(name, ())))
+            results.append(PolicyResult(name=name, setting=setting, failed=failures[name], notes=own_notes))
         elif trials.get(name):
             times: dict[str, Any] = {column: intervals.get(name) for column, intervals in timed.items()}
             totals = [RoundTotal(round=t.round, seconds=round(span.total(t, num_planned), 6)) for t in trials[name]]
             counts = _counts(trials[name], span)
-            found.append(PolicyResult(name=name, setting=setting, notes=notes.get(name, ()), totals=totals, **times, **counts))
-    return found
+            results.append(
+                PolicyResult(name=name, setting=setting, notes=own_notes, totals=totals, **times, **counts)
+            )
+    return results
 
 
 def _counts(trials: Sequence[Trial], span: Span) -> dict[str, Any]:
@@ -169,10 +220,12 @@ def _counts(trials: Sequence[Trial], span: Span) -> dict[str, Any]:
 
 
 def _intervals(trials: Mapping[str, Sequence[Trial]], read: Callable[[Trial], float | None]) -> dict[str, Interval]:
-    """Of every policy that has the figure; how noisy it is, is learned from all of them."""
-    found = {name: {t.round: value for t in runs if (value := read(t)) is not None} for name, runs in trials.items()}
-    noise = noise_of(found, paired=False)
-    return {name: interval(list(values.values()), noise) for name, values in found.items() if values}
+    """The interval of one figure for every policy that has it; its noise is estimated from all policies."""
+    by_round = {
+        name: {t.round: value for t in runs if (value := read(t)) is not None} for name, runs in trials.items()
+    }
+    noise = noise_of(by_round, paired=False)
+    return {name: interval(list(values.values()), noise) for name, values in by_round.items() if values}
 
 
 def _middle_count(trials: Sequence[Trial], read: Callable[[Trial], int | None]) -> int | None:

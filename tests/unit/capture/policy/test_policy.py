@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchtriage.capture.policy import policy
-from torchtriage.capture.policy.policy import Forcing, Policy, parse_policy
+from torchtriage.capture.policy.policy import ForcedPolicy, Forcing, parse_policy
 from torchtriage.capture.torch_private import shapes as torch_private_shapes
 from torchtriage.recording.events import CompileCall
 
@@ -25,7 +25,7 @@ def no_config(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def forced(arguments: dict[str, Any], call: CompileCall = CALL, **asked: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The arguments of one call after the policy, and the overrides that it lists."""
-    forcing = Forcing(Policy(**asked))
+    forcing = Forcing(ForcedPolicy(**asked))
     forcing.apply(call, arguments)
     return arguments, forcing.facts()["overrides"]
 
@@ -43,13 +43,13 @@ def test_a_policy_keeps_what_it_was_received_as() -> None:
     ("[1]", "it must be a JSON object, got [1]"),
     ('{"dynamic": true}', '"dynamic" must be one of "true", "false", "none", got true'),
     ('{"dynamic": []}', '"dynamic" must be one of'),
-    ('{"at": ["a"]}', '"at" must give each "path:line" one of'),
-    ('{"at": {"a.py:1": "yes"}}', '"at" must give each "path:line" one of'),
-    ('{"recompile_limit": 0}', '"recompile_limit" must be a whole number above 0, got 0'),
-    ('{"recompile_limit": true}', '"recompile_limit" must be a whole number above 0'),
+    ('{"at": ["a"]}', '"at" must map each "path:line" to one of'),
+    ('{"at": {"a.py:1": "yes"}}', '"at" must map each "path:line" to one of'),
+    ('{"recompile_limit": 0}', '"recompile_limit" must be an integer above 0, got 0'),
+    ('{"recompile_limit": true}', '"recompile_limit" must be an integer above 0'),
     ('{"backend": ""}', '"backend" must be a name'),
     ('{"sizes": 1}', '"sizes" must be true or false, got 1'),
-    ('{"received": {}}', '"received" is no part of a policy'),
+    ('{"received": {}}', '"received" is not a field of a policy'),
 ])
 def test_a_malformed_policy_is_refused_with_the_reason(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)) as error:
@@ -63,7 +63,7 @@ SCALARS = st.none() | st.booleans() | st.integers() | st.text()
 @given(st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)))
 def test_any_json_is_either_a_policy_or_a_value_error(data: Any) -> None:
     try:
-        assert isinstance(parse_policy(json.dumps(data)), Policy)
+        assert isinstance(parse_policy(json.dumps(data)), ForcedPolicy)
     except ValueError:
         pass
 
@@ -126,7 +126,7 @@ def test_torchs_own_backend_is_told_and_others_are_not() -> None:
 
 def test_a_call_made_in_a_loop_is_listed_once_and_the_list_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy, "MAX_OVERRIDES", 3)
-    forcing = Forcing(Policy(dynamic="true"))
+    forcing = Forcing(ForcedPolicy(dynamic="true"))
     for line in (1, 1, 1, 2, 3, 4, 5):
         forcing.apply(CompileCall(path="/a.py", line=line, target="f"), {})
     assert [row["line"] for row in forcing.facts()["overrides"]] == [1, 2, 3]
@@ -138,12 +138,12 @@ def test_a_call_made_in_a_loop_is_listed_once_and_the_list_is_bounded(monkeypatc
 def test_the_limits_are_raised_under_either_name_and_never_lowered(name: str, accumulated: str, monkeypatch: pytest.MonkeyPatch) -> None:
     config = SimpleNamespace(**{name: 8, accumulated: 256})
     monkeypatch.setattr(torch_private_shapes, "module", {"torch._dynamo.config": config}.get)
-    Forcing(Policy(recompile_limit=64)).raise_limit()
+    Forcing(ForcedPolicy(recompile_limit=64)).raise_limit()
     assert vars(config) == {name: 64, accumulated: 256}
-    Forcing(Policy(recompile_limit=1000)).raise_limit()
+    Forcing(ForcedPolicy(recompile_limit=1000)).raise_limit()
     assert vars(config) == {name: 1000, accumulated: 1000}
-    Forcing(Policy(recompile_limit=64)).raise_limit()
-    Forcing(Policy()).raise_limit()
+    Forcing(ForcedPolicy(recompile_limit=64)).raise_limit()
+    Forcing(ForcedPolicy()).raise_limit()
     assert vars(config) == {name: 1000, accumulated: 1000}
 
 

@@ -16,10 +16,21 @@ from torchtriage.shapes.verdict.statistics import median_interval
 
 
 def row(name: str = "f", **changed: Any) -> CallTiming:
-    return CallTiming(**{
-        "name": name, "first_call_seconds": 2.5, "num_compiles": 1, "compile_seconds": 2.25, "num_warm_calls": 1200, "is_steady": True,
-        "seconds": Interval(middle=3e-6, low=2.9e-6, high=3.2e-6), "ratio": None, "num_blocks": 40, "block_calls": 8000, **changed,
-    })
+    return CallTiming(
+        **{
+            "name": name,
+            "first_call_seconds": 2.5,
+            "num_compiles": 1,
+            "compile_seconds": 2.25,
+            "num_warm_calls": 1200,
+            "is_steady": True,
+            "seconds": Interval(middle=3e-6, low=2.9e-6, high=3.2e-6),
+            "ratio": None,
+            "num_blocks": 40,
+            "block_calls": 8000,
+            **changed,
+        }
+    )
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=6, max_size=60))
@@ -36,7 +47,7 @@ def test_the_interval_is_that_of_order_statistics() -> None:
     assert median_interval([3, 1, 2]) == Interval(middle=2)
 
 
-def test_the_table_reads_well() -> None:
+def test_the_table_is_aligned() -> None:
     quick = row("compiled", ratio=Interval(middle=0.25, low=0.24, high=0.26))
     steady = Interval(middle=1.2e-5, low=1.1e-5, high=1.3e-5)
     slow = row("eager", num_compiles=0, compile_seconds=0.0, first_call_seconds=2e-5, seconds=steady)
@@ -44,19 +55,21 @@ def test_the_table_reads_well() -> None:
         "          first call   compiling  one call                95 %  / eager            95 %",
         "eager        20.0 us           -   12.0 us  11.0 us to 13.0 us        -               -",
         "compiled      2.50 s  2.25 s (1)   3.00 us  2.90 us to 3.20 us    0.25x  0.24x to 0.26x",
-        "cpu; measured calls: 40 x 8,000, 40 x 8,000, in turn",
+        "cpu; measured calls: 40 x 8,000, 40 x 8,000, interleaved",
     ]
     assert "/ eager" not in repr(Timing(functions=(slow,)))
 
 
-def test_what_could_not_be_shown_is_said() -> None:
-    shown = repr(Timing(functions=(row(is_steady=False, num_late_compiles=3, num_blocks=2, seconds=Interval(middle=9.0)),)))
-    assert "f was not seen to be steady in 1,200 warm-up calls" in shown
-    assert "f compiled 3 times while it was measured" in shown
-    assert "2 blocks are too few for an interval" in shown
+def test_doubtful_figures_are_explained() -> None:
+    shown = repr(
+        Timing(functions=(row(is_steady=False, num_late_compiles=3, num_blocks=2, seconds=Interval(middle=9.0)),))
+    )
+    assert "f did not become steady in 1,200 warm-up calls" in shown
+    assert "f compiled 3 times during the measurement" in shown
+    assert "too few for a confidence interval (2 blocks)" in shown
 
 
-def test_compiling_is_told_apart() -> None:
+def test_compile_time_is_separate() -> None:
     def plain(x: torch.Tensor) -> torch.Tensor:
         return x + 1
 
@@ -73,11 +86,11 @@ def test_compiling_is_told_apart() -> None:
     assert ratio is not None
     assert ratio.middle > 0
     assert timing.seconds == timing["plain"].seconds
-    with pytest.raises(KeyError, match="there are plain, compiled"):
+    with pytest.raises(KeyError, match="available: plain, compiled"):
         timing["other"]
 
 
-def test_what_is_compiled_can_be_kept() -> None:
+def test_compiled_code_can_be_kept() -> None:
     compiled = torch.compile(torch.sin, backend="eager")
     compiled(torch.ones(3))
     assert benchmark(compiled, torch.ones(3), seconds=0.01, reset=False).functions[0].num_compiles == 0
@@ -114,7 +127,7 @@ def test_a_slow_function_is_called_at_least_once_and_never_for_long() -> None:
     assert not timing.functions[0].is_steady
 
 
-def test_one_that_always_compiles_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_that_always_compiles_is_doubtful(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(benchmarking, "WINDOW", 1)
     monkeypatch.setattr(benchmarking, "STEADY", 1e9)        # by its times alone it would count as steady
 

@@ -1,4 +1,4 @@
-"""A bucketed function gives what the function gives, compiles once a bucket, and tells when padding changes the result."""
+"""A bucketed function returns the same results, compiles once per bucket, and detects padding that changes a result."""
 
 import dataclasses
 import json
@@ -53,7 +53,7 @@ class Attention(nn.Module):
         return self.out(nn.functional.scaled_dot_product_attention(query, key, value, is_causal=self.is_causal)[:, 0])
 
 
-def test_the_result_is_that_of_the_function_at_every_size() -> None:
+def test_the_result_equals_that_of_the_function_at_every_size() -> None:
     wrapped = make(double)
     for size in (1, 7, 8, 9, 16, 30, 32):
         x = torch.randn(2, size, 3)
@@ -64,7 +64,9 @@ def test_the_result_is_that_of_the_function_at_every_size() -> None:
 def test_each_bucket_compiles_once_and_nothing_recompiles(has_regions: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not has_regions:     # as before torch 2.13
         compile_ = torch.compile
-        monkeypatch.setattr(torch, "compile", lambda fn, *, dynamic, **options: compile_(fn, dynamic=dynamic, **options))
+        monkeypatch.setattr(
+            torch, "compile", lambda fn, *, dynamic, **options: compile_(fn, dynamic=dynamic, **options)
+        )
     wrapped = make(double, sizes=range(2, 26, 2))       # more buckets than torch's recompile limit
     with torchtriage.watch() as seen:
         for size in range(1, 25):
@@ -75,7 +77,7 @@ def test_each_bucket_compiles_once_and_nothing_recompiles(has_regions: bool, mon
     assert not seen.limits
 
 
-def test_a_size_that_is_an_edge_shares_the_graph_whatever_its_strides() -> None:
+def test_a_size_at_an_edge_shares_the_graph_whatever_its_strides() -> None:
     wrapped = make(double)
     whole = torch.randn(4, 40, 3)
     with torchtriage.watch() as seen:
@@ -84,7 +86,7 @@ def test_a_size_that_is_an_edge_shares_the_graph_whatever_its_strides() -> None:
     assert seen.report.totals["compiles"] == 1
 
 
-def test_one_tensor_given_twice_shares_the_graph() -> None:
+def test_a_tensor_that_is_passed_twice_shares_the_graph() -> None:
     wrapped = make(torch.add)
     with torchtriage.watch() as seen:
         for size in (7, 8):
@@ -93,7 +95,7 @@ def test_one_tensor_given_twice_shares_the_graph() -> None:
     assert seen.report.totals["compiles"] == 1
 
 
-def test_it_tells_which_bucket_and_what_is_wasted() -> None:
+def test_buckets_and_their_waste_are_counted() -> None:
     wrapped = make(double)
     assert wrapped.last_bucket is None
     for size in (6, 8, 20):
@@ -117,13 +119,13 @@ def test_a_size_above_the_last_bucket() -> None:
     eager = make(double, above="eager")
     assert torch.equal(eager(x), x * 2)
     assert (eager.last_bucket, eager.counts.num_eager) == (None, 1)
-    assert "1 calls above the last bucket ran eager" in repr(eager.counts)
+    assert "1 call above the last bucket ran eagerly" in repr(eager.counts)
     grown = make(double, above="grow")
     assert torch.equal(grown(x), x * 2)
     assert grown.last_bucket == 64
 
 
-def test_by_default_all_that_share_the_size_are_padded() -> None:
+def test_by_default_all_tensors_of_the_same_size_are_padded() -> None:
     seen = []
 
     def note(x: torch.Tensor, weight: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
@@ -135,7 +137,7 @@ def test_by_default_all_that_share_the_size_are_padded() -> None:
     assert seen[0] == [(2, 8, 3), (3, 3), (2, 8)]
 
 
-def test_a_tensor_that_has_the_size_by_chance_is_not_padded() -> None:
+def test_a_tensor_with_the_size_by_chance_is_not_padded() -> None:
     wrapped = make(torch.matmul)
     weight = torch.randn(5, 5)
     for size in (6, 5):
@@ -143,10 +145,12 @@ def test_a_tensor_that_has_the_size_by_chance_is_not_padded() -> None:
         torch.testing.assert_close(wrapped(x, weight), x @ weight)
 
 
-def test_a_tensor_that_had_the_size_by_chance_at_first_is_said() -> None:
+def test_a_tensor_with_the_size_by_chance_on_the_first_call_is_an_error() -> None:
     wrapped = make(lambda x, w: x)
     wrapped(torch.randn(2, 5), torch.randn(2, 5))
-    with pytest.raises(TriageError, match=r"w is padded together with x, but has 5 in dim 1 where x has 6; .*args=\('x',\)"):
+    with pytest.raises(
+        TriageError, match=r"w is padded together with x, but has 5 in dim 1 where x has 6; .*args=\('x',\)"
+    ):
         wrapped(torch.randn(2, 6), torch.randn(2, 5))
 
 
@@ -158,7 +162,9 @@ def test_named_arguments_dims_and_values() -> None:
         return ids
 
     wrapped = make(note, dim={"ids": 1, "mask": 0}, pad={"ids": -100, "mask": False})
-    assert wrapped(torch.ones(2, 7, dtype=torch.int64), torch.ones(7, dtype=torch.bool), other=torch.ones(2, 7)).shape == (2, 7)
+    assert wrapped(
+        torch.ones(2, 7, dtype=torch.int64), torch.ones(7, dtype=torch.bool), other=torch.ones(2, 7)
+    ).shape == (2, 7)
     ids, mask, other = seen[0]
     assert (ids[:, 7].tolist(), mask.tolist(), tuple(other.shape)) == ([-100, -100], [True] * 7 + [False], (2, 7))
     named = make(note, args=("ids",), dim=-1)
@@ -172,14 +178,14 @@ def test_a_batch_in_a_dict_is_padded_and_named() -> None:
     assert torch.equal(wrapped(batch)["sum"], batch["x"] + 1)
 
 
-def test_a_callable_pads_as_it_likes() -> None:
+def test_a_callable_can_do_the_padding() -> None:
     def repeat_last(x: torch.Tensor, dim: int, length: int) -> torch.Tensor:
         return torch.cat([x, x.narrow(dim, -1, 1).expand(-1, length - x.shape[dim])], dim)
 
     wrapped = make(lambda x: x.max(1).values, pad=repeat_last)
     x = -torch.rand(2, 5) - 1
     assert torch.equal(wrapped(x), x.max(1).values)
-    with pytest.raises(TriageError, match="pad= made x 5 long in dim 1, asked for 8"):
+    with pytest.raises(TriageError, match="pad= returned x with length 5 in dim 1, expected 8"):
         make(double, pad=lambda x, dim, length: x)(x)
 
 
@@ -200,16 +206,23 @@ def test_results_in_containers_are_cut_back() -> None:
     assert isinstance(pair, Pair)
     assert (pair.first.shape, pair.second.shape) == ((2, 5), (2, 2))
     output = make(lambda x: [Output(x, x.sum()), {"x": x, "n": 3}])(x)
-    assert (output[0].logits.shape, output[0].loss.shape, output[1]["x"].shape, output[1]["n"]) == ((2, 5), (), (2, 5), 3)
+    assert (output[0].logits.shape, output[0].loss.shape, output[1]["x"].shape, output[1]["n"]) == (
+        (2, 5),
+        (),
+        (2, 5),
+        3,
+    )
 
 
-def test_out_dim_says_where_the_result_is_cut() -> None:
+def test_out_dim_selects_where_the_result_is_cut() -> None:
     x = torch.randn(2, 5, 3)
     assert make(lambda x: x.transpose(1, 2), out_dim=2)(x).shape == (2, 3, 5)
     assert make(lambda x: x @ x.transpose(1, 2), out_dim=(1, 2))(x).shape == (2, 5, 5)
     both = make(lambda x: (x, torch.ones(2, 8)), out_dim={"result[0]": 1})(x)
     assert (both[0].shape, both[1].shape) == ((2, 5, 3), (2, 8))
-    with pytest.raises(TriageError, match=r"out_dim= names result\[7\], which the function did not return; it returned result$"):
+    with pytest.raises(
+        TriageError, match=r"out_dim= names result\[7\], which the function did not return; it returned result$"
+    ):
         make(double, out_dim={"result[7]": 1})(x)
 
 
@@ -240,7 +253,7 @@ def test_warmup_compiles_every_bucket_with_and_without_gradients() -> None:
     assert wrapped.counts.by_bucket.keys() == {8, 16}
 
 
-def test_warmup_leaves_no_trace() -> None:
+def test_warmup_leaves_gradients_buffers_and_random_state_unchanged() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(), nn.BatchNorm1d(3))
     before = {name: value.clone() for name, value in model.state_dict().items()}
     random = torch.get_rng_state()
@@ -253,7 +266,7 @@ def test_warmup_leaves_no_trace() -> None:
     assert not wrapped.counts.by_bucket
 
 
-def test_it_can_be_called_inside_a_whole_graph() -> None:
+def test_it_can_be_called_inside_a_full_graph() -> None:
     inner = make(double)
 
     @torch.compile(fullgraph=True, backend="eager", dynamic=True)
@@ -270,7 +283,7 @@ def test_it_can_be_called_inside_a_whole_graph() -> None:
     assert not inner.counts.by_bucket
 
 
-def test_the_length_is_passed_inside_a_whole_graph_too() -> None:
+def test_the_length_is_also_passed_inside_a_full_graph() -> None:
     inner = make(lambda x, n: x / n, length="n")
     outer = torch.compile(lambda x: inner(x), fullgraph=True, backend="eager", dynamic=True)
     for size in (5, 6):
@@ -278,7 +291,7 @@ def test_the_length_is_passed_inside_a_whole_graph_too() -> None:
         torch.testing.assert_close(outer(x), x / size)
 
 
-def test_two_dimensions_are_two_wrappers() -> None:
+def test_two_dimensions_take_two_wrappers() -> None:
     wrapped = bucketed(make(double), dim=0, sizes=(2, 4))
     with torchtriage.watch() as seen:
         for rows, columns in ((1, 5), (2, 7), (3, 8), (4, 12)):
@@ -287,14 +300,14 @@ def test_two_dimensions_are_two_wrappers() -> None:
     assert seen.report.totals["compiles"] == 3       # 2x8, 4x8, 4x16
 
 
-def test_a_compiled_function_is_called_as_it_is() -> None:
+def test_a_compiled_function_is_called_unchanged() -> None:
     compiled = torch.compile(double, backend="eager", dynamic=False)
     wrapped = bucketed(compiled, dim=1, sizes=EDGES)
     with torchtriage.watch() as seen:
         wrapped(torch.randn(2, 5))
         wrapped(torch.randn(2, 6))
     assert seen.report.totals["compiles"] == 1
-    with pytest.raises(TriageError, match="fullgraph was given for a function that is compiled already"):
+    with pytest.raises(TriageError, match="fullgraph was given for a function that is already compiled"):
         bucketed(compiled, dim=1, sizes=EDGES, fullgraph=True)
 
 
@@ -306,15 +319,22 @@ def test_gradients_flow_to_the_inputs_and_weights() -> None:
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize(("fn", "arguments", "named"), [
-    (normalised, (torch.randn(2, 5),), "result: greatest difference"),
-    (Attention(is_causal=False), (torch.randn(2, 5, 8),), "gradient of qkv.weight"),
-    (nn.BatchNorm1d(3), (torch.randn(5, 3),), "result: greatest difference"),
-    (lambda x: x.sum() / x.shape[1], (torch.randn(2, 5),), "result: greatest difference"),
-    (lambda x: x.mul_(2).sum(1), (torch.randn(2, 5),), "x after the call: greatest difference"),
-    (lambda x: torch.ones(2, x.shape[1] + 1), (torch.randn(2, 5),), r"result: has the shape \(2, 9\), unpadded \(2, 6\)"),
-])
-def test_padding_that_changes_the_result_is_found(fn: Any, arguments: tuple[Any, ...], named: str) -> None:
+@pytest.mark.parametrize(
+    ("fn", "arguments", "named"),
+    [
+        (normalised, (torch.randn(2, 5),), "result: greatest difference"),
+        (Attention(is_causal=False), (torch.randn(2, 5, 8),), "gradient of qkv.weight"),
+        (nn.BatchNorm1d(3), (torch.randn(5, 3),), "result: greatest difference"),
+        (lambda x: x.sum() / x.shape[1], (torch.randn(2, 5),), "result: greatest difference"),
+        (lambda x: x.mul_(2).sum(1), (torch.randn(2, 5),), "x after the call: greatest difference"),
+        (
+            lambda x: torch.ones(2, x.shape[1] + 1),
+            (torch.randn(2, 5),),
+            r"result: has the shape \(2, 9\), unpadded \(2, 6\)",
+        ),
+    ],
+)
+def test_padding_that_changes_the_result_is_detected(fn: Any, arguments: tuple[Any, ...], named: str) -> None:
     wrapped = make(fn, dim=0 if isinstance(fn, nn.BatchNorm1d) else 1)
     with pytest.raises(PaddingChangesResultError, match=named) as error:
         wrapped.check(*arguments)
@@ -334,7 +354,7 @@ def test_padding_that_changes_nothing_passes(fn: Any, arguments: tuple[Any, ...]
     assert checked.length > checked.size
 
 
-def test_a_gradient_that_padding_poisons_is_found() -> None:
+def test_padding_that_changes_a_gradient_is_detected() -> None:
     """The result is right, but sqrt has no gradient at the 0 that was padded, and 0 * inf is NaN."""
     weight = torch.ones(1, requires_grad=True)
     wrapped = make(lambda x: (x * weight).sqrt())
@@ -345,7 +365,7 @@ def test_a_gradient_that_padding_poisons_is_found() -> None:
 
 
 def test_random_numbers_are_named_as_the_cause() -> None:
-    with pytest.raises(PaddingChangesResultError, match="another seed too"):
+    with pytest.raises(PaddingChangesResultError, match="also depends on the seed"):
         make(nn.Dropout()).check(torch.ones(2, 5))
     make(nn.Dropout().eval()).check(torch.ones(2, 5))
 
@@ -376,7 +396,9 @@ def test_the_check_can_be_made_on_the_first_padded_call_of_a_bucket() -> None:
 def study_of(path: str, line: int, function: str) -> ShapeStudy:
     size = VaryingSize(path=path, line=line, function=function, source="L['x']", dim=1,
                        values={"5": 90, "6": 9, "30": 1}, num_values=3, num_calls=100)
-    return ShapeStudy(command=("m.py",), unit="call", num_units=5, num_planned=5, policies=(), advice=Advice(), sizes=[size])
+    return ShapeStudy(
+        command=("m.py",), unit="call", num_units=5, num_planned=5, policies=(), advice=Advice(), sizes=[size]
+    )
 
 
 def test_edges_come_from_a_histogram_or_a_recording(tmp_path: Path) -> None:
@@ -389,16 +411,24 @@ def test_edges_come_from_a_histogram_or_a_recording(tmp_path: Path) -> None:
         make(double, sizes=tmp_path, num_buckets=3, dim=-1)
 
 
-@pytest.mark.parametrize(("options", "said"), [
-    ({"sizes": {5: 1}}, "num_buckets=4"), ({"sizes": ()}, "sizes="), ({"sizes": (0, 4)}, "sizes="), ({"num_buckets": 2}, "num_buckets=2"),
-    ({"above": "pad"}, "above='pad'"), ({"check": "always"}, "check='always'"), ({"dynamic": True}, "dynamic=True was given"),
-])
-def test_what_cannot_be_is_said(options: dict[str, Any], said: str) -> None:
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"sizes": {5: 1}}, "num_buckets=4"),
+        ({"sizes": ()}, "sizes="),
+        ({"sizes": (0, 4)}, "sizes="),
+        ({"num_buckets": 2}, "num_buckets=2"),
+        ({"above": "pad"}, "above='pad'"),
+        ({"check": "always"}, "check='always'"),
+        ({"dynamic": True}, "dynamic=True was given"),
+    ],
+)
+def test_invalid_arguments_are_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(TriageError, match=said):
         make(double, **options)
 
 
-def test_a_call_without_anything_to_pad_is_said() -> None:
+def test_a_call_without_anything_to_pad_is_refused() -> None:
     with pytest.raises(TriageError, match=r"nothing to pad in dim=1: the call has x \(3,\)"):
         make(double)(torch.randn(3))
     with pytest.raises(TriageError, match=r"x is to be padded in dim 1, but has the shape \(3,\)"):

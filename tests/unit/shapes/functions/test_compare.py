@@ -52,7 +52,7 @@ def test_every_policy_is_measured_and_counted() -> None:
     assert study.advice.needs
 
 
-def test_the_exact_lines_are_given() -> None:
+def test_the_exact_lines_to_set_are_given() -> None:
     study = compare_eager(scaled, ragged()[-2:], buckets={"dim": 1, "sizes": (10, 15)}, fullgraph=True)
     settings = {row.name: list(row.setting) for row in study.policies}
     assert settings == {
@@ -65,7 +65,7 @@ def test_the_exact_lines_are_given() -> None:
     }
 
 
-def test_it_shows_itself_and_travels_as_a_study() -> None:
+def test_its_repr_is_a_table_and_it_round_trips_through_json() -> None:
     study = compare_eager(scaled, ragged(), policies=["dynamic=None", "dynamic=True"])
     shown = repr(study)
     assert "SHAPES" in shown
@@ -92,20 +92,22 @@ def test_a_policy_that_fails_does_not_stop_the_others() -> None:
 def test_buckets_that_change_the_result_are_not_measured() -> None:
     study = compare_eager(lambda x: x - x.mean(), ragged()[:2], policies=["dynamic=True"], buckets=1)
     why = study.policies[1].failed
-    assert why.startswith("PaddingChangesResultError: padding 5 to 6 changes 1 of 2 tensors: result: greatest difference")
+    assert why.startswith(
+        "PaddingChangesResultError: padding 5 to 6 changes 1 of 2 tensors: result: greatest difference"
+    )
     assert not study.policies[1].num_runs
 
 
-def test_a_marked_size_that_becomes_constant_again_is_said() -> None:
+def test_a_marked_size_that_is_specialized_is_noted() -> None:
     def special(x: torch.Tensor) -> torch.Tensor:
         return x + 1 if x.shape[1] == 5 else x + 2
 
     study = compare_eager(special, ragged()[:3], policies=["marked"])
     assert study.policies[0].num_recompiles == 1
-    assert "one became constant again" in study.policies[0].notes[0]
+    assert "one is specialized to a constant" in study.policies[0].notes[0]
 
 
-def test_a_function_that_always_fails_is_said() -> None:
+def test_a_function_that_always_fails_is_an_error() -> None:
     def fails(x: torch.Tensor) -> torch.Tensor:
         raise ValueError("no such size")
 
@@ -113,13 +115,13 @@ def test_a_function_that_always_fails_is_said() -> None:
         compare_eager(fails, ragged())
 
 
-def test_a_compiled_function_is_unwrapped_and_that_is_said() -> None:
+def test_a_compiled_function_is_unwrapped_with_a_note() -> None:
     study = compare_eager(torch.compile(scaled, backend="eager", dynamic=True), ragged(), policies=["dynamic=False"])
     assert compiles(study) == {"dynamic=False": 8}
-    assert any("compiled already" in note for note in study.notes)
+    assert any("already compiled" in note for note in study.notes)
 
 
-def test_calls_may_come_from_a_function_as_keywords_or_bare() -> None:
+def test_calls_may_come_from_a_function_as_keywords_or_as_single_arguments() -> None:
     asked = []
 
     def inputs() -> Iterator[Any]:
@@ -132,13 +134,15 @@ def test_calls_may_come_from_a_function_as_keywords_or_bare() -> None:
     assert len(asked) == 4      # once for the sizes, once to load torch, twice measured
 
 
-def test_the_order_rotates_and_the_far_behind_are_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_order_rotates_and_policies_far_behind_are_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[str] = []
 
     def trial(candidate: Any, calls: Any, function: str, number: int, is_cached: bool) -> Trial:
         ran.append(candidate.name)
         seconds = {"slow": 9.0, "quick": 1.0, "near": 1.01 + 0.1 * (number % 2)}[candidate.name]
-        return Trial(policy=candidate.name, round=number, functions={function: Lane.of([seconds, seconds])}, seconds=seconds)
+        return Trial(
+            policy=candidate.name, round=number, functions={function: Lane.of([seconds, seconds])}, seconds=seconds
+        )
 
     monkeypatch.setattr(compare, "_trial", trial)
     candidates = [compare.Candidate(name=name, make=lambda: scaled) for name in ("slow", "quick", "near")]
@@ -148,10 +152,13 @@ def test_the_order_rotates_and_the_far_behind_are_not_repeated(monkeypatch: pyte
     assert not failures
 
 
-def test_sizes_and_numbers_of_the_calls_are_seen() -> None:
+def test_sizes_and_numbers_of_the_calls_are_counted() -> None:
     calls = Calls(["batch", "n"], [({"x": torch.ones(2, size), "n": size}, size, True) for size in (3, 4, 4)])
     seen = sizes_of(calls)
-    assert {key: dict(counts) for key, counts in seen.varying().items()} == {("batch['x']", 1): {3: 1, 4: 2}, ("n", None): {3: 1, 4: 2}}
+    assert {key: dict(counts) for key, counts in seen.varying().items()} == {
+        ("batch['x']", 1): {3: 1, 4: 2},
+        ("n", None): {3: 1, 4: 2},
+    }
     assert seen.dims() == {"batch['x']": [1]}
     listed = {size.source: size for size in seen.as_study(scaled, is_marked=True)}
     assert (listed["L['batch']['x']"].is_marked, listed["L['n']"].is_marked) == (True, False)
@@ -159,17 +166,22 @@ def test_sizes_and_numbers_of_the_calls_are_seen() -> None:
     assert listed["L['n']"].function == "scaled"
 
 
-@pytest.mark.parametrize(("options", "said"), [
-    ({"policies": ["dynamic=Maybe"]}, "'dynamic=False', 'dynamic=None', 'dynamic=True', 'marked'"), ({"policies": "marked"}, "not known"),
-    ({"rounds": 0}, "at least 1 round"), ({"dynamic": True}, "leave it out"),
-])
-def test_what_cannot_be_compared_is_said(options: dict[str, Any], said: str) -> None:
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"policies": ["dynamic=Maybe"]}, "'dynamic=False', 'dynamic=None', 'dynamic=True', 'marked'"),
+        ({"policies": "marked"}, "unknown"),
+        ({"rounds": 0}, "at least 1 round"),
+        ({"dynamic": True}, "leave it out"),
+    ],
+)
+def test_an_invalid_comparison_is_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(TriageError, match=said):
         compare_eager(scaled, ragged(), **options)
 
 
-def test_no_calls_and_no_varying_size_are_said() -> None:
-    with pytest.raises(TriageError, match="inputs= has no call in it"):
+def test_no_calls_and_no_varying_size_are_refused() -> None:
+    with pytest.raises(TriageError, match="inputs= contains no call"):
         compare_eager(scaled, [])
     with pytest.raises(TriageError, match="no size varies"):
         compare_eager(scaled, [(torch.ones(2, 3),)], buckets=2)

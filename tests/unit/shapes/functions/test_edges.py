@@ -44,45 +44,55 @@ def test_the_edges_follow_the_calls_and_not_the_sizes() -> None:
     assert best_edges({10: 1, 60: 3, 100: 100}, 2)[0] == (60, 100)
 
 
-def test_a_size_that_never_occurred_is_no_edge() -> None:
+def test_a_size_without_calls_is_not_an_edge() -> None:
     assert best_edges({16: 3, 500: 0}, 2) == ((16,), 0.0)
 
 
-def test_thousands_of_sizes_are_no_trouble() -> None:
+def test_thousands_of_sizes_are_fast() -> None:
     edges, share = best_edges({size: 1 for size in range(1, 4097)}, 8)
     assert len(edges) == 8
     assert share == pytest.approx(256 / 2304.5, abs=0.001)
 
 
-def test_waste_leaves_out_what_is_above_the_last_edge() -> None:
+def test_waste_ignores_sizes_above_the_last_edge() -> None:
     assert waste_share({3: 1, 4: 1, 9: 1}, (4,)) == pytest.approx(1 / 17)
 
 
 @pytest.mark.parametrize(("histogram", "num_buckets", "said"), [
-    ({4: 1}, 0, "num_buckets=0"), ({}, 2, "without a call"), ({4: 0}, 2, "without a call"), ({-1: 2}, 2, "got -1"),
+    ({4: 1}, 0, "num_buckets=0"), ({}, 2, "without calls"), ({4: 0}, 2, "without calls"), ({-1: 2}, 2, "got -1"),
 ])
-def test_what_has_no_edges_is_said(histogram: dict[int, int], num_buckets: int, said: str) -> None:
+def test_an_invalid_histogram_is_refused(histogram: dict[int, int], num_buckets: int, said: str) -> None:
     with pytest.raises(TriageError, match=said):
         best_edges(histogram, num_buckets)
 
 
-def test_the_next_edge_is_the_size_itself_or_above() -> None:
+def test_the_next_edge_is_not_below_the_size() -> None:
     assert [next_edge(size, (4, 8)) for size in (0, 4, 5, 8, 9)] == [4, 4, 8, 8, None]
 
 
 def varying(
-    source: str, dim: int | None = 1, *, line: int = 3, function: str = "forward", num_calls: int = 5, num_values: int = 2,
+    source: str,
+    dim: int | None = 1,
+    *,
+    line: int = 3,
+    function: str = "forward",
+    num_calls: int = 5,
+    num_values: int = 2,
 ) -> VaryingSize:
     return VaryingSize(path="/m.py", line=line, function=function, source=source, dim=dim,
                        values={"16": num_calls - 1, "20": 1}, num_values=num_values, num_calls=num_calls)
 
 
 def study_of(*sizes: VaryingSize) -> ShapeStudy:
-    return ShapeStudy(command=("m.py",), unit="call", num_units=5, num_planned=5, policies=(), advice=Advice(), sizes=sizes)
+    return ShapeStudy(
+        command=("m.py",), unit="call", num_units=5, num_planned=5, policies=(), advice=Advice(), sizes=sizes
+    )
 
 
-def test_the_histogram_is_that_of_the_argument_in_the_dimension() -> None:
-    study = study_of(varying("L['y']"), varying("L['x']", 0, num_calls=9), varying("L['x']", num_calls=7), varying("L['x']", None))
+def test_the_histogram_belongs_to_the_argument_and_dimension() -> None:
+    study = study_of(
+        varying("L['y']"), varying("L['x']", 0, num_calls=9), varying("L['x']", num_calls=7), varying("L['x']", None)
+    )
     assert histogram_of(study, "x", 1) == {16: 6, 20: 1}
 
 
@@ -90,19 +100,23 @@ def test_a_keyword_of_a_wrapper_is_the_argument() -> None:
     assert histogram_of(study_of(varying("L['kwargs']['input_ids']")), "input_ids", 1) == {16: 4, 20: 1}
 
 
-def test_the_frame_of_the_function_goes_before_others() -> None:
-    study = study_of(varying("L['x']", num_calls=90, line=9, function="loss"), varying("L['x']", num_calls=7), varying("L['x']", line=8))
+def test_the_frame_of_the_function_takes_precedence() -> None:
+    study = study_of(
+        varying("L['x']", num_calls=90, line=9, function="loss"),
+        varying("L['x']", num_calls=7),
+        varying("L['x']", line=8),
+    )
     assert histogram_of(study, "x", 1, ("/m.py", 3)) == {16: 6, 20: 1}
     assert histogram_of(study, "x", 1, ("/other.py", 3), "loss") == {16: 89, 20: 1}
     assert histogram_of(study, "x", 1, ("/other.py", 3), "other") == {16: 89, 20: 1}
 
 
-def test_a_histogram_that_is_cut_off_is_said() -> None:
+def test_an_incomplete_histogram_causes_a_warning() -> None:
     with pytest.warns(UserWarning, match="took 70 sizes and the study lists the 2 most frequent"):
         histogram_of(study_of(varying("L['x']", num_values=70)), "x", 1)
 
 
-def test_an_argument_that_was_not_seen_is_said_with_those_that_were() -> None:
+def test_an_unknown_argument_is_refused_with_the_known_ones() -> None:
     with pytest.raises(TriageError, match=r"no varying size of 'z' in dim 1; it has x dim 1$"):
         histogram_of(study_of(varying("L['x']")), "z", 1)
 

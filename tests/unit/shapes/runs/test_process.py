@@ -1,4 +1,4 @@
-"""One run: its own process, cache and time limit; what it reads and writes."""
+"""One run has its own process, cache and time limit; its input and its files are known."""
 
 import io
 import json
@@ -9,22 +9,32 @@ from pathlib import Path
 
 import pytest
 
+from torchtriage.capture.policy.policy import ForcedPolicy
 from torchtriage.launch import environment
 from torchtriage.recording.reader import read_recording
-from torchtriage.shapes.policies import Policy
+from torchtriage.shapes.policies import ShapePolicy
 from torchtriage.shapes.runs import environment as inputs
 from torchtriage.shapes.runs import process as running
 from torchtriage.shapes.runs.environment import checked_cache, file_times, kept_stdin, written_files
-from torchtriage.shapes.runs.process import Outcome, Program, run_once
+from torchtriage.shapes.runs.process import Program, RunOutcome, run_once
 
 
-def run(folder: Path, source: str, *, limit: float = 60.0, stdin: Path | None = None, policy: Policy | None = None) -> Outcome:
-    program = Program(command=[sys.executable, "-c", source], folder=folder / "work", stdin=stdin, forced={"backend": "eager"})
-    return run_once(program, policy or Policy(name="p", forced={"dynamic": "true"}, environment={"X": "1"}), limit, {"sizes": True})
+def run(folder: Path, source: str, *, limit: float = 60.0, stdin: Path | None = None) -> RunOutcome:
+    command = [sys.executable, "-c", source]
+    program = Program(command=command, folder=folder / "work", stdin=stdin, forced={"backend": "eager"})
+    policy = ShapePolicy(name="p", forced=ForcedPolicy(dynamic="true"), environment={"X": "1"})
+    return run_once(program, policy, limit, {"sizes": True})
 
 
-def test_the_child_is_told_its_policy_and_gets_an_empty_cache(tmp_path: Path) -> None:
-    names = [environment.POLICY, "X", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", environment.TELEMETRY, environment.FOLDER]
+def test_the_child_gets_its_policy_and_an_empty_cache(tmp_path: Path) -> None:
+    names = [
+        environment.POLICY,
+        "X",
+        "TORCHINDUCTOR_CACHE_DIR",
+        "TRITON_CACHE_DIR",
+        environment.TELEMETRY,
+        environment.FOLDER,
+    ]
     outcome = run(tmp_path, f"import os, json; print(json.dumps([os.environ[n] for n in {names!r}]))")
     policy, x, inductor, triton, telemetry, folder = json.loads(outcome.stdout.read_text())
     assert json.loads(policy) == {"name": "p", "backend": "eager", "dynamic": "true", "sizes": True}
@@ -33,57 +43,63 @@ def test_the_child_is_told_its_policy_and_gets_an_empty_cache(tmp_path: Path) ->
     assert not Path(triton).exists()
 
 
-def test_every_run_has_a_cache_and_a_recording_of_its_own(tmp_path: Path) -> None:
-    program = "import os; os.makedirs(os.environ['TORCHINDUCTOR_CACHE_DIR']); print(os.environ['TORCHINDUCTOR_CACHE_DIR'])"
+def test_every_run_has_its_own_cache_and_recording(tmp_path: Path) -> None:
+    program = (
+        "import os; os.makedirs(os.environ['TORCHINDUCTOR_CACHE_DIR']); "
+        "print(os.environ['TORCHINDUCTOR_CACHE_DIR'])"
+    )
     first, second = run(tmp_path, program), run(tmp_path, program)
     assert first.stdout.read_text() != second.stdout.read_text()
     assert first.recording != second.recording
     assert not Path(first.stdout.read_text().strip()).exists()
 
 
-def test_a_cache_may_begin_with_what_all_runs_share(tmp_path: Path) -> None:
+def test_a_cache_may_start_as_a_copy_of_a_shared_one(tmp_path: Path) -> None:
     shared = tmp_path / "shared" / "ab"
     shared.mkdir(parents=True)
     (shared / "check.so").write_text("checked")
-    source = "import os, pathlib; p = pathlib.Path(os.environ['TORCHINDUCTOR_CACHE_DIR'], 'ab/check.so'); print(p.read_text()); p.unlink()"
+    source = (
+        "import os, pathlib; p = pathlib.Path(os.environ['TORCHINDUCTOR_CACHE_DIR'], 'ab/check.so'); "
+        "print(p.read_text()); p.unlink()"
+    )
     program = Program(command=[sys.executable, "-c", source], folder=tmp_path / "work", cache=shared.parent)
     for _ in range(2):
-        assert run_once(program, Policy(name="p"), 60.0).stdout.read_text() == "checked\n"
+        assert run_once(program, ShapePolicy(name="p"), 60.0).stdout.read_text() == "checked\n"
 
 
-def test_what_was_compiled_is_known_by_its_names(tmp_path: Path) -> None:
+def test_the_generated_code_is_known_by_its_file_names(tmp_path: Path) -> None:
     shared = tmp_path / "shared" / "ab"
     shared.mkdir(parents=True)
     (shared / "check.cpp").touch()
     source = "import os, pathlib; p = pathlib.Path(os.environ['TORCHINDUCTOR_CACHE_DIR'], 'ab'); " \
         "[(p / name).touch() for name in ('k.cpp', 'w.py', 'k.so', 'x.lock')]"
     program = Program(command=[sys.executable, "-c", source], folder=tmp_path / "work", cache=shared.parent)
-    assert run_once(program, Policy(name="p"), 60.0).code == {"k.cpp", "w.py"}
+    assert run_once(program, ShapePolicy(name="p"), 60.0).code == {"k.cpp", "w.py"}
 
 
-def test_a_check_that_cannot_be_made_leaves_every_cache_empty(tmp_path: Path) -> None:
+def test_a_failed_processor_check_leaves_every_cache_empty(tmp_path: Path) -> None:
     assert checked_cache(tmp_path, str(tmp_path / "no-python")) is None
 
 
-def test_how_it_ended_is_kept(tmp_path: Path) -> None:
+def test_the_exit_status_is_kept(tmp_path: Path) -> None:
     outcome = run(tmp_path, "import sys; print('no', file=sys.stderr); sys.exit(3)")
-    assert (outcome.exit_status, outcome.was_stopped, outcome.last_words()) == (3, False, "no")
+    assert (outcome.exit_status, outcome.was_stopped, outcome.last_lines()) == (3, False, "no")
     assert read_recording(outcome.recording).facts["exit_status"] == 3
 
 
-def test_the_same_input_is_given_to_every_run(tmp_path: Path) -> None:
+def test_every_run_gets_the_same_input(tmp_path: Path) -> None:
     (tmp_path / "in").write_text("hello\n")
     for _ in range(2):
         assert run(tmp_path, "print(input())", stdin=tmp_path / "in").stdout.read_text() == "hello\n"
-    assert "EOFError" in run(tmp_path, "print(input())").last_words()
+    assert "EOFError" in run(tmp_path, "print(input())").last_lines()
 
 
-def test_a_run_that_takes_too_long_is_asked_to_stop(tmp_path: Path) -> None:
+def test_a_run_at_its_time_limit_is_interrupted(tmp_path: Path) -> None:
     outcome = run(tmp_path, "import time\ntry:\n    time.sleep(60)\nfinally:\n    print('tidy')", limit=2.0)
     assert (outcome.was_stopped, outcome.exit_status, outcome.stdout.read_text()) == (True, 130, "tidy\n")
 
 
-def test_it_hears_us_where_we_ignore_ctrl_c_ourselves(tmp_path: Path) -> None:
+def test_a_run_can_be_interrupted_even_if_the_study_ignores_ctrl_c(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)       # as under `nohup torchtriage shapes ... &`
     try:
         assert run(tmp_path, "import time; time.sleep(60)", limit=1.0).exit_status == 128 + signal.SIGINT
@@ -91,7 +107,9 @@ def test_it_hears_us_where_we_ignore_ctrl_c_ourselves(tmp_path: Path) -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_a_run_that_does_not_listen_is_ended_with_all_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_ignores_signals_is_killed_with_its_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(running, "GRACE_SECONDS", 0.2)
     program = (
         "import os, signal, subprocess, sys, time\n"
@@ -131,7 +149,7 @@ def test_stdin_is_copied_from_a_file_and_from_a_pipe(tmp_path: Path, monkeypatch
     assert (tmp_path / "copy").read_bytes() == b"from a pipe"
 
 
-def test_a_pipe_that_nobody_writes_to_does_not_hold_us_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_pipe_does_not_block_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inputs, "PATIENCE_SECONDS", 0.05)
     reading, writing = os.pipe()
     monkeypatch.setattr(sys, "stdin", Stdin(reading))
@@ -141,14 +159,14 @@ def test_a_pipe_that_nobody_writes_to_does_not_hold_us_up(tmp_path: Path, monkey
     assert "stayed silent" in note
 
 
-def test_no_stdin_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_stdin_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", Stdin(os.open(os.devnull, os.O_RDONLY)))
     assert kept_stdin(tmp_path / "copy") == (None, "")
     monkeypatch.setattr(sys, "stdin", io.StringIO("no descriptor"))
     assert kept_stdin(tmp_path / "copy") == (None, "")
 
 
-def test_files_that_a_run_writes_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_files_that_a_run_writes_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("kept.txt", "changed.txt"):
         Path(name).write_text("x")

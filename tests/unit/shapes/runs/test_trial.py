@@ -23,7 +23,7 @@ from torchtriage.shapes.runs.trial import (
 from torchtriage.shapes.runs.turns import Pauses
 
 
-def test_a_total_within_the_run_is_observed_and_beyond_it_goes_on_at_the_rate_of_the_second_half() -> None:
+def test_a_total_beyond_the_run_uses_the_rate_of_the_second_half() -> None:
     one = Trial(policy="p", round=1, functions={"f": Lane.of([5.0, 1.0, 1.0, 2.0])})
     span = common_span([one])
     assert span.total(one, 2) == 6.0
@@ -31,33 +31,33 @@ def test_a_total_within_the_run_is_observed_and_beyond_it_goes_on_at_the_rate_of
     assert span.total(one, 6) == 9.0 + 2 * 1.5
 
 
-def test_startup_and_rate_make_the_total() -> None:
+def test_startup_and_rate_add_up_to_the_total() -> None:
     one = trial("p", startup=3.0, rate=0.5, units=20)
     span = common_span([one])
     assert span.rate(one) == pytest.approx(0.5)
     assert span.startup(one) == pytest.approx(3.0)
 
 
-def test_a_steady_unit_has_no_compile_in_it_and_is_one_of_the_second_half_if_possible() -> None:
+def test_steady_units_have_no_compile_and_are_from_the_second_half_if_possible() -> None:
     assert Lane.of([9, 1, 3, 5], [1, 0, 0, 0]).steady(4) == (2, 8)
     assert Lane.of([9, 1, 3, 5], [1, 0, 1, 1]).steady(4) == (1, 1)
     assert Lane.of([9, 1], [1, 1]).steady(2) == (0, 0)
 
 
-def test_a_compile_in_the_second_half_is_seen() -> None:
+def test_a_compile_in_the_second_half_is_late() -> None:
     assert Lane.of([1, 1, 1, 1], [1, 0, 0, 1]).compiles_late(4)
     assert not Lane.of([1, 1, 1, 1], [1, 1, 0, 0]).compiles_late(4)
     assert not Lane.of([1, 1, 1, 1], [1, 0, 0, 1]).compiles_late(3)
 
 
-def test_merged_units_are_taken_in_part() -> None:
+def test_merged_units_can_be_divided() -> None:
     lane = Lane((Stretch(4, 8.0, 1), Stretch(4, 4.0, 0)))
     assert lane.num_units == 8
     assert lane.total(2) == 4.0
     assert lane.total(6) == 10.0
 
 
-def test_trials_are_compared_over_the_units_that_all_went_through_lane_by_lane() -> None:
+def test_trials_are_compared_over_their_common_units_of_each_lane() -> None:
     a = Trial(policy="a", round=1, functions={"f": Lane.of([1] * 10), "g": Lane.of([2] * 3)})
     b = Trial(policy="b", round=1, functions={"g": Lane.of([2] * 5), "f": Lane.of([1] * 7)})
     c = Trial(policy="c", round=1, functions={"f": Lane.of([1] * 8), "g": Lane.of([2] * 3), "h": Lane.of([9])})
@@ -74,7 +74,7 @@ def test_a_function_that_one_trial_never_called_is_not_compared() -> None:
     assert common_span([a, Trial(policy="b", round=1, functions={"f": Lane.of([1])})]).lanes == {"f": 1}
 
 
-def test_steps_are_the_units_where_every_trial_has_enough_of_them() -> None:
+def test_steps_are_the_units_if_every_trial_has_enough_of_them() -> None:
     with_steps = Trial(policy="a", round=1, steps=Lane.of([1] * 5), functions={"f": Lane.of([1])})
     without = Trial(policy="a", round=2, steps=Lane.of([1] * 4), functions={"f": Lane.of([1])})
     assert unit_of([with_steps]) == "step"
@@ -82,7 +82,7 @@ def test_steps_are_the_units_where_every_trial_has_enough_of_them() -> None:
     assert common_span([with_steps]).lanes == {"steps": 5}
 
 
-def test_no_trial_has_nothing_in_common() -> None:
+def test_without_a_trial_there_are_no_common_units() -> None:
     assert common_span([]) == Span(unit="step", lanes={})
 
 
@@ -101,7 +101,9 @@ def process(facts: dict[str, Any], *all_series: Series, events: tuple[Any, ...] 
 def test_calls_of_each_function_are_a_lane() -> None:
     one = process(
         {"functions": [function("f", 3), function("g", 2, line=9)]},
-        series("call_seconds/0", [5.0, 1.0, 1.0]), series("call_compiles/0", [1, 0, 0]), series("call_seconds/1", [2.0, 2.0]),
+        series("call_seconds/0", [5.0, 1.0, 1.0]),
+        series("call_compiles/0", [1, 0, 0]),
+        series("call_seconds/1", [2.0, 2.0]),
     )
     lanes = call_lanes(one)
     assert list(lanes) == ["f (train.py:6)", "g (train.py:9)"]
@@ -120,7 +122,8 @@ def test_merged_calls_keep_their_sum_and_their_compiles() -> None:
 
 def test_the_first_step_lasts_from_the_first_compiled_call_to_its_end() -> None:
     one = process(
-        {"first_call_time": 100.0, "first_step_time": 104.0, "num_steps": 4}, series("step_seconds", [2.0, 1.0, 1.0], first=2),
+        {"first_call_time": 100.0, "first_step_time": 104.0, "num_steps": 4},
+        series("step_seconds", [2.0, 1.0, 1.0], first=2),
         events=(CompileStart(step=None), CompileStart(step=1), CompileStart(step=1)),
     )
     lane = step_lane(one)
@@ -128,8 +131,11 @@ def test_the_first_step_lasts_from_the_first_compiled_call_to_its_end() -> None:
     assert lane.stretches == (Stretch(1, 4.0, 1), Stretch(1, 2.0, 2), Stretch(1, 1.0, 0), Stretch(1, 1.0, 0))
 
 
-def test_a_first_step_before_the_first_compiled_call_is_left_out() -> None:
-    one = process({"first_call_time": 105.0, "first_step_time": 104.0, "num_steps": 3}, series("step_seconds", [2.0, 1.0], first=2))
+def test_a_step_before_the_first_compiled_call_is_left_out() -> None:
+    one = process(
+        {"first_call_time": 105.0, "first_step_time": 104.0, "num_steps": 3},
+        series("step_seconds", [2.0, 1.0], first=2),
+    )
     lane = step_lane(one)
     assert lane is not None
     assert lane.num_units == 2
@@ -140,12 +146,20 @@ def test_a_program_without_steps_or_compiled_calls_has_no_steps(facts: dict[str,
     assert step_lane(process(facts, series("step_seconds", [1.0], first=2))) is None
 
 
-def test_counts_come_from_the_whole_recording() -> None:
+def test_counts_come_from_all_processes() -> None:
     one = process(
-        {"functions": [function("f", 1)], "first_call_seconds": 1.5, "peak_memory_bytes": 7,
-         "eager_calls": {"hits": 0, "misses": 4, "recompiles": 0, "eager": 4}},
+        {
+            "functions": [function("f", 1)],
+            "first_call_seconds": 1.5,
+            "peak_memory_bytes": 7,
+            "eager_calls": {"hits": 0, "misses": 4, "recompiles": 0, "eager": 4},
+        },
         events=(
-            CompileStart(), CompileEnd(time=12.0, seconds=2.0), Recompile(), CompileStart(), CompileEnd(time=20.0, seconds=1.0),
+            CompileStart(),
+            CompileEnd(time=12.0, seconds=2.0),
+            Recompile(),
+            CompileStart(),
+            CompileEnd(time=20.0, seconds=1.0),
             LimitHit(path="f.py", line=1, function="f"),
         ),
     )
@@ -155,12 +169,12 @@ def test_counts_come_from_the_whole_recording() -> None:
     assert (trial.round, trial.seconds, trial.was_stopped) == (2, 9.0, True)
 
 
-def test_memory_of_a_device_comes_before_that_of_the_process() -> None:
+def test_device_memory_takes_precedence_over_process_memory() -> None:
     one = process({"peak_memory_bytes": 7, "peak_device_memory_bytes": 3})
     assert read_trial(Recording(processes=(one,)), "p", 1).peak_memory_bytes == 3
 
 
-def test_the_process_that_calls_most_is_the_one() -> None:
+def test_the_main_process_has_the_most_calls() -> None:
     busy = process({"functions": [function("f", 9)]})
     assert main_process(Recording(processes=(process({}), busy, process({"functions": [function("f", 2)]})))) is busy
 
@@ -170,14 +184,20 @@ def test_a_recording_without_a_process_has_no_units() -> None:
     assert (trial.num_units("call"), trial.num_units("step")) == (0, 0)
 
 
-def test_overridden_calls_read_as_a_change() -> None:
+def test_an_overridden_call_is_shown_as_a_change() -> None:
     one = {"path": "/w/train.py", "line": 31, "target": "model", "written": "false", "forced": "true"}
     assert overridden(process({"overrides": [one, one]})) == ("train.py:31 model: dynamic=False -> True",)
-    assert overridden(process({"overrides": [{**one, "written": "shapes_spec"}]})) == ("train.py:31 model: shapes_spec -> True",)
+    assert overridden(process({"overrides": [{**one, "written": "shapes_spec"}]})) == (
+        "train.py:31 model: shapes_spec -> True",
+    )
 
 
-def test_compiling_is_counted_without_the_time_that_the_process_stood_still() -> None:
-    ends = [CompileEnd(time=at, seconds=seconds) for at, seconds in ((10.0, 6.0), (9.0, 4.0), (20.0, 1.0), (30.0, None))]
+def test_compile_time_excludes_pauses() -> None:
+    ends = [
+        CompileEnd(time=at, seconds=seconds) for at, seconds in ((10.0, 6.0), (9.0, 4.0), (20.0, 1.0), (30.0, None))
+    ]
     recording = Recording(processes=(process({}, events=tuple(ends)),))
-    assert read_trial(recording, "p", 1).compile_seconds == 7.0        # the second one lies within the first
-    assert read_trial(recording, "p", 1, Pauses([(3.0, 5.0), (6.0, 8.5), (19.5, 25.0)])).compile_seconds == pytest.approx(6 - 3.5 + 0.5)
+    assert read_trial(recording, "p", 1).compile_seconds == 7.0  # the second one lies within the first
+    assert read_trial(
+        recording, "p", 1, Pauses([(3.0, 5.0), (6.0, 8.5), (19.5, 25.0)])
+    ).compile_seconds == pytest.approx(6 - 3.5 + 0.5)
