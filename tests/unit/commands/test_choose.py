@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from tests.unit.samples import a_finding, taps
-from torchtriage.commands.base import check_gate, chosen, judged, say, show, wants_colour
+from torchtriage.commands.base import check_gate, exit_code_of, say, select_findings, show, wants_colour
 from torchtriage.config import Config
 from torchtriage.errors import CommandError
 from torchtriage.findings.model import Severity
 from torchtriage.findings.report import Report
-from torchtriage.findings.selection import check_known, read_baseline, write_baseline
+from torchtriage.findings.selection import check_rules_exist, read_baseline, write_baseline
 
 FINDINGS = [
     a_finding("TT301", severity=Severity.P1, fingerprint="a"), a_finding("TT204", severity=Severity.P2, fingerprint="b"),
@@ -40,69 +40,69 @@ def codes(report: Report) -> list[str]:
     (("TT9",), (), []),
 ])
 def test_codes_and_prefixes_select_and_ignore(select: tuple[str, ...], ignore: tuple[str, ...], expected: list[str]) -> None:
-    report = chosen(REPORT, Config(select=select, ignore=ignore), flags())
+    report = select_findings(REPORT, Config(select=select, ignore=ignore), flags())
     assert codes(report) == expected
     assert report.num_hidden == 3 - len(expected)
 
 
 @pytest.mark.parametrize(("fail_on", "expected"), [("never", 0), ("P0", 0), ("P1", 1), ("P2", 1), ("P3", 1), ("P4", 1)])
 def test_the_exit_code_follows_the_threshold(fail_on: str, expected: int) -> None:
-    assert judged(REPORT, Config(fail_on=fail_on), flags()) == expected
+    assert exit_code_of(REPORT, Config(fail_on=fail_on), flags()) == expected
 
 
 @pytest.mark.parametrize("severity", Severity)
 def test_a_finding_at_the_threshold_fails_and_one_below_does_not(severity: Severity) -> None:
     report = Report(findings=[a_finding(severity=severity)])
-    failing = [name for name in ("P0", "P1", "P2", "P3", "P4") if judged(report, Config(fail_on=name), flags())]
+    failing = [name for name in ("P0", "P1", "P2", "P3", "P4") if exit_code_of(report, Config(fail_on=name), flags())]
     assert failing == [s.name for s in Severity if s >= severity]
 
 
 def test_no_finding_never_fails() -> None:
-    assert judged(Report(findings=[]), Config(fail_on="P4"), flags()) == 0
+    assert exit_code_of(Report(findings=[]), Config(fail_on="P4"), flags()) == 0
 
 
 def test_known_findings_are_counted_and_never_fail(tmp_path: Path) -> None:
     write_baseline(tmp_path / "b.json", FINDINGS[:2])
     config = Config(baseline=str(tmp_path / "b.json"), fail_on="P2")
-    report = chosen(REPORT, config, flags())
+    report = select_findings(REPORT, config, flags())
     assert (codes(report), report.num_known) == (["TT101"], 2)
-    assert judged(report, config, flags()) == 0
+    assert exit_code_of(report, config, flags()) == 0
 
 
 def test_a_new_finding_fails_beside_known_ones(tmp_path: Path) -> None:
     write_baseline(tmp_path / "b.json", FINDINGS[1:])
     config = Config(baseline=str(tmp_path / "b.json"), fail_on="P2")
-    assert judged(chosen(REPORT, config, flags()), config, flags()) == 1
+    assert exit_code_of(select_findings(REPORT, config, flags()), config, flags()) == 1
 
 
 def test_updating_the_baseline_accepts_todays_findings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "b.json"
     config = Config(baseline=str(path), fail_on="P4")
-    report = chosen(REPORT, config, flags(update_baseline=True))
-    assert (codes(report), report.num_known, judged(report, config, flags())) == ([], 3, 0)
+    report = select_findings(REPORT, config, flags(update_baseline=True))
+    assert (codes(report), report.num_known, exit_code_of(report, config, flags())) == ([], 3, 0)
     assert read_baseline(path) == {"a", "b", "c"}
     assert capsys.readouterr().err == f"torchtriage: 3 findings accepted in {path}\n"
 
 
 def test_updating_the_baseline_drops_what_is_cured(tmp_path: Path) -> None:
     write_baseline(tmp_path / "b.json", [a_finding(fingerprint="cured")])
-    chosen(REPORT, Config(baseline=str(tmp_path / "b.json")), flags(update_baseline=True))
+    select_findings(REPORT, Config(baseline=str(tmp_path / "b.json")), flags(update_baseline=True))
     assert "cured" not in read_baseline(tmp_path / "b.json")
 
 
 def test_updating_needs_to_know_the_file() -> None:
-    with pytest.raises(CommandError, match="--update-baseline needs to know the file; add --baseline FILE"):
-        chosen(REPORT, Config(), flags(update_baseline=True))
+    with pytest.raises(CommandError, match="--update-baseline needs a file to write; add --baseline FILE"):
+        select_findings(REPORT, Config(), flags(update_baseline=True))
 
 
 def test_a_baseline_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="no baseline at"):
-        chosen(REPORT, Config(baseline=str(tmp_path / "none.json")), flags())
+        select_findings(REPORT, Config(baseline=str(tmp_path / "none.json")), flags())
 
 
 def test_choosing_leaves_the_rest_of_the_report_alone() -> None:
     report = Report(findings=FINDINGS, run={"argv": ["x"]}, watched=taps("trace"), totals={"compiles": 3}, num_suppressed=2)
-    shown = chosen(report, Config(select=("TT9",)), flags())
+    shown = select_findings(report, Config(select=("TT9",)), flags())
     assert (shown.run, shown.watched, shown.totals, shown.num_suppressed) == (report.run, report.watched, report.totals, 2)
 
 
@@ -176,7 +176,7 @@ def test_when_there_is_colour(color: str, environ: dict[str, str], is_tty: bool,
 
 def test_a_code_that_no_rule_has_is_refused() -> None:
     with pytest.raises(CommandError, match="no rule begins with 'TT77'"):
-        check_known(Config(select=("TT1",), ignore=("TT77",)))
+        check_rules_exist(Config(select=("TT1",), ignore=("TT77",)))
 
 
 def test_what_cannot_be_judged_is_refused_before_the_run(tmp_path: Path) -> None:
@@ -188,5 +188,5 @@ def test_what_cannot_be_judged_is_refused_before_the_run(tmp_path: Path) -> None
 
 
 def test_a_gate_that_fails_says_why(capsys: pytest.CaptureFixture[str]) -> None:
-    assert judged(REPORT, Config(fail_on="P2"), flags()) == 1
+    assert exit_code_of(REPORT, Config(fail_on="P2"), flags()) == 1
     assert capsys.readouterr().err == "torchtriage: failed: 2 findings at P2 or worse\n"

@@ -80,7 +80,7 @@ def test_a_recording_without_results_cannot_be_compared_with(project: Path, caps
     (project / "a.triage").mkdir()
     Writer(project / "a.triage" / "host-1.sqlite").close()
     assert main(["train", "--compare-with", "a.triage"]) == 2
-    assert "a.triage holds no results of a training" in capsys.readouterr().err
+    assert "a.triage contains no results of a training" in capsys.readouterr().err
 
 
 def test_missing_gymnasium_is_said_with_the_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
