@@ -174,7 +174,7 @@ def test_the_timeline_can_be_drawn_by_step_and_zoomed(open_report: Open) -> None
     page = open_report(a_report())
     canvas = page.locator("#timeline-chart canvas")
     pictures = [canvas.evaluate("c => c.toDataURL()")]
-    for control in ("Zoom in", "Whole run"):
+    for control in ("Zoom in", "Entire run"):
         page.get_by_role("button", name=control).click()
         pictures.append(canvas.evaluate("c => c.toDataURL()"))
     page.get_by_label("by step").check()

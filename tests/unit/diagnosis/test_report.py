@@ -106,7 +106,7 @@ def test_what_telemetry_had_no_room_for_is_said_of_all_processes_together() -> N
     full, rich = a_process(telemetry={"num_dropped": 3, "num_left_out": 5}), a_process(telemetry={"num_left_out": 2})
     missing = not_seen_texts(a_recording(full, rich))
     assert [line.partition(" (")[0] for line in missing if line.startswith("learning: ")] == [
-        "learning: 3 looks came faster than they could be read", "learning: 7 values of further metrics"]
+        "learning: 3 samples could not be read in time", "learning: 7 values of further metrics"]
     assert not any(line.startswith("learning: ") for line in not_seen_texts(a_recording(a_process(telemetry={"num_dropped": 0}))))
 
 

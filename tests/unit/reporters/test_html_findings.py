@@ -63,7 +63,7 @@ def test_a_finding_shows_all_it_holds() -> None:
     text = words_of(findings=[three_findings()[2]])
     for part in (
         "P3 TT101 print() breaks Block.forward not measured model.py:14 in forward timm 1.0", "14 print(y)", "Why builtin print GB0059",
-        "Fix check it: it may alter what the program does Copy move it out", "Folded into it (1) resume at 14", "Notes (1) a note",
+        "Fix check it: may change the program's behaviour Copy move it out", "Included in this finding (1) resume at 14", "Notes (1) a note",
         "Raised at timm/x.py:9", "Seen 3 times", "Rule TT101 print-in-graph",
     ):
         assert part in text

@@ -12,13 +12,13 @@ from tests.unit.reporters.page import Page, data_of, words_of
 from tests.unit.reporters.report_samples import STORM, a_frame, a_history, a_report
 from torchtriage.findings.history import Curve, History, Moment, MomentKind, ProcessHistory
 from torchtriage.reporters.html import render
-from torchtriage.reporters.html.data import MAX_LANES, MAX_MOMENTS, NOT_FINITE, Strings, drawn_moments, heat_map, step_curve, thinned
+from torchtriage.reporters.html.data import MAX_LANES, MAX_MOMENTS, NOT_FINITE, Strings, drawn_moments, drawn_points, heat_map, step_curve
 from torchtriage.reporters.html.frames import MAX_FRAMES, changing_sources
 
 
 @pytest.mark.parametrize(("origin", "sentence"), [
-    ("log", "This log does not tell when things happened"), ("watch", "watch() keeps findings, not the course of the run"),
-    ("recording", "The course of the run was not kept."),
+    ("log", "This log does not contain the times of events"), ("watch", "watch() records findings, not the timeline of the run"),
+    ("recording", "The timeline of the run was not recorded."),
 ])
 def test_an_empty_history_says_why(origin: str, sentence: str) -> None:
     text = words_of(history=History(), run={"origin": origin})
@@ -29,14 +29,14 @@ def test_an_empty_history_says_why(origin: str, sentence: str) -> None:
 
 def test_a_run_without_compiles_says_so() -> None:
     text = words_of(findings=[], history=History(start=1.0, seconds=1.0, processes=(ProcessHistory(name="main process"),)))
-    assert "Nothing was compiled and no step was seen." in text
+    assert "Nothing was compiled and no steps were recorded." in text
     assert "No frame was compiled." in text
 
 
 def test_the_timeline_is_told_in_a_sentence_and_a_table() -> None:
     text = words_of()
     assert "The run took 20.0 s: 2 first compiles, 14 recompiles, 16 graph breaks, 2 recompile limits reached, 1 anomaly." in text
-    assert "was over after 3.90 s, before the first step was: steady state begins there." in text
+    assert "ended after 3.90 s, before the end of the first step: steady state begins there." in text
     assert "recompile Policy.forward 14 4.90 s 10.30 s 1 7 9.80 s TT202" in text
 
 
@@ -83,7 +83,7 @@ def test_too_many_moments_are_thinned_evenly_and_counted() -> None:
 
 def test_texts_beside_marks_that_were_left_out_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Strings.__init__, "__defaults__", (100,))
-    assert re.search(r"\d texts beside marks left out", words_of())
+    assert re.search(r"\d details of marks left out", words_of())
     monkeypatch.undo()
     assert "left out" not in words_of()
 
@@ -102,7 +102,7 @@ def test_strings_beyond_the_budget_are_counted() -> None:
 
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=1, max_size=300), st.integers(2, 50))
 def test_thinning_keeps_the_extremes_and_the_order(values: list[float], most: int) -> None:
-    kept = thinned(values, most)
+    kept = drawn_points(values, most)
     assert kept == sorted(set(kept))
     assert len(kept) <= max(most, 2)
     finite = [v for v in values if math.isfinite(v)]
@@ -174,5 +174,5 @@ def test_the_charts_of_the_learning_are_all_drawn_in_a_fixed_order_and_telemetry
     assert drawn[4:7] == ["update_ratio/actor", "grad_norm/group:actor", "scaler/scale"]
     assert drawn[-3:] == ["lr", "telemetry/share", "telemetry/interval"]
     text = words_of(history=report.history)
-    assert "Telemetry itself took 0.40% of the run's time (observed); at the end it looked at one step in 10." in text
+    assert "Telemetry itself took 0.40% of the run's time (observed); at the end it sampled one step in 10." in text
     assert "Telemetry itself" not in words_of()

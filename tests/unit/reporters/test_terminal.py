@@ -12,7 +12,7 @@ from tests.unit.samples import a_finding, source_lines, taps
 from torchtriage.findings.model import Cost, CostKind, Evidence, Finding, Fix, Location, Owner, OwnerKind, Severity
 from torchtriage.findings.report import Report
 from torchtriage.reporters import terminal
-from torchtriage.reporters.terminal import LINES_OF_A_SCREEN, SCREENS, render
+from torchtriage.reporters.terminal import MAX_LINES, render
 
 # What a terminal acts on: C0 and C1 controls, and the marks that turn the direction of text.
 UNPRINTABLE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -80,7 +80,7 @@ def test_at_most_three_screens_are_shown_and_the_rest_counted(number: int) -> No
     findings = [a_finding(severity=Severity(min(4, n // 10)), fingerprint=str(n), title=f"finding {n}.") for n in range(number)]
     text = text_of(*findings, next_command="torchtriage report x")
     shown = len(re.findall(r"finding \d+\.", text))
-    assert len(text.splitlines()) <= SCREENS * LINES_OF_A_SCREEN + 3
+    assert len(text.splitlines()) <= MAX_LINES + 3
     left = number - shown
     assert (f"{left} more (" in text) is (left > 0)
     assert f"{number} finding" in text
@@ -218,4 +218,4 @@ def test_in_a_notebook_the_text_is_returned_and_nothing_is_displayed(monkeypatch
 
 
 def test_the_module_names_its_limits() -> None:
-    assert (terminal.SCREENS, terminal.LINES_OF_A_SCREEN) == (3, 40)
+    assert terminal.MAX_LINES == 3 * 40
