@@ -322,7 +322,7 @@ def test_a_failure_names_the_limit_and_then_shows_the_finding(marked: Session) -
 @pytest.mark.parametrize(("name", "said"), [
     ("test_four_sizes", "limit_recompiles(1, warmup=2): 2 recompiles after the warm-up"),
     ("test_recompiles_after_a_break", "limit_recompiles(0): 2 recompiles"),
-    ("test_limit_of_torch", "limit_recompiles(50): 1 recompile, and 1 frame at the recompile limit of torch"),
+    ("test_limit_of_torch", "limit_recompiles(50): 1 recompile, and 1 frame at torch's recompile limit"),
     ("test_storm", "limit_findings('P2'): 1 finding at P2 or worse"),
     ("test_two_of_three", "limit_graph_breaks(0): 2 graph breaks at 1 place\nlimit_recompiles(0): 2 recompiles\n\n"),
     ("test_expected_to_exceed_and_does_not", "[XPASS(strict)] known"),
@@ -543,7 +543,7 @@ def test_inside_an_observed_run_the_suite_is_recorded_once_and_the_baseline_acce
     session = Session(done.returncode, done.stdout)
     lines = session.section()
     assert "1 known finding accepted by the baseline" in lines
-    assert "recorded by the run around this session, into outer.triage" in lines
+    assert "recorded by the enclosing run, into outer.triage" in lines
     assert "5 passed" in session.text
     assert "Warning" not in session.text
     report = report_of(folder, "outer.triage")

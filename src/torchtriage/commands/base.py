@@ -12,7 +12,14 @@ from typing import Protocol
 from torchtriage.config import COLOURS, FORMATS, Config, check_codes, check_threshold, current_config
 from torchtriage.errors import CommandError
 from torchtriage.findings.report import Report
-from torchtriage.findings.selection import check_rules_exist, failing, is_wanted, read_baseline, selected, write_baseline
+from torchtriage.findings.selection import (
+    check_rules_exist,
+    failing,
+    is_wanted,
+    read_baseline,
+    selected,
+    write_baseline,
+)
 from torchtriage.text import counted
 
 # The longest matching extension wins: x.trace.json is a Chrome trace, x.json is not.

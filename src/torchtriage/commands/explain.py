@@ -16,7 +16,7 @@ from torchtriage.findings import catalogue
 
 
 class ExplainCommand:
-    """Explain a torchtriage rule (TT203, or its slug) or a PyTorch graph break (GB0059); without a name, list all rules."""
+    """Explain a torchtriage rule (TT203, or its slug) or a PyTorch graph break (GB0059), or list all rules."""
 
     name = "explain"
 

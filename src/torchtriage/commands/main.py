@@ -33,7 +33,8 @@ def build_parser() -> Parser:
     parser = Parser(
         prog="torchtriage",
         description=(
-            "Triage for PyTorch training: shows what torch.compile does to your program, what it costs and what to change."
+            "Triage for PyTorch training: shows what torch.compile does to your program, what it costs "
+            "and what to change."
         ),
         epilog="start with: torchtriage demo, then: torchtriage run train.py",
     )

@@ -20,7 +20,7 @@ from torchtriage.recording.recording import Recording
 
 
 class ReportCommand:
-    """Show the findings of a recording, a TORCH_TRACE file or folder, or a TORCH_LOGS text log (- reads it from stdin)."""
+    """Show the findings of a recording, a TORCH_TRACE file or folder, or a TORCH_LOGS text log (- reads stdin)."""
 
     name = "report"
 

@@ -75,7 +75,8 @@ class RunCommand:
             script = Path(args.command[0])
             if not script.exists():
                 raise CommandError(
-                    f"no script at {script}; for a command that is not a Python script use: torchtriage run -- {script} ..."
+                    f"no script at {script}; for a command that is not a Python script use: "
+                    f"torchtriage run -- {script} ..."
                 )
             if not os.access(script, os.R_OK):
                 raise CommandError(f"cannot read {script}: permission denied")

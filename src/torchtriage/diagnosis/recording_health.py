@@ -69,7 +69,8 @@ def nothing_joined(recording: Recording) -> Iterator[Finding]:
     if recording.origin != "recording" or recording.processes or recording.launcher.end is None:
         return
     if recording.folder.joined:
-        title, cause = "torch was never imported", "Python ran under observation, but none of its processes imported torch"
+        title = "torch was never imported"
+        cause = "Python ran under observation, but none of its processes imported torch"
         fix = "check that this command is the one that trains; nothing else is wrong"
     else:
         title = "no process joined the recording"

@@ -50,7 +50,12 @@ _PUBLIC_EVENTS = ("graph_breaks", "recompiles")
 
 NOT_NAMED = "something that is not named here"
 _NO_RULE = catalogue.Rule(
-    code="unknown", slug="rule-that-is-not-named-here", severity=Severity.P4, category=Category.COMPILE, summary="", page="",
+    code="unknown",
+    slug="rule-that-is-not-named-here",
+    severity=Severity.P4,
+    category=Category.COMPILE,
+    summary="",
+    page="",
 )
 
 

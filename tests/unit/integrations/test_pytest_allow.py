@@ -32,7 +32,7 @@ def test_an_item_takes_out_what_it_names(item: str, taken: bool) -> None:
 @pytest.mark.parametrize(("item", "said"), [
     ("TT999", "did you mean"), ("TT9999", "did you mean"), ("print-in-grahp", "did you mean 'print-in-graph'?"),
     ("TT10l", "did you mean"), ("model.py::", "a function ('model.py::Policy.forward')"), ("", "it takes a code"),
-    ("0123456789abcde", "it takes a code"), ("TT", "the beginning of codes ('TT1')"), ("/", "a folder ('transformers/')"),
+    ("0123456789abcde", "it takes a code"), ("TT", "a prefix of codes ('TT1')"), ("/", "a folder ('transformers/')"),
 ])
 def test_an_item_that_nothing_can_match_is_refused_with_what_comes_near(item: str, said: str) -> None:
     with pytest.raises(CommandError) as refused:

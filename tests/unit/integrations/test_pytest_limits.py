@@ -8,7 +8,7 @@ from tests.unit.samples import a_finding, a_process
 from torchtriage.errors import CommandError
 from torchtriage.findings.model import Evidence, Finding, Location, Severity
 from torchtriage.findings.report import Report
-from torchtriage.integrations.pytest_limits import judge, limit_of
+from torchtriage.integrations.pytest_limits import excess_message, limit_of
 from torchtriage.recording.events import GraphBreak, Recompile
 from torchtriage.recording.recording import Process
 
@@ -20,7 +20,7 @@ def found(code: str, num_events: int = 1, compile_ids: tuple[str, ...] = (), **f
 
 
 def told(name: str, *args: Any, findings: list[Finding], process: Process = NOTHING, **kwargs: Any) -> str:
-    return judge([limit_of(name, args, kwargs)], process, Report(findings=findings))
+    return excess_message([limit_of(name, args, kwargs)], process, Report(findings=findings))
 
 
 @pytest.mark.parametrize(("name", "args", "kwargs", "said"), [
@@ -86,7 +86,7 @@ def test_a_recompile_without_a_compile_id_is_never_warm_up() -> None:
 def test_a_frame_at_torchs_limit_exceeds_any_number_of_recompiles() -> None:
     refused = [found("TT301", 1), found("TT202", 7, fingerprint="b" * 16)]
     assert told("limit_recompiles", 100, findings=refused).startswith(
-        "limit_recompiles(100): 7 recompiles, and 1 frame at the recompile limit of torch\n")
+        "limit_recompiles(100): 7 recompiles, and 1 frame at torch's recompile limit\n")
     assert told("limit_recompiles", 100, allow=["TT301"], findings=refused) == ""
 
 
@@ -120,7 +120,7 @@ def test_findings_are_limited_by_severity() -> None:
 def test_several_limits_are_told_one_by_one_and_each_finding_once() -> None:
     findings = [found("TT101", 2, severity=Severity.P1)]
     limits = [limit_of("limit_graph_breaks", (0,), {}), limit_of("limit_recompiles", (0,), {}), limit_of("limit_findings", ("P2",), {})]
-    text = judge(limits, NOTHING, Report(findings=findings))
+    text = excess_message(limits, NOTHING, Report(findings=findings))
     assert text.startswith("limit_graph_breaks(0): 2 graph breaks at 1 place\nlimit_findings('P2'): 1 finding at P2 or worse\n\n")
     assert text.count("title of TT101") == 1
 
