@@ -50,7 +50,9 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
-def test_the_report_is_the_stored_one(source: Path, form: str, workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_equals_the_stored_one(
+    source: Path, form: str, workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     copy = workplace / source.name
     if source.is_dir():
         shutil.copytree(source, copy)
@@ -67,7 +69,9 @@ def test_the_report_is_the_stored_one(source: Path, form: str, workplace: Path, 
         stored.write_text(report, encoding="utf-8")
     expected = stored.read_text(encoding="utf-8") if stored.exists() else ""
     if report != expected:
-        pytest.fail(f"{difference(expected, report, stored)}\nif this is what a user should see: make golden", pytrace=False)
+        pytest.fail(
+            f"{difference(expected, report, stored)}\nif this is what a user should see: make golden", pytrace=False
+        )
 
 
 def test_every_stored_report_has_its_recording() -> None:

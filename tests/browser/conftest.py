@@ -22,7 +22,12 @@ class Trouble:
     seen: list[str] = field(default_factory=list)
 
     def watch(self, page: Any) -> None:
-        page.on("console", lambda message: self.seen.append(f"console: {message.text}") if message.type in ("error", "warning") else None)
+        page.on(
+            "console",
+            lambda message: (
+                self.seen.append(f"console: {message.text}") if message.type in ("error", "warning") else None
+            ),
+        )
         page.on("pageerror", lambda error: self.seen.append(f"error: {error}"))
         page.on("dialog", self._on_dialog)
         page.on("request", self._on_request)
@@ -50,7 +55,9 @@ def wait_until(page: Any, expression: str, arg: Any = None, seconds: float = 20.
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api", reason="the browser tests need playwright: pip install -e '.[dev]'")
+    api = pytest.importorskip(
+        "playwright.sync_api", reason="the browser tests need playwright: pip install -e '.[dev]'"
+    )
     chromium = shutil.which("chromium")
     if chromium is None:
         pytest.skip("the browser tests need chromium: apt-get install chromium")
@@ -63,13 +70,23 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def open_report(browser: Any, tmp_path: Path) -> Iterator[Open]:
-    """`open_report(report or HTML, width=, colour=, **context)` gives the page; trouble in any of them fails the test at its end."""
+    """`open_report(report or HTML, width=, colour=, **context)` opens a page; an error in any page fails the test."""
     trouble = Trouble()
     contexts = []
 
-    def open_(report: Report | str, *, width: int = 1280, height: int = 900, colour: str = "light", at: str = "", **options: Any) -> Any:
+    def open_(
+        report: Report | str,
+        *,
+        width: int = 1280,
+        height: int = 900,
+        colour: str = "light",
+        at: str = "",
+        **options: Any,
+    ) -> Any:
         path = tmp_path / f"report-{len(contexts)}.html"
-        path.write_text(report if isinstance(report, str) else render(report), encoding="utf-8", errors="backslashreplace")
+        path.write_text(
+            report if isinstance(report, str) else render(report), encoding="utf-8", errors="backslashreplace"
+        )
         context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=colour, **options)
         contexts.append(context)
         page = context.new_page()

@@ -38,7 +38,9 @@ class TrainCommand:
         group = parser.add_argument_group("settings")
         for name, one in FIELDS.items():
             _add_flag(group, name, one.metadata["help"], one.metadata["choices"])
-        group.add_argument("--no-compile", dest="compile", action="store_const", const="no", help="same as --compile no")
+        group.add_argument(
+            "--no-compile", dest="compile", action="store_const", const="no", help="same as --compile no"
+        )
         parser.add_argument("--config", metavar="FILE.toml", help="read settings from a file, one key per setting")
         parser.add_argument("--compare-with", metavar="RECORDING", help=(
             "report whether return and speed differ from an earlier training"

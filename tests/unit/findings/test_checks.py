@@ -14,7 +14,9 @@ RESUME = "torch_dynamo_resume_in_forward_at_12"
 
 
 @pytest.mark.parametrize("kind", CheckKind)
-@pytest.mark.parametrize("name", ["forward", "Policy.forward", "<lambda>", "the compiled module", "the module called at a.py:3"])
+@pytest.mark.parametrize(
+    "name", ["forward", "Policy.forward", "<lambda>", "the compiled module", "the module called at a.py:3"]
+)
 def test_a_sentence_reads_back_as_its_check(kind: CheckKind, name: str) -> None:
     fields = sentence(Check(kind, "{subject}", Location(path="{place}"), "{code}"))
     check = Check(
@@ -45,7 +47,7 @@ def test_only_the_file_name_of_a_place_is_shown() -> None:
     ("no graph breaks at all", Check(CheckKind.BY_HAND, "no graph breaks at all")),
     ("Add a test", Check(CheckKind.BY_HAND, "Add a test")),
 ])
-def test_a_line_that_a_person_wrote_is_read_as_it_is_meant(text: str, check: Check) -> None:
+def test_a_line_written_by_a_person_is_understood(text: str, check: Check) -> None:
     assert check_in(text) == check
 
 

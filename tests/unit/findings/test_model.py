@@ -13,15 +13,15 @@ def test_p0_is_the_worst() -> None:
     assert sorted(Severity) == [Severity.P0, Severity.P1, Severity.P2, Severity.P3, Severity.P4]
 
 
-def test_there_are_the_twelve_categories_of_the_design() -> None:
+def test_there_are_twelve_categories() -> None:
     assert {str(c) for c in Category} == {
-        "correctness bug", "race condition / concurrency", "memory leak / resource", "performance bottleneck", "numerical stability",
-        "torch.compile compatibility", "dead code / unwired", "API design / contract", "test coverage gap", "documentation / naming",
-        "defensive programming", "legacy code",
+        "correctness bug", "race condition / concurrency", "memory leak / resource", "performance bottleneck",
+        "numerical stability", "torch.compile compatibility", "dead code / unwired", "API design / contract",
+        "test coverage gap", "documentation / naming", "defensive programming", "legacy code",
     }
 
 
-def test_a_cost_that_nobody_measured_has_no_number() -> None:
+def test_an_unmeasured_cost_has_no_number() -> None:
     assert (NOT_MEASURED.seconds, NOT_MEASURED.share, NOT_MEASURED.ms_per_step) == (None, None, None)
     assert NOT_MEASURED.kind is CostKind.NOT_MEASURED
 

@@ -16,7 +16,9 @@ NOTHING = a_process()
 
 
 def found(code: str, num_events: int = 1, compile_ids: tuple[str, ...] = (), **fields: Any) -> Finding:
-    return a_finding(code, evidence=Evidence(num_events=num_events, compile_ids=compile_ids), title=f"title of {code}", **fields)
+    return a_finding(
+        code, evidence=Evidence(num_events=num_events, compile_ids=compile_ids), title=f"title of {code}", **fields
+    )
 
 
 def told(name: str, *args: Any, findings: list[Finding], process: Process = NOTHING, **kwargs: Any) -> str:
@@ -38,14 +40,14 @@ def told(name: str, *args: Any, findings: list[Finding], process: Process = NOTH
     ("limit_findings", (2,), {}, "the severity must be P0, P1, P2, P3, P4, got 2"),
     ("limit_findings", (["P2"],), {}, "the severity must be P0, P1, P2, P3, P4, got ['P2']"),
 ])
-def test_a_marker_that_is_wrong_says_what_it_got_and_how_to_write_it(name: str, args: Any, kwargs: Any, said: str) -> None:
+def test_a_wrong_marker_shows_its_arguments_and_an_example(name: str, args: Any, kwargs: Any, said: str) -> None:
     with pytest.raises(CommandError) as refused:
         limit_of(name, args, kwargs)
     assert said in str(refused.value)
     assert f"; write it like {name}(" in str(refused.value)
 
 
-def test_graph_breaks_are_counted_by_event_and_told_by_place() -> None:
+def test_graph_breaks_are_counted_by_event_and_by_place() -> None:
     breaks = [found("TT101", 2), found("TT104", 1, location=Location(path="/app/model.py", line=20)), found("TT202", 5)]
     assert told("limit_graph_breaks", 3, findings=breaks) == ""
     text = told("limit_graph_breaks", 2, findings=breaks)
@@ -55,7 +57,7 @@ def test_graph_breaks_are_counted_by_event_and_told_by_place() -> None:
     assert "TT202" not in text
 
 
-def test_what_is_allowed_neither_counts_nor_shows() -> None:
+def test_an_allowed_finding_neither_counts_nor_shows() -> None:
     breaks = [found("TT101", 2), found("TT104", 1)]
     assert told("limit_graph_breaks", 0, allow=["TT101", "TT104"], findings=breaks) == ""
     text = told("limit_graph_breaks", 0, allow=["TT101"], findings=breaks)
@@ -93,11 +95,14 @@ def test_a_frame_at_torchs_limit_exceeds_any_number_of_recompiles() -> None:
 def resumed(*compile_ids: str) -> Process:
     """A break at line 14 of `forward`, and recompiles of the frame that it made."""
     cut = GraphBreak(path="/app/model.py", line=14, function="forward", compile_id="0/0")
-    again = [Recompile(path="/app/model.py", line=14, function="torch_dynamo_resume_in_forward_at_14", compile_id=c) for c in compile_ids]
+    again = [
+        Recompile(path="/app/model.py", line=14, function="torch_dynamo_resume_in_forward_at_14", compile_id=c)
+        for c in compile_ids
+    ]
     return a_process(cut, *again)
 
 
-def test_recompiles_of_what_a_break_cut_off_count_although_the_break_tells_them() -> None:
+def test_recompiles_of_resume_frames_count() -> None:
     broken = [found("TT101")]
     process = resumed("1/1", "1/2")
     assert told("limit_recompiles", 2, findings=broken, process=process) == ""
@@ -117,15 +122,23 @@ def test_findings_are_limited_by_severity() -> None:
     assert "2 findings at P3 or worse" in told("limit_findings", "P3", findings=findings)
 
 
-def test_several_limits_are_told_one_by_one_and_each_finding_once() -> None:
+def test_each_limit_has_its_line_and_each_finding_is_shown_once() -> None:
     findings = [found("TT101", 2, severity=Severity.P1)]
-    limits = [limit_of("limit_graph_breaks", (0,), {}), limit_of("limit_recompiles", (0,), {}), limit_of("limit_findings", ("P2",), {})]
+    limits = [
+        limit_of("limit_graph_breaks", (0,), {}),
+        limit_of("limit_recompiles", (0,), {}),
+        limit_of("limit_findings", ("P2",), {}),
+    ]
     text = excess_message(limits, NOTHING, Report(findings=findings))
-    assert text.startswith("limit_graph_breaks(0): 2 graph breaks at 1 place\nlimit_findings('P2'): 1 finding at P2 or worse\n\n")
+    assert text.startswith(
+        "limit_graph_breaks(0): 2 graph breaks at 1 place\nlimit_findings('P2'): 1 finding at P2 or worse\n\n"
+    )
     assert text.count("title of TT101") == 1
 
 
-@pytest.mark.parametrize(("name", "argument"), [("limit_graph_breaks", 5), ("limit_recompiles", 5), ("limit_findings", "P0")])
-def test_a_watch_that_was_blinded_proves_nothing(name: str, argument: Any) -> None:
+@pytest.mark.parametrize(
+    ("name", "argument"), [("limit_graph_breaks", 5), ("limit_recompiles", 5), ("limit_findings", "P0")]
+)
+def test_a_limit_cannot_be_checked_after_a_tap_was_lost(name: str, argument: Any) -> None:
     assert "cannot be checked" in told(name, argument, findings=[found("TT901")])
     assert told(name, argument, allow=["TT901"], findings=[found("TT901")]) == ""

@@ -13,7 +13,12 @@ KEYS = {
     "i": {"name", "cat", "ph", "s", "ts", "pid", "tid", "args"},
     "C": {"name", "ph", "ts", "pid", "tid", "args"},
 }
-METADATA = {"process_name": "name", "thread_name": "name", "process_sort_index": "sort_index", "thread_sort_index": "sort_index"}
+METADATA = {
+    "process_name": "name",
+    "thread_name": "name",
+    "process_sort_index": "sort_index",
+    "thread_sort_index": "sort_index",
+}
 
 
 def read_trace(text: str) -> dict[str, Any]:
@@ -53,7 +58,10 @@ def _check(row: Row) -> None:
 def _check_names(rows: list[Row]) -> None:
     """Every process and every thread that shows something has exactly one name, and no thread is in two processes."""
     drawn = [row for row in rows if row["ph"] in ("X", "i")]
-    for kind, key, used in (("process_name", "pid", {row["pid"] for row in rows}), ("thread_name", "tid", {row["tid"] for row in drawn})):
+    for kind, key, used in (
+        ("process_name", "pid", {row["pid"] for row in rows}),
+        ("thread_name", "tid", {row["tid"] for row in drawn}),
+    ):
         named = [row[key] for row in rows if row["name"] == kind]
         assert len(named) == len(set(named)), kind
         assert used <= set(named), (kind, used - set(named))
