@@ -1,4 +1,4 @@
-"""Every form of the report of every stored recording is what `tests/golden` holds; `make golden` rewrites it."""
+"""Every format of the report of every stored recording equals the file in `tests/golden`; `make golden` rewrites it."""
 
 import difflib
 import json
@@ -111,10 +111,12 @@ def tag_per_line(html: str) -> str:
     return html.replace("><", ">\n<")
 
 
-def difference(expected: str, found: str, stored: Path) -> str:
+def difference(expected: str, report: str, stored: Path) -> str:
     """A unified diff, cut short."""
     name = stored.relative_to(GOLDEN.parent).as_posix()
-    lines = list(difflib.unified_diff(expected.splitlines(), found.splitlines(), name, "this report", n=1, lineterm=""))
+    lines = list(
+        difflib.unified_diff(expected.splitlines(), report.splitlines(), name, "this report", n=1, lineterm="")
+    )
     shown = [line[:MAX_DIFF_WIDTH] for line in lines[:MAX_DIFF_LINES]]
     if len(lines) > MAX_DIFF_LINES:
         shown.append(f"... {len(lines) - MAX_DIFF_LINES} more lines")

@@ -1,4 +1,4 @@
-"""Opens reports in a real Chromium, from disk as a user would, and fails a test in whose page anything went wrong."""
+"""Opens reports in a real Chromium, from disk as a user would, and fails a test if its page has an error."""
 
 import shutil
 import time
@@ -17,7 +17,7 @@ Open = Callable[..., Any]
 
 @dataclass
 class Trouble:
-    """What no page of ours may cause."""
+    """Errors and requests that no page may cause."""
 
     seen: list[str] = field(default_factory=list)
 
@@ -44,7 +44,7 @@ class Trouble:
 def wait_until(page: Any, expression: str, arg: Any = None, seconds: float = 20.0) -> None:
     """Waits until the expression holds in the page.
 
-    Playwright's own `wait_for_function` evaluates anew in a callback of the page, which the report's
+    Playwright's own `wait_for_function` evaluates again in a callback of the page, which the report's
     content security policy forbids: it works only when the expression holds at once.
     """
     end = time.monotonic() + seconds

@@ -1,4 +1,4 @@
-"""The report in a real browser: it fits, it is readable, and it is harmless whatever the program was called."""
+"""The report in a real browser: it fits, it is readable, and hostile names in it are harmless."""
 
 import re
 from pathlib import Path
@@ -26,7 +26,7 @@ OPEN_ALL = "document.querySelectorAll('details').forEach((d) => { d.open = true 
 FOCUSED = """(() => { const e = document.activeElement;
   const outline = e === document.body ? 'body' : getComputedStyle(e).outlineStyle
   return [e.id || e.name || e.className || e.textContent, outline] })()"""
-# Text against what it stands on, by the formula of WCAG 2; the smallest ratio of each kind of element.
+# The contrast of text and background by the formula of WCAG 2; the smallest ratio of each kind of element.
 CONTRASTS = """() => {
   const parts = (c) => c.match(/[\\d.]+/g).map(Number);
   const linear = (v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4
@@ -36,16 +36,16 @@ CONTRASTS = """() => {
     const own = getComputedStyle(e).backgroundColor;
     return parts(own).length < 4 || parts(own)[3] > 0 || !e.parentElement ? own : ground(e.parentElement);
   };
-  const found = {};
+  const ratios = {};
   for (const e of document.querySelectorAll('body *')) {
     const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
     if (!own || !e.checkVisibility() || e.closest('.unseen, .skip')) continue;
     const [a, b] = [light(getComputedStyle(e).color), light(ground(e))];
     const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
     const name = e.tagName.toLowerCase() + '.' + e.className;
-    found[name] = Math.min(found[name] ?? 99, ratio);
+    ratios[name] = Math.min(ratios[name] ?? 99, ratio);
   }
-  return found;
+  return ratios;
 }"""
 
 

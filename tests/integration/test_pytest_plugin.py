@@ -59,7 +59,7 @@ class Session:
         return parts[parts.index(name) + 1]
 
     def section(self) -> list[str]:
-        """The lines of our summary."""
+        """The lines of torchtriage's summary."""
         return (
             re.split(r"^=+ .* =+$", re.split(r"^=+ torchtriage =+$", self.text, flags=re.M)[1], flags=re.M)[0]
             .strip()
@@ -537,7 +537,7 @@ def test_the_recording_fails_the_session_even_without_a_terminal(project: pytest
     )
 
 
-# The whole suite
+# The full suite
 
 SUITE = HEAD + """
 import os, subprocess, sys

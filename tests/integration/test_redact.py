@@ -72,11 +72,11 @@ def shown(folder: Path, format_: str, *flags: str) -> str:
     return done.stdout
 
 
-def told(word: str, text: str) -> str | None:
+def occurrence(word: str, text: str) -> str | None:
     """Where the text has a secret, in any case; a number only as a full number, since a time may contain its digits."""
     pattern = rf"(?<![\d.]){word}(?!\d)" if word.isdigit() else re.escape(word)
-    found = re.search(pattern, text, re.IGNORECASE)
-    return found and f"{word} in {text[max(0, found.start() - 80):found.end() + 120]}"
+    match = re.search(pattern, text, re.IGNORECASE)
+    return match and f"{word} in {text[max(0, match.start() - 80):match.end() + 120]}"
 
 
 def test_without_redact_the_secrets_are_shown(recorded: Recorded) -> None:
@@ -86,7 +86,7 @@ def test_without_redact_the_secrets_are_shown(recorded: Recorded) -> None:
         "secretfolder", "secretscript", "secret_function", "SecretModel", "secret text", "secret mode two",
         "secret_scale", "mysecretvalue", "mysecretargument", "7919", "7907",
     ):
-        assert told(expected, text), expected
+        assert occurrence(expected, text), expected
 
 
 @pytest.mark.parametrize("format_", FORMATS)
@@ -95,7 +95,7 @@ def test_nothing_of_the_program_or_the_machine_is_in_any_format(recorded: Record
         pytest.importorskip(f"torchtriage.reporters.{format_}")
     text = shown(recorded.folder, format_, "--redact")
     for word in (WORD, *ENVIRONMENT, *SIZES, *recorded.machine):
-        assert (found := told(word, text)) is None, found
+        assert (secret := occurrence(word, text)) is None, secret
 
 
 def test_findings_and_costs_are_not_redacted(recorded: Recorded) -> None:
@@ -116,4 +116,4 @@ def test_the_findings_that_run_prints_are_redacted_too(recorded: Recorded) -> No
     printed = recorded.printed.replace("secret text\n", "")     # what the program itself prints
     assert "TT1" in printed
     for word in (WORD, "out.triage", *SIZES, *recorded.machine):
-        assert (found := told(word, printed)) is None, found
+        assert (secret := occurrence(word, printed)) is None, secret

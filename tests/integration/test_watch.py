@@ -10,7 +10,7 @@ import pytest
 from tests.programs import observe, plain, torch_version, write
 from torchtriage.recording.events import CompileCall
 
-TELLS_SKIPS = torch_version() >= (2, 13)    # before, Dynamo passes over a frame without a word
+REPORTS_SKIPS = torch_version() >= (2, 13)    # older versions skip a frame silently
 
 HEAD = """
 import json, logging, sys
@@ -135,7 +135,7 @@ def facts_of(stderr: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module", params=["alone", "under run"])
 def watched(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the program found out about its watches, by itself and while `torchtriage run` observes it as well."""
+    """What the program recorded about its watches, alone and while `torchtriage run` also observes it."""
     folder = tmp_path_factory.mktemp("watched")
     if request.param == "alone":
         done = plain(folder, write(folder, BODY))
@@ -169,9 +169,8 @@ def test_a_block_is_diagnosed(watched: dict[str, Any]) -> None:
     assert "TT101 P3" in watched["text"]
     assert watched["limit"].count("limited") == 1
     assert {"TT101", "TT301"} <= set(watched["limit_codes"])
-    assert (
-        watched["limit_eager"] == 13
-    )  # of 18 calls 4 are compiled, one hits the limit, and the meter runs from then on
+    # Of 18 calls 4 are compiled, one hits the limit, and the meter runs from then on.
+    assert watched["limit_eager"] == 13
 
 
 def test_blocks_nest_and_cross(watched: dict[str, Any]) -> None:
@@ -228,7 +227,7 @@ def test_an_internal_failure_never_reaches_the_program(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_timeout_inside_torchtriage_reaches_the_program(tmp_path: Path) -> None:
-    """A signal handler may raise at any line, also at one of ours."""
+    """A signal handler may raise at any line, also inside torchtriage."""
     source = HEAD + textwrap.dedent("""
         import signal
         from torchtriage.recording import recorder
@@ -265,7 +264,7 @@ def test_a_timeout_inside_torchtriage_reaches_the_program(tmp_path: Path) -> Non
         """)
     seen = observe(tmp_path, source, flags=["-q"])
     assert seen.status == 0, seen.stderr
-    assert facts_of(seen.stderr) == {"compile call": True, "compile": True} | ({"skip": True} if TELLS_SKIPS else {})
+    assert facts_of(seen.stderr) == {"compile call": True, "compile": True} | ({"skip": True} if REPORTS_SKIPS else {})
     assert "afterwards" in [e["function"] for e in seen.report["events"]["graph_breaks"]]
     assert not [code for code in seen.codes if code.startswith("TT9")]
 
@@ -294,9 +293,8 @@ def test_steps_are_counted_and_events_carry_them(tmp_path: Path) -> None:
         """)
     seen = observe(tmp_path, source, flags=["-q"])
     assert seen.status == 0, seen.stderr
-    assert (
-        len(facts_of(seen.stderr)["breaks"]) == 1
-    )  # the print of after_three; step() in a compiled function is no break
+    # The print of after_three; step() in a compiled function is not a break.
+    assert len(facts_of(seen.stderr)["breaks"]) == 1
     assert seen.report["totals"]["steps"] == 6
     assert [e["step"] for e in seen.report["events"]["graph_breaks"]] == [3]
     assert [e["step"] for e in seen.report["events"]["recompiles"]] == [4]
@@ -367,7 +365,7 @@ def test_a_project_called_torch_is_the_users_own(tmp_path: Path) -> None:
         (str(folder / "train.py"), "generator"),
         (str(folder / "train.py"), "broken"),
     ]
-    assert ("TT302" if TELLS_SKIPS else "TT303") in seen.codes
+    assert ("TT302" if REPORTS_SKIPS else "TT303") in seen.codes
     assert {f["owner"]["kind"] for f in seen.report["findings"]} == {"you"}
 
 

@@ -1,4 +1,4 @@
-"""Which findings are shown and which fail: --select, --ignore, the baseline, --fail-on; and where they are written."""
+"""The selection of findings by --select, --ignore and the baseline, the exit code of --fail-on, and the output."""
 
 import argparse
 import json

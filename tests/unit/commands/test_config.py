@@ -1,4 +1,4 @@
-"""Settings: flag over environment over file; what is not understood is exit 2 with what to do."""
+"""Settings: flags override the environment, which overrides the file; an invalid one is exit 2 with a remedy."""
 
 import dataclasses
 from pathlib import Path
@@ -14,7 +14,7 @@ from torchtriage.errors import CommandError
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder to work in, with nothing of ours in the environment."""
+    """An empty working folder, without variables of torchtriage in the environment."""
     for field in dataclasses.fields(Config):
         monkeypatch.delenv(f"TORCHTRIAGE_{field.name.upper()}", raising=False)
     monkeypatch.chdir(tmp_path)

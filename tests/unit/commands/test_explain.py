@@ -1,4 +1,4 @@
-"""`explain` shows our pages, and PyTorch's own text from the torch that is installed."""
+"""`explain` shows the pages of rules, and PyTorch's text from the installed torch."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""The form of a report follows from --format, else from the extension of the file."""
+"""The format of a report follows from --format, else from the extension of the file."""
 
 import argparse
 import json

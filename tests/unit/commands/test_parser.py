@@ -1,4 +1,4 @@
-"""A mistyped word is answered with the one that was meant."""
+"""A mistyped word gets the nearest flag or command as a suggestion."""
 
 import pytest
 

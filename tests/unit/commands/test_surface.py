@@ -1,4 +1,4 @@
-"""The command line is frozen: a flag that comes, goes or changes its name is a change that users see."""
+"""The command line is frozen: adding, removing or renaming a flag is a change that users see."""
 
 import argparse
 from typing import Any
@@ -63,20 +63,20 @@ SURFACE = {
 
 def subparsers(parser: argparse.ArgumentParser | None = None, prefix: str = "") -> dict[str, argparse.ArgumentParser]:
     """Every command, and every action of a command that has some."""
-    found = {}
+    parsers = {}
     for action in (parser or build_parser())._actions:
         for name, sub in action.choices.items() if isinstance(action, argparse._SubParsersAction) else ():
-            found[f"{prefix}{name}"] = sub
-            found |= subparsers(sub, f"{prefix}{name} ")
-    return found
+            parsers[f"{prefix}{name}"] = sub
+            parsers |= subparsers(sub, f"{prefix}{name} ")
+    return parsers
 
 
 def test_the_commands_and_their_flags_are_these() -> None:
-    found = {
+    surface = {
         name: sorted(o for action in parser._actions for o in action.option_strings)
         for name, parser in subparsers().items()
     }
-    assert found == SURFACE
+    assert surface == SURFACE
 
 
 def test_every_command_and_every_flag_has_help() -> None:

@@ -1,4 +1,4 @@
-"""Where the settings of `train` come from, and what it refuses before anything starts."""
+"""The sources of the settings of `train`, and the settings that it rejects before anything starts."""
 
 import importlib.util
 from pathlib import Path
@@ -30,8 +30,8 @@ def test_without_flags_the_defaults_apply() -> None:
 def test_flags_override_the_file_and_the_file_overrides_the_project(project: Path) -> None:
     (project / "pyproject.toml").write_text('[tool.torchtriage.train]\nlr = 0.1\nepochs = 3\nenvs = 2\n')
     (project / "a.toml").write_text("lr = 0.2\nepochs = 4\n")
-    found = config("--config", "a.toml", "--lr", "0.3")
-    assert (found.lr, found.epochs, found.envs) == (0.3, 4, 2)
+    train = config("--config", "a.toml", "--lr", "0.3")
+    assert (train.lr, train.epochs, train.envs) == (0.3, 4, 2)
 
 
 def test_the_preset_is_that_of_the_final_environment(project: Path) -> None:
@@ -64,8 +64,8 @@ def test_compile_has_three_values_and_two_short_forms(words: tuple[str, ...], ex
 
 
 def test_lists_levels_and_switches_are_read() -> None:
-    found = config("--hidden", "32,16", "--telemetry-level", "debug", "--lstm", "--no-critic-lstm", "--seeds", "3")
-    assert (found.hidden, found.telemetry_level, found.lstm, found.critic_lstm, found.seeds) == (
+    train = config("--hidden", "32,16", "--telemetry-level", "debug", "--lstm", "--no-critic-lstm", "--seeds", "3")
+    assert (train.hidden, train.telemetry_level, train.lstm, train.critic_lstm, train.seeds) == (
         (32, 16),
         "DEBUG",
         True,

@@ -41,9 +41,9 @@ def test_a_page_parses_and_is_named_by_its_code(code: str) -> None:
 
 @pytest.mark.parametrize("code", CODES)
 def test_a_page_has_the_fixed_headings_in_order(code: str) -> None:
-    found = headings(catalogue.rule(code).page)
-    assert found[:len(HEADINGS)] == HEADINGS
-    assert found[len(HEADINGS):] in ([], ["See also"])
+    page_headings = headings(catalogue.rule(code).page)
+    assert page_headings[:len(HEADINGS)] == HEADINGS
+    assert page_headings[len(HEADINGS):] in ([], ["See also"])
 
 
 @pytest.mark.parametrize("code", CODES)

@@ -1,4 +1,4 @@
-"""Checks are worded for people, and a ticket's wording reads back as the same check."""
+"""A check becomes a sentence, and the sentence in a ticket is read back as the same check."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from torchtriage.findings.checks import check_in, sentence
 from torchtriage.findings.model import Check, CheckKind, Location
 from torchtriage.tickets.files.read import parse
 
-KEPT = Path(__file__).parent.parent / "tickets" / "kept" / "B1-TT-01-first-wordings.md"
+FIRST_VERSION = Path(__file__).parent.parent / "tickets" / "kept" / "B1-TT-01-first-wordings.md"
 PLACE = Location(path="policy.py", line=12)
 RESUME = "torch_dynamo_resume_in_forward_at_12"
 
@@ -52,7 +52,7 @@ def test_a_line_written_by_a_person_is_understood(text: str, check: Check) -> No
 
 
 def test_a_ticket_file_of_the_first_version_keeps_its_checks() -> None:
-    boxes = parse(KEPT.read_text(), KEPT).ticket.verification
+    boxes = parse(FIRST_VERSION.read_text(), FIRST_VERSION).ticket.verification
     assert [check_in(box.text) for box in boxes] == [
         Check(CheckKind.NO_GRAPH_BREAK, place=PLACE),
         Check(CheckKind.NO_GRAPH_BREAK),

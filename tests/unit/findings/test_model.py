@@ -1,4 +1,4 @@
-"""A finding is frozen data with honest defaults."""
+"""A finding is frozen, and its defaults claim nothing."""
 
 import dataclasses
 
@@ -46,11 +46,11 @@ def test_an_owner_names_the_library_and_its_version(owner: Owner, text: str) -> 
 
 
 def test_a_finding_is_frozen_and_changes_by_copy() -> None:
-    found = a_finding()
-    changed = found.with_(severity=Severity.P1)
-    assert (found.severity, changed.severity, changed.code) == (Severity.P3, Severity.P1, found.code)
+    original = a_finding()
+    changed = original.with_(severity=Severity.P1)
+    assert (original.severity, changed.severity, changed.code) == (Severity.P3, Severity.P1, original.code)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        found.severity = Severity.P0  # type: ignore[misc]
+        original.severity = Severity.P0  # type: ignore[misc]
 
 
 def test_changing_a_field_that_does_not_exist_is_an_error() -> None:

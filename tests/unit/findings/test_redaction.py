@@ -1,4 +1,4 @@
-"""A redacted report keeps what is public and lets nothing else through, whatever field it stands in."""
+"""A redacted report contains only public facts, in every field."""
 
 import dataclasses
 import enum
@@ -51,7 +51,7 @@ def filled(hint: Any, name: str) -> Any:
     return {key: filled(args[1], f"{name}.{key}") for key in KEYS}
 
 
-# Every key that a mapping of a report is known by, and one that nobody knows.
+# Every known key of the mappings in a report, and an unknown one.
 KEYS = (
     "argv", "cwd", "executable", "host", "python", "torch", "platform", "cpu_count", "environment", "torchtriage",
     "start", "end", "origin", "path", "exit_status", "num_processes", "ranks", "function", "gb_id", "type", "reason",
@@ -88,7 +88,7 @@ def test_no_string_of_any_field_gets_through() -> None:
     assert [text for text in strings(redacted(FULL)) if SECRET in text] == []
 
 
-# What could tell one program, machine or day from another, though it is a number.
+# Numbers that could identify a program, a machine or a day.
 NUMBERS_THAT_GO = {
     "ProcessHistory.pid", "History.start", "Report.run", "Report.totals", "Report.events", "Fix.safe", "Branch.edges",
 }

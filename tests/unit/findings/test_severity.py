@@ -1,4 +1,4 @@
-"""The severity policy is a table: a rule's default, moved only by what was observed, and only up."""
+"""The severity policy: a rule's default, which an observed cost can only raise."""
 
 import math
 

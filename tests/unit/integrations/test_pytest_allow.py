@@ -1,4 +1,4 @@
-"""`allow=[...]` takes out the findings that it names, and refuses what no finding could ever match."""
+"""`allow=[...]` excludes the findings that it names, and rejects items that no finding can match."""
 
 import pytest
 from hypothesis import example, given

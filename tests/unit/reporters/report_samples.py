@@ -1,4 +1,4 @@
-"""Hand-made reports with a course of the run, for the tests of what is drawn."""
+"""Hand-made reports with a history, for the tests of charts."""
 
 import math
 

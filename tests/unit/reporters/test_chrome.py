@@ -1,4 +1,4 @@
-"""The Chrome trace: valid for a strict reader, nothing left out, and honest about what has no time."""
+"""The Chrome trace: valid for a strict reader, complete, and without invented times."""
 
 from collections import Counter
 from typing import Any
@@ -68,7 +68,7 @@ def test_nested_compiles_share_a_thread_and_overlapping_ones_do_not() -> None:
     assert tracks(trace, "thread_name")[-2:] == ["compile", "compile (2)"]
 
 
-TIMES = st.floats(0, 20) | st.integers(0, 8)    # whole seconds, so that some begin or end together
+TIMES = st.floats(0, 20) | st.integers(0, 8)    # integers, so that some begin or end together
 SPANS = st.lists(st.tuples(TIMES, st.none() | TIMES, st.integers(0, 1)), max_size=30)
 
 

@@ -1,4 +1,4 @@
-"""GitHub annotations: a line each, escaped as the runner reads them, the worst first and no more than GitHub shows."""
+"""GitHub annotations: one line each, escaped for the runner, the worst first, no more than GitHub shows."""
 
 import re
 from typing import Any
@@ -21,10 +21,10 @@ def text_of(*findings: Finding, **fields: Any) -> str:
 
 def parsed(line: str) -> tuple[str, dict[str, str], str]:
     """The command as GitHub's runner reads it: split first, then unescaped."""
-    found = COMMAND.fullmatch(line)
-    assert found, line
-    properties = dict(part.split("=", 1) for part in found[2].split(","))
-    return found[1], {name: unescaped(value) for name, value in properties.items()}, unescaped(found[3])
+    match = COMMAND.fullmatch(line)
+    assert match, line
+    properties = dict(part.split("=", 1) for part in match[2].split(","))
+    return match[1], {name: unescaped(value) for name, value in properties.items()}, unescaped(match[3])
 
 
 def unescaped(text: str) -> str:

@@ -89,9 +89,9 @@ def test_the_edit_is_a_diff_and_is_copied() -> None:
 
 
 def test_findings_come_in_their_order_and_only_the_first_is_open() -> None:
-    found = [attrs for tag, attrs in Page(render(a_report())).elements if attrs.get("class") == "finding"]
-    assert [attrs["data-code"] for attrs in found] == ["TT301", "TT202", "TT101"]
-    assert ["open" in attrs for attrs in found] == [True, False, False]
+    elements = [attrs for tag, attrs in Page(render(a_report())).elements if attrs.get("class") == "finding"]
+    assert [attrs["data-code"] for attrs in elements] == ["TT301", "TT202", "TT101"]
+    assert ["open" in attrs for attrs in elements] == [True, False, False]
 
 
 def test_related_findings_are_linked_and_absent_ones_are_not() -> None:

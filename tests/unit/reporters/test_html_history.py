@@ -1,4 +1,4 @@
-"""What the HTML report draws: the timeline, the frames, the processes and the curves, as compact data and as words."""
+"""The history in the HTML report: timeline, frames, processes and curves, as compact data and as text."""
 
 import math
 import re
@@ -131,12 +131,12 @@ def test_strings_beyond_the_budget_are_counted() -> None:
 
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=1, max_size=300), st.integers(2, 50))
 def test_drawn_points_keep_the_extremes_and_the_order(values: list[float], most: int) -> None:
-    kept = drawn_points(values, most)
-    assert kept == sorted(set(kept))
-    assert len(kept) <= max(most, 2)
+    points = drawn_points(values, most)
+    assert points == sorted(set(points))
+    assert len(points) <= max(most, 2)
     finite = [v for v in values if math.isfinite(v)]
     if len(finite) == len(values):
-        assert {min(values), max(values)} <= {values[i] for i in kept}
+        assert {min(values), max(values)} <= {values[i] for i in points}
 
 
 def test_step_times_are_drawn_by_time_only_if_times_are_known() -> None:

@@ -1,4 +1,4 @@
-"""The JSON report: its keys are a contract, and what JSON cannot say becomes null."""
+"""The JSON report: its keys are a contract, and values that JSON lacks become null."""
 
 import json
 import math

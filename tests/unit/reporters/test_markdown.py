@@ -1,4 +1,4 @@
-"""The Markdown summary: it fits into a comment, and nothing of the program's becomes markup or reaches anybody."""
+"""The Markdown summary: it fits into a comment, and text of the program becomes no markup and no mention."""
 
 import html
 import itertools
@@ -225,11 +225,12 @@ def test_the_summary_fits_into_a_comment_and_counts_the_rest(number: int) -> Non
     assert len(text.encode()) < GITHUB_LIMIT
     sections = text.count("\n### ")
     assert sections > 0
-    left = [int(found.replace(",", "")) for found in re.findall(r"^([\d,]+) findings? more .*in full", text, re.M)]
+    left = [int(digits.replace(",", "")) for digits in re.findall(r"^([\d,]+) findings? more .*in full", text, re.M)]
     assert left == ([number - sections] if sections < number else [])
     rows = len(re.findall(r"^\| P\d \|", text, re.M))
     not_in_table = [
-        int(found.replace(",", "")) for found in re.findall(r"^([\d,]+) findings? more .*not in this table", text, re.M)
+        int(digits.replace(",", ""))
+        for digits in re.findall(r"^([\d,]+) findings? more .*not in this table", text, re.M)
     ]
     assert not_in_table == ([number - rows] if rows < number else [])
 

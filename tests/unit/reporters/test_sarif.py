@@ -1,4 +1,4 @@
-"""SARIF: valid against the official schema, and read back by a reader that is not ours."""
+"""SARIF: valid against the official schema, and readable by a third-party reader."""
 
 import functools
 import json

@@ -1,4 +1,4 @@
-"""The text report: short, literal, and safe to print whatever the program's names and messages hold."""
+"""The text report: short, literal, and safe to print with any names and messages of the program."""
 
 import dataclasses
 import re

@@ -23,7 +23,7 @@ METADATA = {
 
 def read_trace(text: str) -> dict[str, Any]:
     """The trace; an assertion fails where a viewer would stumble."""
-    trace: dict[str, Any] = json.loads(text, parse_constant=lambda name: _refuse(f"{name} is no JSON"))
+    trace: dict[str, Any] = json.loads(text, parse_constant=lambda name: _refuse(f"{name} is not JSON"))
     text.encode("utf-8")    # a lone surrogate would fail here
     rows = trace["traceEvents"]
     for row in rows:
@@ -69,7 +69,7 @@ def _check_names(rows: list[Row]) -> None:
 
 
 def _check_nesting(rows: list[Row]) -> None:
-    """On one thread a slice lies within the one that is open, or begins when that is over."""
+    """On one thread a slice is inside the open one, or begins after its end."""
     threads: dict[tuple[int, int], list[Row]] = defaultdict(list)
     for row in rows:
         if row["ph"] == "X":
