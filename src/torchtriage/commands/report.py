@@ -84,7 +84,7 @@ def _trace_files(folder: Path) -> list[Path]:
                 traces.append(path)
     if not traces:
         raise CommandError(
-            f"{folder} contains no recording and no trace; make one with: torchtriage run SCRIPT.py, "
+            f"{folder} holds no recording and no trace; make one with: torchtriage run SCRIPT.py, "
             f"or TORCH_TRACE={folder} python SCRIPT.py"
         )
     return traces
