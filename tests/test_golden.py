@@ -1,4 +1,4 @@
-"""Every form of the report of every stored recording is what `tests/golden` holds; `make golden` rewrites it."""
+"""Every format of the report of every stored recording equals the file in `tests/golden`; `make golden` rewrites it."""
 
 import difflib
 import json
@@ -50,7 +50,9 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.stem)
-def test_the_report_is_the_stored_one(source: Path, form: str, workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_equals_the_stored_one(
+    source: Path, form: str, workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     copy = workplace / source.name
     if source.is_dir():
         shutil.copytree(source, copy)
@@ -67,7 +69,9 @@ def test_the_report_is_the_stored_one(source: Path, form: str, workplace: Path, 
         stored.write_text(report, encoding="utf-8")
     expected = stored.read_text(encoding="utf-8") if stored.exists() else ""
     if report != expected:
-        pytest.fail(f"{difference(expected, report, stored)}\nif this is what a user should see: make golden", pytrace=False)
+        pytest.fail(
+            f"{difference(expected, report, stored)}\nif this is what a user should see: make golden", pytrace=False
+        )
 
 
 def test_every_stored_report_has_its_recording() -> None:
@@ -107,10 +111,12 @@ def tag_per_line(html: str) -> str:
     return html.replace("><", ">\n<")
 
 
-def difference(expected: str, found: str, stored: Path) -> str:
+def difference(expected: str, report: str, stored: Path) -> str:
     """A unified diff, cut short."""
     name = stored.relative_to(GOLDEN.parent).as_posix()
-    lines = list(difflib.unified_diff(expected.splitlines(), found.splitlines(), name, "this report", n=1, lineterm=""))
+    lines = list(
+        difflib.unified_diff(expected.splitlines(), report.splitlines(), name, "this report", n=1, lineterm="")
+    )
     shown = [line[:MAX_DIFF_WIDTH] for line in lines[:MAX_DIFF_LINES]]
     if len(lines) > MAX_DIFF_LINES:
         shown.append(f"... {len(lines) - MAX_DIFF_LINES} more lines")

@@ -1,4 +1,4 @@
-"""Opens reports in a real Chromium, from disk as a user would, and fails a test in whose page anything went wrong."""
+"""Opens reports in a real Chromium, from disk as a user would, and fails a test if its page has an error."""
 
 import shutil
 import time
@@ -17,12 +17,17 @@ Open = Callable[..., Any]
 
 @dataclass
 class Trouble:
-    """What no page of ours may cause."""
+    """Errors and requests that no page may cause."""
 
     seen: list[str] = field(default_factory=list)
 
     def watch(self, page: Any) -> None:
-        page.on("console", lambda message: self.seen.append(f"console: {message.text}") if message.type in ("error", "warning") else None)
+        page.on(
+            "console",
+            lambda message: (
+                self.seen.append(f"console: {message.text}") if message.type in ("error", "warning") else None
+            ),
+        )
         page.on("pageerror", lambda error: self.seen.append(f"error: {error}"))
         page.on("dialog", self._on_dialog)
         page.on("request", self._on_request)
@@ -39,7 +44,7 @@ class Trouble:
 def wait_until(page: Any, expression: str, arg: Any = None, seconds: float = 20.0) -> None:
     """Waits until the expression holds in the page.
 
-    Playwright's own `wait_for_function` evaluates anew in a callback of the page, which the report's
+    Playwright's own `wait_for_function` evaluates again in a callback of the page, which the report's
     content security policy forbids: it works only when the expression holds at once.
     """
     end = time.monotonic() + seconds
@@ -50,7 +55,9 @@ def wait_until(page: Any, expression: str, arg: Any = None, seconds: float = 20.
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api", reason="the browser tests need playwright: pip install -e '.[dev]'")
+    api = pytest.importorskip(
+        "playwright.sync_api", reason="the browser tests need playwright: pip install -e '.[dev]'"
+    )
     chromium = shutil.which("chromium")
     if chromium is None:
         pytest.skip("the browser tests need chromium: apt-get install chromium")
@@ -63,13 +70,23 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def open_report(browser: Any, tmp_path: Path) -> Iterator[Open]:
-    """`open_report(report or HTML, width=, colour=, **context)` gives the page; trouble in any of them fails the test at its end."""
+    """`open_report(report or HTML, width=, colour=, **context)` opens a page; an error in any page fails the test."""
     trouble = Trouble()
     contexts = []
 
-    def open_(report: Report | str, *, width: int = 1280, height: int = 900, colour: str = "light", at: str = "", **options: Any) -> Any:
+    def open_(
+        report: Report | str,
+        *,
+        width: int = 1280,
+        height: int = 900,
+        colour: str = "light",
+        at: str = "",
+        **options: Any,
+    ) -> Any:
         path = tmp_path / f"report-{len(contexts)}.html"
-        path.write_text(report if isinstance(report, str) else render(report), encoding="utf-8", errors="backslashreplace")
+        path.write_text(
+            report if isinstance(report, str) else render(report), encoding="utf-8", errors="backslashreplace"
+        )
         context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=colour, **options)
         contexts.append(context)
         page = context.new_page()

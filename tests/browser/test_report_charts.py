@@ -21,11 +21,19 @@ INK = """canvas => { const d = canvas.getContext('2d').getImageData(0, 0, canvas
 
 
 def many_findings(number: int) -> list[Finding]:
-    owners = (Owner(kind=OwnerKind.YOU), Owner(kind=OwnerKind.TORCH), Owner(kind=OwnerKind.LIBRARY, name="timm", version="1.0"))
+    owners = (
+        Owner(kind=OwnerKind.YOU),
+        Owner(kind=OwnerKind.TORCH),
+        Owner(kind=OwnerKind.LIBRARY, name="timm", version="1.0"),
+    )
     return [
         a_finding(
-            ("TT101", "TT202", "TT301")[n % 3], title=f"finding [{n}] of many", severity=Severity(n % 5), fingerprint=f"{n:016x}",
-            owner=owners[n % 7 % 3], location=Location(path=f"/app/part{n % 11}.py", line=n + 1, function="forward"),
+            ("TT101", "TT202", "TT301")[n % 3],
+            title=f"finding [{n}] of many",
+            severity=Severity(n % 5),
+            fingerprint=f"{n:016x}",
+            owner=owners[n % 7 % 3],
+            location=Location(path=f"/app/part{n % 11}.py", line=n + 1, function="forward"),
         )
         for n in range(number)
     ]
@@ -36,9 +44,19 @@ def shown(page: Any) -> list[str]:
 
 
 def titles(findings: list[Finding], **wanted: Any) -> list[str]:
-    return [f.title for f in findings if all(get(f) == wanted[name] for name, get in {
-        "code": lambda f: f.code, "owner": lambda f: str(f.owner), "file": lambda f: f.location.path.removeprefix("/app/"),
-    }.items() if name in wanted)]
+    return [
+        f.title
+        for f in findings
+        if all(
+            get(f) == wanted[name]
+            for name, get in {
+                "code": lambda f: f.code,
+                "owner": lambda f: str(f.owner),
+                "file": lambda f: f.location.path.removeprefix("/app/"),
+            }.items()
+            if name in wanted
+        )
+    ]
 
 
 def mark(page: Any, moment: Moment) -> tuple[float, float]:
@@ -52,7 +70,7 @@ def moment_of(fingerprint: str, at: int = 3) -> Moment:
     return [m for m in a_history().moments if m.fingerprint == fingerprint and m.process == 0][at]
 
 
-def test_each_filter_shows_what_it_says(open_report: Open) -> None:
+def test_each_filter_shows_the_matching_findings(open_report: Open) -> None:
     findings = many_findings(150)
     page = open_report(a_report(findings=findings))
     assert page.locator("#shown").inner_text() == "150 of 150"
@@ -84,7 +102,7 @@ def test_a_filter_that_nothing_passes_says_so(open_report: Open) -> None:
     assert page.get_by_text("No finding passes the filter.").is_visible()
 
 
-def test_the_filter_is_kept_in_the_address(open_report: Open) -> None:
+def test_the_filter_is_stored_in_the_address(open_report: Open) -> None:
     page = open_report(a_report())
     page.get_by_label("Code").select_option("TT101")
     page.locator("input[name=severity][value=P1]").uncheck()
@@ -95,14 +113,14 @@ def test_the_filter_is_kept_in_the_address(open_report: Open) -> None:
     assert not page.locator("input[name=severity][value=P1]").is_checked()
 
 
-def test_a_link_to_a_finding_that_is_filtered_away_shows_it_again(open_report: Open) -> None:
+def test_a_link_to_a_hidden_finding_resets_the_filter(open_report: Open) -> None:
     page = open_report(a_report())
     page.get_by_label("Code").select_option("TT101")
     page.locator("#verdict").get_by_role("link", name="See TT301").click()
     wait_until(page, "document.querySelectorAll('.finding:not([hidden])').length === 3")
 
 
-def test_two_thousand_findings_and_twenty_thousand_events_are_filtered_right(open_report: Open) -> None:
+def test_two_thousand_findings_are_filtered_correctly(open_report: Open) -> None:
     findings = many_findings(2000)
     page = open_report(a_report(findings=findings, history=many_moments(20_000)))
     page.locator("[name=text]").fill("[1999]")
@@ -141,17 +159,19 @@ def test_charts_are_sharp_on_a_dense_screen_and_follow_the_window(open_report: O
     wait_until(page, "before => document.querySelector('#timeline-chart canvas').width < before", arg=before)
 
 
-def test_a_mark_says_what_it_is_and_leads_to_its_finding(open_report: Open) -> None:
+def test_a_mark_has_a_description_and_links_to_its_finding(open_report: Open) -> None:
     page = open_report(a_report())
     where = mark(page, moment_of(STORM))
     page.mouse.move(*where)
     words = page.locator("#tip").inner_text()
-    assert words.startswith("recompile: Policy.forward\ncompile 0/4, step 4, at 7.60 s, took 700 ms, rank 0\ntensor 'obs' size mismatch")
+    assert words.startswith(
+        "recompile: Policy.forward\ncompile 0/4, step 4, at 7.60 s, took 700 ms, rank 0\ntensor 'obs' size mismatch"
+    )
     page.mouse.click(*where)
     assert page.locator(f"#f-{STORM}").evaluate("e => e.open")
 
 
-def test_the_step_under_the_pointer_is_told(open_report: Open) -> None:
+def test_the_step_under_the_pointer_is_shown(open_report: Open) -> None:
     page = open_report(a_report())
     x, _ = mark(page, moment_of(STORM))
     page.mouse.move(x, page.locator("#timeline-chart canvas").bounding_box()["y"] + HEAD + 20)
@@ -161,7 +181,11 @@ def test_the_step_under_the_pointer_is_told(open_report: Open) -> None:
 def test_marks_can_be_visited_by_buttons(open_report: Open) -> None:
     page = open_report(a_report())
     page.get_by_role("button", name="Next mark").click()
-    assert page.locator("#readout").inner_text().startswith("compile: Policy.forward compile 0/0, at 0.80 s, took 3.00 s, rank 0")
+    assert (
+        page.locator("#readout")
+        .inner_text()
+        .startswith("compile: Policy.forward compile 0/0, at 0.80 s, took 3.00 s, rank 0")
+    )
     for _ in range(3):
         page.get_by_role("button", name="Next mark").click()
     page.get_by_role("button", name="Previous mark").click()
@@ -174,7 +198,7 @@ def test_the_timeline_can_be_drawn_by_step_and_zoomed(open_report: Open) -> None
     page = open_report(a_report())
     canvas = page.locator("#timeline-chart canvas")
     pictures = [canvas.evaluate("c => c.toDataURL()")]
-    for control in ("Zoom in", "Whole run"):
+    for control in ("Zoom in", "Entire run"):
         page.get_by_role("button", name=control).click()
         pictures.append(canvas.evaluate("c => c.toDataURL()"))
     page.get_by_label("by step").check()
@@ -189,7 +213,7 @@ def test_the_timeline_can_be_drawn_by_step_and_zoomed(open_report: Open) -> None
     assert canvas.evaluate("c => c.toDataURL()") not in pictures
 
 
-def test_what_is_filtered_away_is_a_shadow_on_the_timeline(open_report: Open) -> None:
+def test_marks_of_hidden_findings_are_faint_on_the_timeline(open_report: Open) -> None:
     page = open_report(a_report())
     canvas = page.locator("#timeline-chart canvas")
     before = canvas.evaluate("c => c.toDataURL()")
@@ -200,7 +224,7 @@ def test_what_is_filtered_away_is_a_shadow_on_the_timeline(open_report: Open) ->
     wait_until(page, f"before => {drawn} === before", arg=before)
 
 
-def test_the_health_charts_tell_their_values(open_report: Open) -> None:
+def test_the_health_charts_show_their_values(open_report: Open) -> None:
     page = open_report(a_report())
     page.locator("#health").scroll_into_view_if_needed()
     for chart, words in (("figure.line", "step "), ("figure.heat", "layers.")):

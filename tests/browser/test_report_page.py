@@ -1,4 +1,4 @@
-"""The report in a real browser: it fits, it is readable, and it is harmless whatever the program was called."""
+"""The report in a real browser: it fits, it is readable, and hostile names in it are harmless."""
 
 import re
 from pathlib import Path
@@ -24,26 +24,28 @@ RECORDINGS = Path(__file__).parent.parent / "recordings"
 OPEN_ALL = "document.querySelectorAll('details').forEach((d) => { d.open = true })"
 # A page's body has the focus when the browser's own controls are reached.
 FOCUSED = """(() => { const e = document.activeElement;
-  return [e.id || e.name || e.className || e.textContent, e === document.body ? 'body' : getComputedStyle(e).outlineStyle] })()"""
-# Text against what it stands on, by the formula of WCAG 2; the smallest ratio of each kind of element.
+  const outline = e === document.body ? 'body' : getComputedStyle(e).outlineStyle
+  return [e.id || e.name || e.className || e.textContent, outline] })()"""
+# The contrast of text and background by the formula of WCAG 2; the smallest ratio of each kind of element.
 CONTRASTS = """() => {
   const parts = (c) => c.match(/[\\d.]+/g).map(Number);
-  const light = (c) => parts(c).slice(0, 3).map((v) => v / 255).map((v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+  const linear = (v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4
+  const light = (c) => parts(c).slice(0, 3).map((v) => linear(v / 255))
     .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
   const ground = (e) => {
     const own = getComputedStyle(e).backgroundColor;
     return parts(own).length < 4 || parts(own)[3] > 0 || !e.parentElement ? own : ground(e.parentElement);
   };
-  const found = {};
+  const ratios = {};
   for (const e of document.querySelectorAll('body *')) {
     const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
     if (!own || !e.checkVisibility() || e.closest('.unseen, .skip')) continue;
     const [a, b] = [light(getComputedStyle(e).color), light(ground(e))];
     const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
     const name = e.tagName.toLowerCase() + '.' + e.className;
-    found[name] = Math.min(found[name] ?? 99, ratio);
+    ratios[name] = Math.min(ratios[name] ?? 99, ratio);
   }
-  return found;
+  return ratios;
 }"""
 
 
@@ -59,7 +61,7 @@ def overflow(page: Any) -> int:
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("colour", ["light", "dark"])
 @pytest.mark.parametrize("make", [a_report, long_names], ids=["usual", "long names"])
-def test_nothing_sticks_out(open_report: Open, tmp_path: Path, make: Any, width: int, colour: str) -> None:
+def test_nothing_overflows_the_page(open_report: Open, tmp_path: Path, make: Any, width: int, colour: str) -> None:
     page = open_report(make(), width=width, colour=colour)
     assert overflow(page) <= 0
     page.evaluate(OPEN_ALL)
@@ -69,7 +71,7 @@ def test_nothing_sticks_out(open_report: Open, tmp_path: Path, make: Any, width:
 
 
 @pytest.mark.parametrize("colour", ["light", "dark"])
-def test_all_text_stands_out_from_its_ground(open_report: Open, colour: str) -> None:
+def test_all_text_has_enough_contrast(open_report: Open, colour: str) -> None:
     page = open_report(a_report(), colour=colour)
     page.evaluate(OPEN_ALL)
     ratios = page.evaluate(CONTRASTS)
@@ -77,7 +79,7 @@ def test_all_text_stands_out_from_its_ground(open_report: Open, colour: str) -> 
     assert {name: ratio for name, ratio in ratios.items() if ratio < 4.5} == {}
 
 
-def test_the_theme_follows_the_reader(open_report: Open) -> None:
+def test_the_theme_follows_the_browser(open_report: Open) -> None:
     page = open_report(a_report())
     drawn = "document.querySelector('#timeline-chart canvas').toDataURL()"
     before, light = page.evaluate(drawn), page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -93,7 +95,7 @@ def test_without_javascript_the_findings_can_be_read(open_report: Open) -> None:
     assert page.get_by_text("drop dynamic=False at train.py:31").first.is_visible()
     page.locator(".finding > summary").nth(2).click()
     assert page.locator(".finding mark").is_visible()
-    assert page.locator("noscript p").first.inner_text() == "The chart needs JavaScript; the table holds the same."
+    assert page.locator("noscript p").first.inner_text() == "The chart needs JavaScript; the table has the same content."
     for needs_script in ("#filter", "#timeline-chart", ".copy", ".controls"):
         assert not page.locator(needs_script).first.is_visible()
 
@@ -131,7 +133,11 @@ def test_every_control_and_picture_has_a_name_for_a_screen_reader(open_report: O
     roles = "button|link|textbox|searchbox|combobox|checkbox|radio|img|region|navigation|search|group|heading"
     named = re.findall(rf'^\s*- (?:{roles}) "', tree, re.M)
     assert len(named) > 40
-    unnamed = [line.strip() for line in tree.splitlines() if re.match(rf"\s*- (?:{roles.replace('group|', '')})(?: \[|:|$)", line)]
+    unnamed = [
+        line.strip()
+        for line in tree.splitlines()
+        if re.match(rf"\s*- (?:{roles.replace('group|', '')})(?: \[|:|$)", line)
+    ]
     assert unnamed == []
     for landmark in ("banner", "main", "navigation", "search", "contentinfo"):
         assert re.search(rf"- {landmark}\b", tree), landmark
@@ -155,12 +161,14 @@ def test_everything_can_be_reached_and_used_by_keyboard(open_report: Open) -> No
     assert page.locator(".finding").nth(1).evaluate("e => e.open")
 
 
-def test_a_link_opens_the_finding_it_leads_to(open_report: Open) -> None:
+def test_a_link_opens_its_finding(open_report: Open) -> None:
     page = open_report(a_report(), height=500)
     page.get_by_role("link", name="TT202 size-keeps-changing").first.click()
     finding = page.locator(f"#f-{STORM}")
     assert finding.evaluate("e => e.open")
-    wait_until(page, "id => Math.abs(document.getElementById(id).getBoundingClientRect().top - 100) < 100", arg=f"f-{STORM}")
+    wait_until(
+        page, "id => Math.abs(document.getElementById(id).getBoundingClientRect().top - 100) < 100", arg=f"f-{STORM}"
+    )
     assert open_report(a_report(), at=f"#f-{STORM}").locator(f"#f-{STORM}").evaluate("e => e.open")
 
 
@@ -170,7 +178,7 @@ def test_the_rule_of_a_finding_is_one_click_away(open_report: Open) -> None:
     assert page.locator("#rule-TT301").get_by_role("heading", name="Why it hurts").is_visible()
 
 
-def test_the_remedy_is_copied(open_report: Open) -> None:
+def test_the_fix_is_copied(open_report: Open) -> None:
     page = open_report(a_report(), permissions=["clipboard-read", "clipboard-write"])
     button = page.locator(".copy").first
     button.click()
@@ -184,14 +192,16 @@ def test_the_remedy_is_copied(open_report: Open) -> None:
     Report(findings=[]), Report(findings=[a_finding()]), a_report(findings=[]), a_report(history=History()),
     a_report(history=History(start=1.0)),
 ], ids=["nothing", "no history", "no findings", "empty history", "no events"])
-def test_a_report_with_little_in_it_opens_well(open_report: Open, report: Report) -> None:
+def test_a_nearly_empty_report_opens_without_errors(open_report: Open, report: Report) -> None:
     page = open_report(report)
     assert page.locator("h1").is_visible()
     assert overflow(page) <= 0
 
 
-@pytest.mark.parametrize("source", ["traces/train-torch2.13.log", "traces/train-torch2.9.log", "logs/breaks-torch2.13.log"])
-def test_a_report_of_a_real_trace_or_log_opens_well(open_report: Open, source: str) -> None:
+@pytest.mark.parametrize(
+    "source", ["traces/train-torch2.13.log", "traces/train-torch2.9.log", "logs/breaks-torch2.13.log"]
+)
+def test_a_report_of_a_real_trace_or_log_opens_without_errors(open_report: Open, source: str) -> None:
     path = RECORDINGS / source
     recording = read_traces([path]) if source.startswith("traces") else read_log(path.open())
     report = build_report(recording, with_history=True)

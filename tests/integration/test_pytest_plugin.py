@@ -1,4 +1,4 @@
-"""The gate for pytest, as a project meets it: pytest runs inside pytest, and we look at its exit code and at what it prints."""
+"""The pytest plugin as a project uses it: pytest runs inside pytest, and its exit code and output are checked."""
 
 import json
 import os
@@ -59,13 +59,23 @@ class Session:
         return parts[parts.index(name) + 1]
 
     def section(self) -> list[str]:
-        """The lines of our summary."""
-        return re.split(r"^=+ .* =+$", re.split(r"^=+ torchtriage =+$", self.text, flags=re.M)[1], flags=re.M)[0].strip().splitlines()
+        """The lines of torchtriage's summary."""
+        return (
+            re.split(r"^=+ .* =+$", re.split(r"^=+ torchtriage =+$", self.text, flags=re.M)[1], flags=re.M)[0]
+            .strip()
+            .splitlines()
+        )
 
 
 def run_pytest(folder: Path, *words: str, env: dict[str, str] | None = None) -> Session:
-    done = subprocess.run([sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *words], cwd=folder, env=environment(env),
-                          capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *words],
+        cwd=folder,
+        env=environment(env),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     return Session(done.returncode, done.stdout + done.stderr)
 
 
@@ -97,7 +107,9 @@ def pytest_pyfunc_call(pyfuncitem):
         asyncio.run(pyfuncitem.obj())
         return True
 """
-MARKED = HEAD + """
+MARKED = (
+    HEAD
+    + """
 import unittest
 limit_graph_breaks, limit_recompiles, limit_findings = (
     pytest.mark.limit_graph_breaks, pytest.mark.limit_recompiles, pytest.mark.limit_findings)
@@ -167,7 +179,9 @@ class TestOfAClass:
         shared(X)
 
 @limit_recompiles(0)
-@pytest.mark.parametrize("numbers", [(2,), (2, 3), pytest.param((2, 3, 4), marks=limit_recompiles(2))], ids=["one", "two", "three"])
+@pytest.mark.parametrize(
+    "numbers", [(2,), (2, 3), pytest.param((2, 3, 4), marks=limit_recompiles(2))], ids=["one", "two", "three"],
+)
 def test_parameters(numbers):
     sizes(*numbers)
 
@@ -264,6 +278,7 @@ def test_unknown_severity():
 def test_unknown_rule():
     pass
 """
+)
 MODULE_MARK = HEAD + """
 pytestmark = [pytest.mark.limit_graph_breaks(0), pytest.mark.limit_recompiles(0)]
 
@@ -284,21 +299,27 @@ def marked(tmp_path_factory: pytest.TempPathFactory) -> Session:
     return run_pytest(folder, "-rA", "--strict-markers")
 
 
-@pytest.mark.parametrize(("name", "outcome"), [
-    ("test_break", "FAILED"), ("test_break_compiled_by_a_test_before", "FAILED"), ("test_break_within_the_limit", "PASSED"),
-    ("test_break_allowed_by_slug", "PASSED"), ("test_break_allowed_by_place", "PASSED"), ("test_break_accepted_by_a_comment", "PASSED"),
-    ("test_three_sizes", "PASSED"), ("test_four_sizes", "FAILED"), ("test_recompiles_after_a_break", "FAILED"),
-    ("test_limit_of_torch", "FAILED"), ("test_storm", "FAILED"), ("test_storm_is_not_p1", "PASSED"), ("test_two_of_three", "FAILED"),
-    ("TestOfAClass::test_inherits", "FAILED"), ("TestOfAClass::test_the_closest_wins", "PASSED"),
-    ("test_parameters[one]", "PASSED"), ("test_parameters[two]", "FAILED"), ("test_parameters[three]", "PASSED"),
-    ("test_own_failure", "FAILED"), ("test_expected_to_exceed", "XFAIL"), ("test_expected_to_exceed_and_does_not", "FAILED"),
-    ("test_async", "FAILED"), ("TestUnit::test_method", "FAILED"), ("TestUnit::test_method_fails", "FAILED"),
-    ("test_what_a_fixture_compiled", "PASSED"), ("test_warm_up_counts_what_a_fixture_compiled", "PASSED"),
-    ("test_fixture", "PASSED"), ("test_fixture_and_marker", "PASSED"), ("test_fixture_asked_for_late", "PASSED"),
-    ("test_unmarked", "PASSED"), ("test_of_a_module", "FAILED"), ("test_closer_than_the_module", "PASSED"),
-    ("test_negative", "ERROR"), ("test_unknown_keyword", "ERROR"), ("test_unknown_severity", "ERROR"), ("test_unknown_rule", "ERROR"),
-])
-def test_a_marked_test_ends_as_its_limits_say(marked: Session, name: str, outcome: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "outcome"),
+    [
+        ("test_break", "FAILED"), ("test_break_compiled_by_a_test_before", "FAILED"),
+        ("test_break_within_the_limit", "PASSED"), ("test_break_allowed_by_slug", "PASSED"),
+        ("test_break_allowed_by_place", "PASSED"), ("test_break_accepted_by_a_comment", "PASSED"),
+        ("test_three_sizes", "PASSED"), ("test_four_sizes", "FAILED"), ("test_recompiles_after_a_break", "FAILED"),
+        ("test_limit_of_torch", "FAILED"), ("test_storm", "FAILED"), ("test_storm_is_not_p1", "PASSED"),
+        ("test_two_of_three", "FAILED"), ("TestOfAClass::test_inherits", "FAILED"),
+        ("TestOfAClass::test_the_closest_wins", "PASSED"), ("test_parameters[one]", "PASSED"),
+        ("test_parameters[two]", "FAILED"), ("test_parameters[three]", "PASSED"), ("test_own_failure", "FAILED"),
+        ("test_expected_to_exceed", "XFAIL"), ("test_expected_to_exceed_and_does_not", "FAILED"),
+        ("test_async", "FAILED"), ("TestUnit::test_method", "FAILED"), ("TestUnit::test_method_fails", "FAILED"),
+        ("test_what_a_fixture_compiled", "PASSED"), ("test_warm_up_counts_what_a_fixture_compiled", "PASSED"),
+        ("test_fixture", "PASSED"), ("test_fixture_and_marker", "PASSED"), ("test_fixture_asked_for_late", "PASSED"),
+        ("test_unmarked", "PASSED"), ("test_of_a_module", "FAILED"), ("test_closer_than_the_module", "PASSED"),
+        ("test_negative", "ERROR"), ("test_unknown_keyword", "ERROR"), ("test_unknown_severity", "ERROR"),
+        ("test_unknown_rule", "ERROR"),
+    ],
+)
+def test_the_outcome_of_a_marked_test_follows_its_limits(marked: Session, name: str, outcome: str) -> None:
     assert marked.outcomes.get(name) == outcome, marked.text
 
 
@@ -319,33 +340,50 @@ def test_a_failure_names_the_limit_and_then_shows_the_finding(marked: Session) -
     assert "torch.__trace" not in marked.failure("test_break")
 
 
-@pytest.mark.parametrize(("name", "said"), [
-    ("test_four_sizes", "limit_recompiles(1, warmup=2): 2 recompiles after the warm-up"),
-    ("test_recompiles_after_a_break", "limit_recompiles(0): 2 recompiles"),
-    ("test_limit_of_torch", "limit_recompiles(50): 1 recompile, and 1 frame at the recompile limit of torch"),
-    ("test_storm", "limit_findings('P2'): 1 finding at P2 or worse"),
-    ("test_two_of_three", "limit_graph_breaks(0): 2 graph breaks at 1 place\nlimit_recompiles(0): 2 recompiles\n\n"),
-    ("test_expected_to_exceed_and_does_not", "[XPASS(strict)] known"),
-    ("test_negative", "limit_graph_breaks(-1): the number of graph breaks must be 0 or more, got -1; write it like limit_graph_breaks(0"),
-    ("test_unknown_keyword", "limit_recompiles(1, warm=2): got an unexpected keyword argument 'warm'; write it like limit_recompiles(1"),
-    ("test_unknown_severity", "limit_findings('P9'): the severity must be P0, P1, P2, P3, P4, got 'P9'; write it like limit_findings('P2'"),
-    ("test_unknown_rule", "no rule or place 'print-in-grahp' for allow, did you mean 'print-in-graph'?"),
-    ("test_fixture_as_a_message", "TT101 P3  print() breaks breaking"),
-])
-def test_what_a_failed_test_says(marked: Session, name: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("test_four_sizes", "limit_recompiles(1, warmup=2): 2 recompiles after the warm-up"),
+        ("test_recompiles_after_a_break", "limit_recompiles(0): 2 recompiles"),
+        ("test_limit_of_torch", "limit_recompiles(50): 1 recompile, and 1 frame at torch's recompile limit"),
+        ("test_storm", "limit_findings('P2'): 1 finding at P2 or worse"),
+        (
+            "test_two_of_three",
+            "limit_graph_breaks(0): 2 graph breaks at 1 place\nlimit_recompiles(0): 2 recompiles\n\n",
+        ),
+        ("test_expected_to_exceed_and_does_not", "[XPASS(strict)] known"),
+        (
+            "test_negative",
+            "limit_graph_breaks(-1): the number of graph breaks must be 0 or more, got -1; "
+            "write it like limit_graph_breaks(0",
+        ),
+        (
+            "test_unknown_keyword",
+            "limit_recompiles(1, warm=2): got an unexpected keyword argument 'warm'; write it like limit_recompiles(1",
+        ),
+        (
+            "test_unknown_severity",
+            "limit_findings('P9'): the severity must be P0, P1, P2, P3, P4, got 'P9'; "
+            "write it like limit_findings('P2'",
+        ),
+        ("test_unknown_rule", "no rule or place 'print-in-grahp' for allow, did you mean 'print-in-graph'?"),
+        ("test_fixture_as_a_message", "TT101 P3  print() breaks breaking"),
+    ],
+)
+def test_a_failed_test_shows_its_limit(marked: Session, name: str, said: str) -> None:
     assert said in marked.failure(name)
 
 
 @pytest.mark.parametrize(("name", "own"), [
     ("test_own_failure", "KeyError: 'mine'"), ("TestUnit.test_method_fails", "AssertionError: 1 != 2"),
 ])
-def test_a_test_that_fails_by_itself_keeps_its_failure_and_shows_the_limits_beside_it(marked: Session, name: str, own: str) -> None:
+def test_a_failing_test_shows_its_failure_and_its_exceeded_limits(marked: Session, name: str, own: str) -> None:
     before, after = re.split(r"^-+ torchtriage -+$", marked.failure(name), flags=re.M)
     assert own in before
     assert after.strip().startswith("limit_graph_breaks(0): 1 graph break at 1 place")
 
 
-def test_dynamo_is_reset_around_watched_tests_alone(marked: Session) -> None:
+def test_dynamo_is_reset_only_around_watched_tests(marked: Session) -> None:
     resets = re.search(r"^RESETS (.*)$", marked.text, re.M)
     assert resets is not None
     names = json.loads(resets[1].replace("'", '"'))
@@ -389,27 +427,33 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
 def test_the_plugin_loads_neither_torch_nor_the_rest_of_torchtriage(project: pytest.Pytester, words: list[str]) -> None:
     done = project.runpytest_subprocess(*words)
     assert done.ret == pytest.ExitCode.OK
-    done.stdout.fnmatch_lines("TORCH False ['torchtriage', 'torchtriage.integrations', 'torchtriage.integrations.pytest_plugin']")
+    done.stdout.fnmatch_lines(
+        "TORCH False ['torchtriage', 'torchtriage.integrations', 'torchtriage.integrations.pytest_plugin']"
+    )
 
 
-def test_markers_options_and_fixture_are_documented_in_pytest_itself(project: pytest.Pytester) -> None:
+def test_pytest_lists_the_markers_options_and_fixture(project: pytest.Pytester) -> None:
     markers = project.runpytest_inprocess("--markers").stdout.str()
     for name in ("limit_graph_breaks(most, *", "limit_recompiles(most, *, warmup=0", "limit_findings(severity, *"):
         assert f"@pytest.mark.{name}" in markers
     text = project.runpytest_inprocess("--help").stdout.str()
-    for name in ("--torchtriage ", "--torchtriage-output=NAME.triage", "--torchtriage-fail-on=P0..P4|never", "--torchtriage-baseline=FILE",
-                 "torchtriage_output", "torchtriage_fail_on", "torchtriage_baseline"):
+    for name in (
+        "--torchtriage ", "--torchtriage-output=NAME.triage", "--torchtriage-fail-on=P0..P4|never",
+        "--torchtriage-baseline=FILE", "torchtriage_output", "torchtriage_fail_on", "torchtriage_baseline",
+    ):
         assert name in text
     assert "triage" in project.runpytest_inprocess("--fixtures").stdout.str()
 
 
 def test_the_plugin_can_be_switched_off(project: pytest.Pytester) -> None:
-    project.makepyfile(test_marked="import pytest\n\n@pytest.mark.limit_graph_breaks('nonsense')\ndef test_x():\n    pass\n")
+    project.makepyfile(
+        test_marked="import pytest\n\n@pytest.mark.limit_graph_breaks('nonsense')\ndef test_x():\n    pass\n"
+    )
     assert project.runpytest_inprocess("-p", "no:torchtriage").ret == pytest.ExitCode.OK
     assert project.runpytest_inprocess("-p", "no:torchtriage", "--torchtriage").ret == pytest.ExitCode.USAGE_ERROR
 
 
-def test_a_fixture_of_the_projects_own_named_triage_is_left_alone(project: pytest.Pytester) -> None:
+def test_a_project_fixture_named_triage_is_left_alone(project: pytest.Pytester) -> None:
     project.makepyfile(test_ward="""
         import pytest
 
@@ -440,13 +484,28 @@ def test_a_marked_test_without_torch_says_what_it_needs(project: pytest.Pytester
     done.stdout.fnmatch_lines("a limit marker and the fixture triage need torch, got *; install it, or skip the test")
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (["--torchtriage-fail-on", "P9"], "*torchtriage: --torchtriage-fail-on, or *, must be P0, P1, P2, P3, P4 or never, got 'P9'"),
-    (["--torchtriage-baseline", "no.json"], "*torchtriage: no baseline at *no.json; make one*torchtriage report *--update-baseline"),
-    (["--torchtriage-output", "mine.triage"], "*torchtriage: *mine.triage exists and is not a recording; it is left alone, name another*"),
-    (["--torchtriage-output", "test_plain.py/x"], "*torchtriage: cannot write *test_plain.py/x.triage: *; name another*"),
-])
-def test_an_option_that_is_wrong_is_a_usage_error_before_any_test(project: pytest.Pytester, words: list[str], said: str) -> None:
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["--torchtriage-fail-on", "P9"],
+            "*torchtriage: --torchtriage-fail-on, or *, must be P0, P1, P2, P3, P4 or never, got 'P9'",
+        ),
+        (
+            ["--torchtriage-baseline", "no.json"],
+            "*torchtriage: no baseline at *no.json; make one*torchtriage report *--update-baseline",
+        ),
+        (
+            ["--torchtriage-output", "mine.triage"],
+            "*torchtriage: *mine.triage exists and is not a recording; it is left alone, name another*",
+        ),
+        (
+            ["--torchtriage-output", "test_plain.py/x"],
+            "*torchtriage: cannot write *test_plain.py/x.triage: *; name another*",
+        ),
+    ],
+)
+def test_a_wrong_option_is_a_usage_error_before_any_test(project: pytest.Pytester, words: list[str], said: str) -> None:
     project.mkdir("mine.triage").joinpath("thesis.txt").write_text("years of work")
     done = project.runpytest_inprocess(*words)
     assert done.ret == pytest.ExitCode.USAGE_ERROR
@@ -458,8 +517,12 @@ def test_a_suite_that_never_imports_torch_does_not_pass_a_gate(project: pytest.P
     """And pytest's own questions leave the recording alone."""
     done = project.runpytest_subprocess("--torchtriage-fail-on=P2", "-p", "no:cacheprovider")
     assert done.ret == pytest.ExitCode.TESTS_FAILED
-    done.stdout.fnmatch_lines(["torchtriage: recording into pytest.triage", "TT903 P2  torch was never imported",
-                               "failed: 1 finding at P2 or worse", "next: torchtriage report pytest.triage", "TORCH False *"])
+    done.stdout.fnmatch_lines(
+        [
+            "torchtriage: recording into pytest.triage", "TT903 P2  torch was never imported",
+            "failed: 1 finding at P2 or worse", "next: torchtriage report pytest.triage", "TORCH False *",
+        ]
+    )
     before = sorted(path.stat().st_mtime_ns for path in project.path.glob("pytest.triage/*"))
     for words in (["--collect-only"], ["--help"], ["--markers"]):
         assert project.runpytest_inprocess("--torchtriage", *words).ret == pytest.ExitCode.OK
@@ -467,11 +530,14 @@ def test_a_suite_that_never_imports_torch_does_not_pass_a_gate(project: pytest.P
     assert before
 
 
-def test_the_session_fails_by_the_recording_even_without_a_terminal(project: pytest.Pytester) -> None:
-    assert project.runpytest_subprocess("--torchtriage-fail-on=P2", "-p", "no:terminal").ret == pytest.ExitCode.TESTS_FAILED
+def test_the_recording_fails_the_session_even_without_a_terminal(project: pytest.Pytester) -> None:
+    assert (
+        project.runpytest_subprocess("--torchtriage-fail-on=P2", "-p", "no:terminal").ret
+        == pytest.ExitCode.TESTS_FAILED
+    )
 
 
-# The whole suite
+# The full suite
 
 SUITE = HEAD + """
 import os, subprocess, sys
@@ -520,7 +586,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Session]:
     return folder, session
 
 
-def test_a_recorded_suite_sums_up_its_findings_and_fails_by_them(recorded: tuple[Path, Session]) -> None:
+def test_a_recorded_suite_shows_its_findings_and_fails(recorded: tuple[Path, Session]) -> None:
     folder, session = recorded
     assert session.exit_code == pytest.ExitCode.TESTS_FAILED
     assert set(session.outcomes.values()) == {"PASSED"}
@@ -535,15 +601,20 @@ def test_a_recorded_suite_sums_up_its_findings_and_fails_by_them(recorded: tuple
 
 
 @pytest.mark.thorough
-def test_inside_an_observed_run_the_suite_is_recorded_once_and_the_baseline_accepts(recorded: tuple[Path, Session]) -> None:
+def test_a_suite_inside_an_observed_run_is_recorded_once(recorded: tuple[Path, Session]) -> None:
     folder, _ = recorded
-    done = command(folder, "run", "-q", "-o", "outer.triage", "--", sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider",
-                   "--deselect", "test_suite.py::test_marked", "--torchtriage-baseline", "triage.json")
+    done = command(
+        folder,
+        "run", "-q", "-o", "outer.triage", "--",
+        sys.executable,
+        "-m", "pytest", "-x", "-p", "no:cacheprovider", "--deselect", "test_suite.py::test_marked",
+        "--torchtriage-baseline", "triage.json",
+    )
     assert done.returncode == pytest.ExitCode.OK, done.stdout + done.stderr
     session = Session(done.returncode, done.stdout)
     lines = session.section()
     assert "1 known finding accepted by the baseline" in lines
-    assert "recorded by the run around this session, into outer.triage" in lines
+    assert "recorded by the enclosing run, into outer.triage" in lines
     assert "5 passed" in session.text
     assert "Warning" not in session.text
     report = report_of(folder, "outer.triage")
@@ -552,7 +623,7 @@ def test_inside_an_observed_run_the_suite_is_recorded_once_and_the_baseline_acce
 
 
 @pytest.mark.thorough
-def test_the_workers_of_xdist_record_into_one_folder_and_the_controller_sums_up(recorded: tuple[Path, Session]) -> None:
+def test_xdist_workers_record_into_one_folder(recorded: tuple[Path, Session]) -> None:
     folder, _ = recorded
     session = run_pytest(folder, "-n", "2", "-rA", "--torchtriage-output", "all.triage", "--torchtriage-fail-on", "P3")
     assert session.exit_code == pytest.ExitCode.TESTS_FAILED
@@ -568,12 +639,17 @@ def test_the_workers_of_xdist_record_into_one_folder_and_the_controller_sums_up(
 
 
 @pytest.mark.thorough
-def test_a_process_records_one_suite_and_says_so(tmp_path: Path) -> None:
+def test_a_process_can_record_only_one_suite(tmp_path: Path) -> None:
     write(tmp_path, PLAIN, "test_plain.py")
     script = write(tmp_path, """
         import pytest
         print("ENDED", [int(pytest.main(["-q", "--torchtriage"])) for _ in range(2)])
         """, "twice.py")
-    done = subprocess.run([sys.executable, script.name], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, script.name], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=300
+    )
     assert "ENDED [0, 4]" in done.stdout
-    assert "this process has recorded a suite before, and can record only one; start pytest in a new process" in done.stderr
+    assert (
+        "this process has recorded a suite before, and can record only one; start pytest in a new process"
+        in done.stderr
+    )

@@ -37,7 +37,7 @@ PROGRAM = """
         for secret_mode in ("secret mode one", "secret mode two"):
             compiled(torch.ones(3), secret_mode)
 """
-# Every name and text of the program has this word in it, whatever its case; the rest are sizes that guards compare with.
+# Every name and text of the program contains this word in some case; the numbers are sizes in guards.
 WORD = "secret"
 SIZES = ("7919", "7907", "7901", "6133")
 ENVIRONMENT = {"TORCH_MYVARIABLE": "mysecretvalue"}
@@ -57,7 +57,9 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     folder = tmp_path_factory.mktemp("home") / "secretfolder"
     folder.mkdir()
     script = write(folder, PROGRAM, "secretscript.py")
-    done = command(folder, "run", "-q", "-o", "out.triage", "--redact", script.name, "--flag", "mysecretargument", env=ENVIRONMENT)
+    done = command(
+        folder, "run", "-q", "-o", "out.triage", "--redact", script.name, "--flag", "mysecretargument", env=ENVIRONMENT
+    )
     assert done.returncode == 0, done.stderr
     facts = json.loads(shown(folder, "json"))["run"]
     machine = (facts["host"], facts["cwd"], facts["executable"], str(folder.parent), str(Path.home()), sys.prefix)
@@ -70,19 +72,21 @@ def shown(folder: Path, format_: str, *flags: str) -> str:
     return done.stdout
 
 
-def told(word: str, text: str) -> str | None:
-    """Where the text has the word, whatever its case; a number only by itself, since the digits of a time may hold any other."""
+def occurrence(word: str, text: str) -> str | None:
+    """Where the text has a secret, in any case; a number only as a full number, since a time may contain its digits."""
     pattern = rf"(?<![\d.]){word}(?!\d)" if word.isdigit() else re.escape(word)
-    found = re.search(pattern, text, re.IGNORECASE)
-    return found and f"{word} in {text[max(0, found.start() - 80):found.end() + 120]}"
+    match = re.search(pattern, text, re.IGNORECASE)
+    return match and f"{word} in {text[max(0, match.start() - 80):match.end() + 120]}"
 
 
-def test_without_it_all_of_this_is_shown(recorded: Recorded) -> None:
+def test_without_redact_the_secrets_are_shown(recorded: Recorded) -> None:
     """So that looking for it means something."""
     text = shown(recorded.folder, "json")
-    for expected in ("secretfolder", "secretscript", "secret_function", "SecretModel", "secret text", "secret mode two", "secret_scale",
-                     "mysecretvalue", "mysecretargument", "7919", "7907"):
-        assert told(expected, text), expected
+    for expected in (
+        "secretfolder", "secretscript", "secret_function", "SecretModel", "secret text", "secret mode two",
+        "secret_scale", "mysecretvalue", "mysecretargument", "7919", "7907",
+    ):
+        assert occurrence(expected, text), expected
 
 
 @pytest.mark.parametrize("format_", FORMATS)
@@ -91,10 +95,10 @@ def test_nothing_of_the_program_or_the_machine_is_in_any_format(recorded: Record
         pytest.importorskip(f"torchtriage.reporters.{format_}")
     text = shown(recorded.folder, format_, "--redact")
     for word in (WORD, *ENVIRONMENT, *SIZES, *recorded.machine):
-        assert (found := told(word, text)) is None, found
+        assert (secret := occurrence(word, text)) is None, secret
 
 
-def test_what_was_found_and_what_it_cost_is_still_there(recorded: Recorded) -> None:
+def test_findings_and_costs_are_not_redacted(recorded: Recorded) -> None:
     full, redacted = (json.loads(shown(recorded.folder, "json", *flags)) for flags in ((), ("--redact",)))
     assert full["findings"]
     for name in ("code", "severity", "num_events", "upstream", "line"):
@@ -112,4 +116,4 @@ def test_the_findings_that_run_prints_are_redacted_too(recorded: Recorded) -> No
     printed = recorded.printed.replace("secret text\n", "")     # what the program itself prints
     assert "TT1" in printed
     for word in (WORD, "out.triage", *SIZES, *recorded.machine):
-        assert (found := told(word, printed)) is None, found
+        assert (secret := occurrence(word, printed)) is None, secret

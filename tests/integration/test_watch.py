@@ -1,4 +1,4 @@
-"""`with torchtriage.watch()` shows a block the same facts as a run, and leaves no trace of itself; torchtriage.step() counts."""
+"""`with torchtriage.watch()` records the same facts as a run and restores everything; torchtriage.step() counts."""
 
 import json
 import textwrap
@@ -10,7 +10,7 @@ import pytest
 from tests.programs import observe, plain, torch_version, write
 from torchtriage.recording.events import CompileCall
 
-TELLS_SKIPS = torch_version() >= (2, 13)    # before, Dynamo passes over a frame without a word
+REPORTS_SKIPS = torch_version() >= (2, 13)    # older versions skip a frame silently
 
 HEAD = """
 import json, logging, sys
@@ -36,12 +36,15 @@ def functions(events):
 
 def state():
     trace = logging.getLogger("torch.__trace")
-    return [type(trace), trace.__dict__.copy(), list(trace.handlers), trace.disabled, trace.level, torch._dynamo.optimize,
+    return [type(trace), trace.__dict__.copy(), list(trace.handlers), trace.disabled, trace.level,
+            torch._dynamo.optimize,
             getattr(convert_frame, "add_skip_reason", None), convert_frame.graph_break_log, record_function.__exit__,
             torch._logging.trace_structured]
 """
 
-BODY = HEAD + """
+BODY = (
+    HEAD
+    + """
 before = named("before")
 call(before, 2, 3)
 clean = state()
@@ -54,9 +57,11 @@ with torchtriage.watch() as seen:
     during = named("during")
     call(during, 2, 3)
 out["seen"] = [functions(seen.graph_breaks), functions(seen.recompiles)]
-out["paths"] = sorted({e.path for e in (*seen.graph_breaks, *seen.recompiles)} | {entry.path for e in seen.recompiles for entry in e.stack})
+stacks = {entry.path for e in seen.recompiles for entry in e.stack}
+out["paths"] = sorted({e.path for e in (*seen.graph_breaks, *seen.recompiles)} | stacks)
 out["codes"] = sorted({f.code for f in seen.findings})
-out["places"] = sorted({(f.location.path, f.location.line, f.location.function) for f in seen.findings if f.code == "TT101"})
+places = [f.location for f in seen.findings if f.code == "TT101"]
+out["places"] = sorted({(place.path, place.line, place.function) for place in places})
 out["text"] = repr(seen)
 out["restored"] = state() == clean
 
@@ -121,6 +126,7 @@ out["limit_eager"] = seen.report.totals["eager_calls"]
 out["hook_left"] = torch._C._dynamo.eval_frame.set_guard_complete_hook(None) is not None
 print(json.dumps(out), file=sys.stderr)
 """
+)
 
 
 def facts_of(stderr: str) -> dict[str, Any]:
@@ -129,7 +135,7 @@ def facts_of(stderr: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module", params=["alone", "under run"])
 def watched(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the program found out about its watches, by itself and while `torchtriage run` observes it as well."""
+    """What the program recorded about its watches, alone and while `torchtriage run` also observes it."""
     folder = tmp_path_factory.mktemp("watched")
     if request.param == "alone":
         done = plain(folder, write(folder, BODY))
@@ -139,12 +145,14 @@ def watched(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         seen = observe(folder, BODY, flags=["-q"])
         assert seen.status == 0, seen.stderr
         facts = facts_of(seen.stderr)
-        assert {"before", "during", "inner", "silenced", "limited"} <= {e["function"] for e in seen.report["events"]["graph_breaks"]}
+        assert {"before", "during", "inner", "silenced", "limited"} <= {
+            e["function"] for e in seen.report["events"]["graph_breaks"]
+        }
         assert not [code for code in seen.codes if code.startswith("TT9")]
     return facts | {"script": str(folder / "train.py"), "alone": request.param == "alone"}
 
 
-def test_a_block_shows_what_happened_in_it(watched: dict[str, Any]) -> None:
+def test_a_block_has_its_events(watched: dict[str, Any]) -> None:
     assert watched["warm"] == [0, 0]
     assert watched["seen"] == [["before", "during", "during"], ["before", "during"]]
     assert watched["after"] == [3, 2]       # and nothing came after the block
@@ -161,7 +169,8 @@ def test_a_block_is_diagnosed(watched: dict[str, Any]) -> None:
     assert "TT101 P3" in watched["text"]
     assert watched["limit"].count("limited") == 1
     assert {"TT101", "TT301"} <= set(watched["limit_codes"])
-    assert watched["limit_eager"] == 13     # of 18 calls 4 are compiled, one hits the limit, and the meter runs from then on
+    # Of 18 calls 4 are compiled, one hits the limit, and the meter runs from then on.
+    assert watched["limit_eager"] == 13
 
 
 def test_blocks_nest_and_cross(watched: dict[str, Any]) -> None:
@@ -170,28 +179,28 @@ def test_blocks_nest_and_cross(watched: dict[str, Any]) -> None:
     assert watched["crossed"] == [[], ["only_second"]]
 
 
-def test_a_decorated_function_stays_itself_and_keeps_what_was_seen(watched: dict[str, Any]) -> None:
+def test_a_decorated_function_keeps_its_name_and_its_events(watched: dict[str, Any]) -> None:
     assert watched["returned"] == ["one", "two", "decorated", "Its docstring."]
     assert watched["raised"] == "raises"
     assert watched["decorated"] == ["one", "two", "recursive", "raises"]
 
 
-def test_a_silenced_trace_logger_is_heard_and_stays_silenced(watched: dict[str, Any]) -> None:
+def test_a_silenced_trace_logger_is_watched_and_stays_silenced(watched: dict[str, Any]) -> None:
     assert watched["silenced"] == ["silenced"]
 
 
 @pytest.mark.parametrize("name", [
     "restored", "nested_restored", "crossed_restored", "decorated_restored", "silenced_restored", "limit_restored",
 ])
-def test_logging_and_dynamo_are_left_as_they_were(name: str, watched: dict[str, Any]) -> None:
+def test_logging_and_dynamo_are_restored(name: str, watched: dict[str, Any]) -> None:
     assert watched[name]
 
 
-def test_the_guard_hook_goes_with_the_last_that_needs_it(watched: dict[str, Any]) -> None:
+def test_the_guard_hook_is_removed_with_its_last_user(watched: dict[str, Any]) -> None:
     assert watched["hook_left"] != watched["alone"]
 
 
-def test_a_failure_of_ours_never_reaches_the_program(tmp_path: Path) -> None:
+def test_an_internal_failure_never_reaches_the_program(tmp_path: Path) -> None:
     source = HEAD + textwrap.dedent("""
         from torchtriage.capture.observer import Observer
         def sink(event):
@@ -217,8 +226,8 @@ def test_a_failure_of_ours_never_reaches_the_program(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_a_timeout_that_strikes_in_our_code_is_the_programs_own(tmp_path: Path) -> None:
-    """A signal handler may raise at any line, also at one of ours."""
+def test_a_timeout_inside_torchtriage_reaches_the_program(tmp_path: Path) -> None:
+    """A signal handler may raise at any line, also inside torchtriage."""
     source = HEAD + textwrap.dedent("""
         import signal
         from torchtriage.recording import recorder
@@ -240,7 +249,9 @@ def test_a_timeout_that_strikes_in_our_code_is_the_programs_own(tmp_path: Path) 
         ready = named("ready")
         skipped = torch.compile(generator, backend="eager")
         for name, work in (
-            ("compile call", lambda: named("f")), ("compile", lambda: call(ready, 2)), ("skip", lambda: list(skipped(torch.ones(2)))),
+            ("compile call", lambda: named("f")),
+            ("compile", lambda: call(ready, 2)),
+            ("skip", lambda: list(skipped(torch.ones(2)))),
         ):
             armed = True
             try:
@@ -253,7 +264,7 @@ def test_a_timeout_that_strikes_in_our_code_is_the_programs_own(tmp_path: Path) 
         """)
     seen = observe(tmp_path, source, flags=["-q"])
     assert seen.status == 0, seen.stderr
-    assert facts_of(seen.stderr) == {"compile call": True, "compile": True} | ({"skip": True} if TELLS_SKIPS else {})
+    assert facts_of(seen.stderr) == {"compile call": True, "compile": True} | ({"skip": True} if REPORTS_SKIPS else {})
     assert "afterwards" in [e["function"] for e in seen.report["events"]["graph_breaks"]]
     assert not [code for code in seen.codes if code.startswith("TT9")]
 
@@ -282,7 +293,8 @@ def test_steps_are_counted_and_events_carry_them(tmp_path: Path) -> None:
         """)
     seen = observe(tmp_path, source, flags=["-q"])
     assert seen.status == 0, seen.stderr
-    assert len(facts_of(seen.stderr)["breaks"]) == 1      # the print of after_three; step() in a compiled function is no break
+    # The print of after_three; step() in a compiled function is not a break.
+    assert len(facts_of(seen.stderr)["breaks"]) == 1
     assert seen.report["totals"]["steps"] == 6
     assert [e["step"] for e in seen.report["events"]["graph_breaks"]] == [3]
     assert [e["step"] for e in seen.report["events"]["recompiles"]] == [4]
@@ -310,11 +322,13 @@ def test_a_block_inside_an_observed_run_changes_nothing_for_the_run(tmp_path: Pa
     process = one_process(seen.folder)
     assert (process.facts["num_steps"], process.facts["steps_of_other_optimizers"]) == (8, [16])
     calls = list(process.of(CompileCall))
-    assert [(Path(c.path).name, c.function, c.target) for c in calls] == [("train.py", "named", f"f{i}") for i in range(8)]
+    assert [(Path(c.path).name, c.function, c.target) for c in calls] == [
+        ("train.py", "named", f"f{i}") for i in range(8)
+    ]
 
 
 @pytest.mark.thorough
-def test_the_programs_own_steps_win_over_the_optimizers(tmp_path: Path) -> None:
+def test_steps_of_the_program_override_those_of_the_optimizer(tmp_path: Path) -> None:
     source = HEAD + textwrap.dedent("""
         with torchtriage.watch() as seen:
             optimizer = torch.optim.SGD([torch.ones(3, requires_grad=True)])
@@ -347,8 +361,11 @@ def test_a_project_called_torch_is_the_users_own(tmp_path: Path) -> None:
     seen = observe(folder, source)
     assert seen.status == 0, seen.stderr
     calls = list(one_process(seen.folder).of(CompileCall))
-    assert [(c.path, c.target) for c in calls] == [(str(folder / "train.py"), "generator"), (str(folder / "train.py"), "broken")]
-    assert ("TT302" if TELLS_SKIPS else "TT303") in seen.codes
+    assert [(c.path, c.target) for c in calls] == [
+        (str(folder / "train.py"), "generator"),
+        (str(folder / "train.py"), "broken"),
+    ]
+    assert ("TT302" if REPORTS_SKIPS else "TT303") in seen.codes
     assert {f["owner"]["kind"] for f in seen.report["findings"]} == {"you"}
 
 

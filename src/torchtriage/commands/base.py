@@ -1,4 +1,4 @@
-"""What the commands share: flags, settings, choosing and writing findings, exit codes."""
+"""Parts that all commands share: flags, settings, the selection and output of findings, exit codes."""
 
 import argparse
 import importlib
@@ -12,19 +12,32 @@ from typing import Protocol
 from torchtriage.config import COLOURS, FORMATS, Config, check_codes, check_threshold, current_config
 from torchtriage.errors import CommandError
 from torchtriage.findings.report import Report
-from torchtriage.findings.selection import check_known, failing, is_wanted, read_baseline, selected, write_baseline
+from torchtriage.findings.selection import (
+    check_rules_exist,
+    failing,
+    is_wanted,
+    read_baseline,
+    selected,
+    write_baseline,
+)
 from torchtriage.text import counted
 
-# The longest extension that fits wins: x.trace.json is a Chrome trace, x.json is not.
+# The longest matching extension wins: x.trace.json is a Chrome trace, x.json is not.
 _EXTENSIONS = {
-    ".trace.json": "chrome", ".json": "json", ".txt": "text", ".html": "html", ".htm": "html", ".md": "markdown", ".sarif": "sarif",
+    ".trace.json": "chrome",
+    ".json": "json",
+    ".txt": "text",
+    ".html": "html",
+    ".htm": "html",
+    ".md": "markdown",
+    ".sarif": "sarif",
     ".sarif.json": "sarif",
 }
-_DRAWN = ("html", "chrome")     # the formats that show what happened when
+_DRAWN = ("html", "chrome")     # formats with a timeline
 
 
 class Command(Protocol):
-    """One command: its docstring is its help text."""
+    """One command; its docstring is its help text."""
 
     name: str
 
@@ -36,31 +49,40 @@ class Command(Protocol):
 def add_shared_flags(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("shared flags")
     group.add_argument("-o", "--output", metavar="PATH", help=(
-        "where to write (a recording for run, shapes, train and demo, a file for the others)"
+        "output path (a recording for run, shapes, train and demo, a file for the other commands)"
     ))
-    group.add_argument("-f", "--force", action="store_true", help="overwrite what is there")
-    group.add_argument("-q", "--quiet", action="store_true", help="only findings and errors")
-    group.add_argument("-v", "--verbose", action="store_true", help="every finding, with its notes")
+    group.add_argument("-f", "--force", action="store_true", help="overwrite existing output")
+    group.add_argument("-q", "--quiet", action="store_true", help="print only findings and errors")
+    group.add_argument("-v", "--verbose", action="store_true", help="print every finding, with its notes")
     group.add_argument("--format", choices=FORMATS, help=(
-        "the form of the report (default: text; with report -o FILE by its extension: .html .md .sarif .json .trace.json .txt)"
+        "format of the report (default: text; report -o FILE uses the extension: "
+        ".html .md .sarif .json .trace.json .txt)"
     ))
-    group.add_argument("--select", metavar="CODES", help="only these codes or prefixes, e.g. TT1,TT301")
-    group.add_argument("--ignore", metavar="CODES", help="not these codes or prefixes")
-    group.add_argument("--fail-on", metavar="P0..P4|never", help="exit 1 if a finding is at least this severe (default: never)")
-    group.add_argument("--color", choices=COLOURS, help="colour of the text report (default: auto)")
+    group.add_argument("--select", metavar="CODES", help="report only these codes or prefixes, e.g. TT1,TT301")
+    group.add_argument("--ignore", metavar="CODES", help="do not report these codes or prefixes")
+    group.add_argument("--fail-on", metavar="P0..P4|never", help=(
+        "exit with status 1 if a finding is at least this severe (default: never)"
+    ))
+    group.add_argument("--color", choices=COLOURS, help="colour the text report (default: auto)")
 
 
 def add_baseline_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--baseline", metavar="FILE", help="findings in this file are known: they are counted and never fail")
-    parser.add_argument("--update-baseline", action="store_true", help="accept today's findings into the baseline file")
+    parser.add_argument("--baseline", metavar="FILE", help=(
+        "findings in this file are known: they are counted and never fail"
+    ))
+    parser.add_argument("--update-baseline", action="store_true", help=(
+        "accept the current findings into the baseline file"
+    ))
 
 
 def add_redact_flag(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--redact", action="store_true", help="a report to pass on: no source, values, paths or environment")
+    parser.add_argument("--redact", action="store_true", help=(
+        "make a report that can be shared: no source, values, paths or environment"
+    ))
 
 
 def settings(args: argparse.Namespace) -> Config:
-    """The file and the environment, with the flags of this call on top."""
+    """The configuration file and the environment, overridden by the flags of this call."""
     config = current_config()
     changes: dict[str, object] = {}
     for name in ("format", "color", "baseline"):
@@ -79,19 +101,22 @@ def settings(args: argparse.Namespace) -> Config:
 
 
 def check_gate(config: Config, args: argparse.Namespace) -> None:
-    """Refuse before a run what could not be judged after it."""
-    check_known(config)
+    """Reject settings before a run that could not be applied after it."""
+    check_rules_exist(config)
     if not getattr(args, "update_baseline", False):
         if config.baseline is not None:
             read_baseline(Path(config.baseline))
     elif config.baseline is None:
-        raise CommandError("--update-baseline needs to know the file; add --baseline FILE")
+        raise CommandError("--update-baseline needs a file to write; add --baseline FILE")
     elif config.select:
-        raise CommandError("--update-baseline accepts every finding and cannot go with --select; use --ignore for what you never want")
+        raise CommandError(
+            "--update-baseline accepts every finding and cannot be combined with --select; "
+            "use --ignore for rules that you never want"
+        )
 
 
-def chosen(report: Report, config: Config, args: argparse.Namespace) -> Report:
-    """The report without what --select, --ignore and the baseline take away."""
+def select_findings(report: Report, config: Config, args: argparse.Namespace) -> Report:
+    """The report without the findings that --select, --ignore and the baseline remove."""
     check_gate(config, args)
     if getattr(args, "update_baseline", False):
         number = write_baseline(Path(config.baseline or ""), [f for f in report.findings if is_wanted(f, config)])
@@ -100,23 +125,26 @@ def chosen(report: Report, config: Config, args: argparse.Namespace) -> Report:
 
 
 def format_of(config: Config, path: str | None) -> str:
-    """What --format says, else what the extension of the file says, else text."""
+    """The format that --format names, else that of the file's extension, else text."""
     if config.format or not path:
         return config.format or "text"
-    fitting = [extension for extension in _EXTENSIONS if path.lower().endswith(extension)]
-    return _EXTENSIONS[max(fitting, key=len)] if fitting else "text"
+    extensions = [extension for extension in _EXTENSIONS if path.lower().endswith(extension)]
+    return _EXTENSIONS[max(extensions, key=len)] if extensions else "text"
 
 
 def is_drawn(config: Config, path: str | None) -> bool:
     return format_of(config, path) in _DRAWN
 
 
-def show(report: Report, config: Config, args: argparse.Namespace, *, path: str | None = None, next_command: str = "") -> None:
+def show(
+    report: Report, config: Config, args: argparse.Namespace, *, path: str | None = None, next_command: str = "",
+) -> None:
     """Write the report to its file, or to stdout."""
     if getattr(args, "redact", False):
         from torchtriage.findings.redaction import redacted
 
-        report, next_command = redacted(report), ""      # which names the recording
+        report = redacted(report)
+        next_command = ""       # it names the recording
     colour = not path and wants_colour(config)
     text = rendered(report, format_of(config, path), colour=colour, verbose=args.verbose, next_command=next_command)
     if path is None:
@@ -136,12 +164,13 @@ def write_file(target: Path, text: str, args: argparse.Namespace) -> None:
 
 
 def write_out(text: str) -> None:
-    """Write to stdout; a reader that leaves early, as `head` does, is no error."""
+    """Write to stdout; a reader that closes the pipe early, as `head` does, is not an error."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # python flushes once more at exit, and would complain
+        # Python flushes stdout again at exit, which would raise a second time.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def rendered(report: Report, format_: str, *, colour: bool, verbose: bool, next_command: str) -> str:
@@ -161,15 +190,15 @@ def wants_colour(config: Config) -> bool:
     return bool(os.environ.get("FORCE_COLOR")) or sys.stdout.isatty()
 
 
-def judged(report: Report, config: Config, args: argparse.Namespace) -> int:
-    """The exit code: 1, and why, if a finding is at or above the threshold."""
-    found = failing(report, config)
-    if found:
-        say(args, f"failed: {counted(len(found), 'finding')} at {config.fail_on} or worse")
-    return int(bool(found))
+def exit_code_of(report: Report, config: Config, args: argparse.Namespace) -> int:
+    """1, with the reason on stderr, if a finding is at or above the threshold; else 0."""
+    findings = failing(report, config)
+    if findings:
+        say(args, f"failed: {counted(len(findings), 'finding')} at {config.fail_on} or worse")
+    return int(bool(findings))
 
 
 def say(args: argparse.Namespace, text: str) -> None:
-    """Progress and news go to stderr; stdout is for findings."""
+    """Print a message to stderr; stdout is for findings."""
     if not args.quiet:
         print(f"torchtriage: {text}", file=sys.stderr, flush=True)

@@ -16,7 +16,7 @@ from torchtriage.findings import catalogue
 
 
 class ExplainCommand:
-    """Explain a rule of ours (TT203, or its slug) or a graph break of PyTorch's (GB0059); without a name, list our rules."""
+    """Explain a torchtriage rule (TT203, or its slug) or a PyTorch graph break (GB0059), or list all rules."""
 
     name = "explain"
 
@@ -26,17 +26,18 @@ class ExplainCommand:
 
     def run(self, args: argparse.Namespace, config: Config) -> int:
         if args.rule is None:
-            text = "".join(f"{r.code}  {r.severity.name}  {r.slug}\n" for r in map(catalogue.rule, catalogue.codes()))
+            rules = [catalogue.rule(code) for code in catalogue.codes()]
+            text = "".join(f"{rule.code}  {rule.severity.name}  {rule.slug}\n" for rule in rules)
         elif re.fullmatch(r"gb\d{4}", args.rule, re.I):
             text = graph_break_text(args.rule.upper())
         else:
-            text = our_page(args.rule)
+            text = rule_page(args.rule)
         write_out(text)
         return 0
 
 
-def our_page(name: str) -> str:
-    """The page of a code or slug."""
+def rule_page(name: str) -> str:
+    """The page of the rule with this code or slug."""
     by_slug = {catalogue.rule(code).slug: code for code in catalogue.codes()}
     code = by_slug.get(name.lower(), name.upper())
     try:
@@ -48,20 +49,25 @@ def our_page(name: str) -> str:
 
 
 def graph_break_text(gb_id: str) -> str:
-    """PyTorch's own text, read from the installed torch without importing it."""
+    """PyTorch's explanation of a graph break, read from the installed torch without importing it."""
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
-        raise CommandError(f"{gb_id} is explained by PyTorch's own registry, and torch is not installed here; pip install torch")
+        raise CommandError(
+            f"{gb_id} is explained by PyTorch's own registry, and torch is not installed here; pip install torch"
+        )
     path = Path(spec.origin).parent / "_dynamo" / "graph_break_registry.json"
     try:
         registry: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CommandError(f"this torch has no readable graph-break registry at {path}: {error}") from error
     if gb_id not in registry:
-        raise CommandError(f"no {gb_id} in the registry of the installed torch ({len(registry)} ids); it may come from another version")
+        raise CommandError(
+            f"no {gb_id} in the registry of the installed torch ({len(registry)} ids); it may come from another version"
+        )
     entry = registry[gb_id]
     entry = entry[0] if isinstance(entry, list) else entry
     lines = [f"{gb_id}: {entry.get('Gb_type', '')}", ""]
     lines += textwrap.wrap(str(entry.get("Explanation") or ""), 100)
-    lines += [f"  - {line}" for hint in entry.get("Hints") or () for line in textwrap.wrap(str(hint), 96)]
+    for hint in entry.get("Hints") or ():
+        lines += [f"  - {line}" for line in textwrap.wrap(str(hint), 96)]
     return "\n".join([*lines, "", f"(from PyTorch's registry, {path.name})"]) + "\n"

@@ -19,23 +19,35 @@ from torchtriage.commands.train import TrainCommand
 from torchtriage.errors import CommandError, TriageError
 
 COMMANDS: tuple[Command, ...] = (
-    RunCommand(), ReportCommand(), ExplainCommand(), ShapesCommand(), TicketCommand(), TrainCommand(), DemoCommand(),
+    RunCommand(),
+    ReportCommand(),
+    ExplainCommand(),
+    ShapesCommand(),
+    TicketCommand(),
+    TrainCommand(),
+    DemoCommand(),
 )
 
 
 def build_parser() -> Parser:
     parser = Parser(
         prog="torchtriage",
-        description="Triage for PyTorch training: what torch.compile does to your program, what it costs, what to change.",
+        description=(
+            "Triage for PyTorch training: shows what torch.compile does to your program, what it costs "
+            "and what to change."
+        ),
         epilog="start with: torchtriage demo, then: torchtriage run train.py",
     )
     parser.add_argument("--version", action="version", version=f"torchtriage {__version__}")
     for command in COMMANDS:
         text = inspect.cleandoc(type(command).__doc__ or "")
-        sub = parser.add_command(
-            command.name, help=text.split("\n")[0], description=text, formatter_class=argparse.RawDescriptionHelpFormatter,
+        subparser = parser.add_command(
+            command.name,
+            help=text.split("\n")[0],
+            description=text,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        command.add_arguments(sub)
+        command.add_arguments(subparser)
     return parser
 
 
@@ -56,14 +68,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except TriageError as error:
         print(f"torchtriage: {error}", file=sys.stderr)
         return 2
-    except Exception as error:  # python's own status for it is 1, which means findings
+    except Exception as error:  # Python would exit with status 1, which means findings
         traceback.print_exc()
-        print(f"torchtriage: internal error, {type(error).__name__}: {error}; please report it with the lines above", file=sys.stderr)
+        print(
+            f"torchtriage: internal error, {type(error).__name__}: {error}; please report it with the lines above",
+            file=sys.stderr,
+        )
         return 2
 
 
 def _split_plain_command(words: list[str]) -> tuple[list[str], list[str] | None]:
-    """`run FLAGS -- CMD ARGS`: everything after -- is the command, if no script stands before it."""
+    """`run FLAGS -- CMD ARGS`: everything after -- is the command, unless a script precedes it."""
     if not words or words[0] != "run" or "--" not in words:
         return words, None
     at = words.index("--")

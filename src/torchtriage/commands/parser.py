@@ -1,4 +1,4 @@
-"""argparse that names the flag, or the command, that a mistyped one was meant to be."""
+"""An argparse parser that suggests the nearest flag or command for a mistyped one."""
 
 import argparse
 import difflib
@@ -7,11 +7,13 @@ from typing import Any
 
 
 class Parser(argparse.ArgumentParser):
-    """The parser of the whole command line; those of the commands are made by `add_command`."""
+    """The parser of the full command line; `add_command` creates the parsers of the commands."""
 
     def __init__(self, **named: Any) -> None:
         super().__init__(**named)
-        self._commands = self.add_subparsers(dest="name", metavar="COMMAND", required=True, parser_class=argparse.ArgumentParser)
+        self._commands = self.add_subparsers(
+            dest="name", metavar="COMMAND", required=True, parser_class=argparse.ArgumentParser,
+        )
 
     def add_command(self, name: str, **named: Any) -> argparse.ArgumentParser:
         return self._commands.add_parser(name, **named)
@@ -19,24 +21,32 @@ class Parser(argparse.ArgumentParser):
     def parse_args(self, words: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         args, rest = self.parse_known_args(words, namespace)
         if rest:
-            self.error(f"unrecognized arguments: {' '.join(rest)}{_meant(rest, _flags(self._commands.choices[args.name]))}")
+            suggestion = _suggestion(rest, _flags(self._commands.choices[args.name]))
+            self.error(f"unrecognized arguments: {' '.join(rest)}{suggestion}")
         return args
 
     def error(self, message: str) -> Any:
-        """Exits with status 2."""
+        """Exit with status 2."""
         before, is_command, word = message.partition("argument COMMAND: invalid choice: ")
         if is_command and not before:
-            message += _meant([word.split("'")[1]], self._commands.choices)
+            message += _suggestion([word.split("'")[1]], self._commands.choices)
         super().error(message)
 
 
 def _flags(parser: argparse.ArgumentParser) -> set[str]:
-    """Its own, and those of the parsers below it."""
-    below = [action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    return {*parser._option_string_actions, *(flag for choices in below for each in choices.values() for flag in _flags(each))}
+    """The flags of a parser and of its subparsers."""
+    flags = set(parser._option_string_actions)
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for subparser in action.choices.values():
+                flags |= _flags(subparser)
+    return flags
 
 
-def _meant(words: Iterable[str], known: Iterable[str]) -> str:
-    names = list(known)
-    near = [match for word in words for match in difflib.get_close_matches(word.partition("=")[0], names, n=1)]
-    return f"; did you mean {' and '.join(dict.fromkeys(near))}?" if near else ""
+def _suggestion(words: Iterable[str], names: Iterable[str]) -> str:
+    """`; did you mean --format?`, or an empty text if no name is close."""
+    names = list(names)
+    matches: list[str] = []
+    for word in words:
+        matches += difflib.get_close_matches(word.partition("=")[0], names, n=1)
+    return f"; did you mean {' and '.join(dict.fromkeys(matches))}?" if matches else ""

@@ -5,21 +5,32 @@ import sys
 import time
 from pathlib import Path
 
-from torchtriage.commands.base import add_baseline_flags, add_redact_flag, add_shared_flags, chosen, is_drawn, judged, show
+from torchtriage.commands.base import (
+    add_baseline_flags,
+    add_redact_flag,
+    add_shared_flags,
+    exit_code_of,
+    is_drawn,
+    select_findings,
+    show,
+)
 from torchtriage.config import Config
 from torchtriage.errors import CommandError
 from torchtriage.recording.recording import Recording
 
 
 class ReportCommand:
-    """Show the findings of a recording, of a TORCH_TRACE file or folder, or of a TORCH_LOGS text log (- reads it from stdin)."""
+    """Show the findings of a recording, a TORCH_TRACE file or folder, or a TORCH_LOGS text log (- reads stdin)."""
 
     name = "report"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("source", metavar="RECORDING|TRACE|LOG|-",
-                            help="a .triage folder, a trace file or folder, a text log, or - for a log on stdin")
-        parser.add_argument("--events", action="store_true", help="with --format json: every graph break and recompile as well")
+        parser.add_argument("source", metavar="RECORDING|TRACE|LOG|-", help=(
+            "a .triage folder, a trace file or folder, a text log, or - for a log on stdin"
+        ))
+        parser.add_argument("--events", action="store_true", help=(
+            "with --format json: also list every graph break and recompile"
+        ))
         add_redact_flag(parser)
         add_baseline_flags(parser)
         add_shared_flags(parser)
@@ -27,14 +38,15 @@ class ReportCommand:
     def run(self, args: argparse.Namespace, config: Config) -> int:
         from torchtriage.diagnosis.report import build_report
 
-        drawn = is_drawn(config, args.output)
-        report = chosen(build_report(read_source(args.source), with_events=args.events, with_history=drawn), config, args)
+        recording = read_source(args.source)
+        full = build_report(recording, with_events=args.events, with_history=is_drawn(config, args.output))
+        report = select_findings(full, config, args)
         show(report, config, args, path=args.output)
-        return judged(report, config, args)
+        return exit_code_of(report, config, args)
 
 
 def read_source(source: str) -> Recording:
-    """A recording from whatever the user has."""
+    """A recording from any source that `report` accepts."""
     from torchtriage.capture.readers.log_file import read_log
     from torchtriage.capture.readers.trace_file import is_trace, read_traces
     from torchtriage.recording.reader import is_recording, read_recording
@@ -44,7 +56,9 @@ def read_source(source: str) -> Recording:
         return read_log(sys.stdin)
     path = Path(source)
     if not path.exists():
-        raise CommandError(f"nothing at {path}; give a .triage folder, a TORCH_TRACE file or folder, a TORCH_LOGS text log, or -")
+        raise CommandError(
+            f"nothing at {path}; give a .triage folder, a TORCH_TRACE file or folder, a TORCH_LOGS text log, or -"
+        )
     try:
         if is_recording(path):
             return read_recording(path)
@@ -63,13 +77,14 @@ def read_source(source: str) -> Recording:
 def _trace_files(folder: Path) -> list[Path]:
     from torchtriage.capture.readers.trace_file import is_trace
 
-    found = []
+    traces = []
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         with path.open("rb") as file:
             if is_trace(file.read(1 << 16)):
-                found.append(path)
-    if not found:
+                traces.append(path)
+    if not traces:
         raise CommandError(
-            f"{folder} holds no recording and no trace; make one with: torchtriage run SCRIPT.py, or TORCH_TRACE={folder} python SCRIPT.py"
+            f"{folder} holds no recording and no trace; make one with: torchtriage run SCRIPT.py, "
+            f"or TORCH_TRACE={folder} python SCRIPT.py"
         )
-    return found
+    return traces

@@ -16,16 +16,17 @@ from torchtriage.commands.base import (
     add_redact_flag,
     add_shared_flags,
     check_gate,
-    chosen,
+    exit_code_of,
     is_drawn,
-    judged,
     say,
+    select_findings,
     show,
 )
 from torchtriage.config import Config
 from torchtriage.errors import CommandError
 from torchtriage.launch import supervise
 from torchtriage.launch.folders import free_folder
+from torchtriage.text import path_from_here
 
 if TYPE_CHECKING:
     from torchtriage.commands.status import StatusLine
@@ -33,22 +34,24 @@ if TYPE_CHECKING:
 
 
 class RunCommand:
-    """Run a program under observation and print what torch.compile did to it.
+    """Run a program under observation and report what torch.compile did to it.
 
     torchtriage run train.py --epochs 3        a script, as python would run it
     torchtriage run -m package.train           a module
-    torchtriage run -- torchrun train.py       any command; every Python process below it joins the recording
+    torchtriage run -- torchrun train.py       any command; every Python process that it starts joins the recording
     """
 
     name = "run"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("-m", dest="module", action="store_true", help="run a module instead of a script")
-        parser.add_argument("--measure", action="store_true",
-                            help="time compiled pieces and the gaps at graph breaks (costs about 1 us a piece)")
-        parser.add_argument("--no-telemetry", dest="telemetry", action="store_false", default=None,
-                            help="do not record gradients, weights and the loss")
-        parser.add_argument("--html", action="store_true", help="also leave a report to look at, NAME.html beside NAME.triage")
+        parser.add_argument("--measure", action="store_true", help=(
+            "time compiled pieces and the gaps at graph breaks (costs about 1 us per piece)"
+        ))
+        parser.add_argument("--no-telemetry", dest="telemetry", action="store_false", default=None, help=(
+            "do not record gradients, weights and the loss"
+        ))
+        add_html_flag(parser)
         add_redact_flag(parser)
         add_baseline_flags(parser)
         add_shared_flags(parser)
@@ -58,8 +61,7 @@ class RunCommand:
         check_gate(config, args)
         command = self._command(args)
         folder = free_folder(args.output or default_name(args.command), replace=args.force, flag="-o")
-        if args.html and page_of(folder).exists() and not args.force:
-            raise CommandError(f"{page_of(folder)} exists; overwrite it with --force, or name another recording with -o")
+        check_page_is_free(folder, args)
         return observe_and_report(command, folder, args, config)
 
     def _command(self, args: argparse.Namespace) -> list[str]:
@@ -72,7 +74,10 @@ class RunCommand:
         if not args.module:
             script = Path(args.command[0])
             if not script.exists():
-                raise CommandError(f"no script at {script}; for a command that is not a Python script use: torchtriage run -- {script} ...")
+                raise CommandError(
+                    f"no script at {script}; for a command that is not a Python script use: "
+                    f"torchtriage run -- {script} ..."
+                )
             if not os.access(script, os.R_OK):
                 raise CommandError(f"cannot read {script}: permission denied")
         return supervise.python_command(args.command, args.module)
@@ -83,18 +88,35 @@ def default_name(command: list[str]) -> str:
     return f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}.triage"
 
 
-def observe_and_report(
-    command: list[str], folder: Path, args: argparse.Namespace, config: Config, status: bool = True, not_begun: int | None = None,
-) -> int:
-    """Run the command to its end, then diagnose what it left; the command's own failure wins over ours.
+def add_html_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--html", action="store_true", help="also write an HTML report, NAME.html beside NAME.triage")
 
-    `not_begun`: the exit status of a command that has said why it could not begin, so that there is nothing to report.
+
+def check_page_is_free(folder: Path, args: argparse.Namespace) -> None:
+    """Reject --html before a run if the page exists and --force is not given."""
+    page = page_of(folder)
+    if args.html and page.exists() and not args.force:
+        raise CommandError(f"{page} exists; overwrite it with --force, or name another recording with -o")
+
+
+def observe_and_report(
+    command: list[str],
+    folder: Path,
+    args: argparse.Namespace,
+    config: Config,
+    status: bool = True,
+    not_begun: int | None = None,
+) -> int:
+    """Run the command to its end, then diagnose its recording; the command's own failure decides the exit code.
+
+    `not_begun`: the exit status of a command that has already reported why it could not start. Its recording is
+    removed, as there is nothing to report.
     """
     run_id = f"{time.time_ns():x}-{os.getpid()}"
     launcher = _launcher_file(folder, run_id, command)
     if launcher is None:
         return _run(command, os.environ, None)
-    say(args, f"recording into {shown(folder)}")
+    say(args, f"recording into {path_from_here(folder)}")
     env = supervise.observed_environment(os.environ, str(folder), run_id, config.measure, config.telemetry)
     code = _run(command, env, _status_line(folder, args) if status else None)
     _note_end(launcher, code)
@@ -109,7 +131,7 @@ def observe_and_report(
         if not code:
             raise
         print(f"torchtriage: no report: {error}", file=sys.stderr)
-        return code     # what the program said of itself matters more than our failure
+        return code     # the program's own failure matters more than the missing report
     return code or finding_code
 
 
@@ -138,21 +160,21 @@ def report_folder(folder: Path, args: argparse.Namespace, config: Config) -> int
 
     drawn = args.html or is_drawn(config, None)
     full = build_report(read_recording(folder), with_events=config.format == "json", with_history=drawn)
-    report = chosen(full, config, args)
-    show(report, config, args, next_command=f"torchtriage report {shown(folder)} -v")
+    report = select_findings(full, config, args)
+    show(report, config, args, next_command=f"torchtriage report {path_from_here(folder)} -v")
     if args.html:
-        args.force = True       # it was asked before the run whether the page may be written
-        show(report, replace(config, format="html"), args, path=str(shown(page_of(folder))))
-    return judged(report, config, args)
+        args.force = True       # check_page_is_free was called before the run
+        show(report, replace(config, format="html"), args, path=path_from_here(page_of(folder)))
+    return exit_code_of(report, config, args)
 
 
 def page_of(folder: Path) -> Path:
-    """Where --html leaves the report of a recording."""
+    """The path of the page that --html writes for a recording."""
     return folder.with_suffix(".html")
 
 
 def _launcher_file(folder: Path, run_id: str, command: list[str]) -> "Writer | None":
-    """The launcher's own file in a fresh folder; None, said on stderr, if the folder cannot be written."""
+    """The launcher's own file in a new folder; None, with a message on stderr, if the folder cannot be written."""
     from torchtriage.capture import launcher_file
 
     try:
@@ -168,12 +190,4 @@ def _status_line(folder: Path, args: argparse.Namespace) -> "StatusLine | None":
     from torchtriage.commands.status import StatusLine
 
     return StatusLine(folder)
-
-
-def shown(folder: Path) -> str:
-    """Relative to the working folder where that is shorter."""
-    try:
-        return str(folder.relative_to(Path.cwd()))
-    except ValueError:
-        return str(folder)
 

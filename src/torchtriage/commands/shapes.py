@@ -17,18 +17,18 @@ from torchtriage.commands.base import (
     add_redact_flag,
     add_shared_flags,
     check_gate,
-    chosen,
+    exit_code_of,
     is_drawn,
-    judged,
     say,
+    select_findings,
     settings,
     show,
 )
-from torchtriage.commands.run import shown
 from torchtriage.config import Config
 from torchtriage.errors import CommandError
 from torchtriage.launch import supervise
 from torchtriage.launch.folders import free_folder
+from torchtriage.text import path_from_here
 
 if TYPE_CHECKING:
     from torchtriage.findings.shape_study import ShapeStudy
@@ -108,9 +108,9 @@ class ShapesCommand:
 
         with_events, with_history = config.format == "json", is_drawn(config, None)
         full = build_report(read_recording(folder), with_events=with_events, with_history=with_history)
-        report = chosen(full, config, args)
-        show(report, config, args, next_command=f"torchtriage report {shown(folder)} -v")
-        return judged(report, config, args)
+        report = select_findings(full, config, args)
+        show(report, config, args, next_command=f"torchtriage report {path_from_here(folder)} -v")
+        return exit_code_of(report, config, args)
 
 
 def measure(command: list[str], work: Path, args: argparse.Namespace) -> tuple["ShapeStudy", "Measurement"]:

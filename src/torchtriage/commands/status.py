@@ -1,4 +1,4 @@
-"""The one line that `run` shows on a tty while torch is compiling."""
+"""The status line that `run` shows on a tty while torch is compiling."""
 
 import sqlite3
 import sys
@@ -13,7 +13,7 @@ _ORDINALS = {1: "1st", 2: "2nd", 3: "3rd"}
 
 
 class StatusLine:
-    """Asks the growing recording what is being compiled; "compiling Policy.forward, 2nd time, 14 s"."""
+    """Reads from the growing recording what is being compiled: "compiling Policy.forward, 2nd time, 14 s"."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -38,7 +38,7 @@ class StatusLine:
 
     def _text(self) -> str:
         for path in self._folder.glob("*.sqlite"):
-            start = under_way(path) if path.name != LAUNCHER_FILE else None
+            start = running_compile(path) if path.name != LAUNCHER_FILE else None
             if start is not None and time.time() - start.time > SHOW_AFTER_SECONDS:
                 number = int((start.compile_id or "0/0").rpartition("/")[2]) + 1
                 again = f", {_ORDINALS.get(number, f'{number}th')} time" if number > 1 else ""
@@ -47,7 +47,7 @@ class StatusLine:
 
 
 def _name(start: CompileStart) -> str:
-    """The function, or the line that calls it where torch compiles through a wrapper of its own."""
+    """The function, or the line that calls it if torch compiles it through its own wrapper."""
     from torchtriage.diagnosis.places import is_wrapped
 
     if is_wrapped(start) and len(start.stack) > 1:
@@ -55,8 +55,8 @@ def _name(start: CompileStart) -> str:
     return start.function
 
 
-def under_way(path: Path) -> CompileStart | None:
-    """The compile that a process has begun and not ended."""
+def running_compile(path: Path) -> CompileStart | None:
+    """The compile that a process has started and not ended."""
     db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=0.1)
     try:
         row = db.execute(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from torchtriage.commands.base import add_baseline_flags, add_redact_flag, add_shared_flags, check_gate
-from torchtriage.commands.run import observe_and_report, page_of
+from torchtriage.commands.run import add_html_flag, check_page_is_free, observe_and_report
 from torchtriage.config import Config, train_table
 from torchtriage.errors import CommandError
 from torchtriage.launch import supervise
@@ -21,14 +21,15 @@ GROWTH = "growth"
 
 
 class TrainCommand:
-    """Train a policy by PPO, compiled and watched, and print what was found on the way.
+    """Train a policy with PPO, compiled and watched, and report the findings.
 
     torchtriage train                                  CartPole-v1 with the settings of RL Zoo
-    torchtriage train --env CartPoleNoVel-v1           with an LSTM, since it shows no velocities
-    torchtriage train --seeds 10 --jobs 2 --html       ten seeds, a summary, and their curves in a page
+    torchtriage train --env CartPoleNoVel-v1           with an LSTM, as the environment hides the velocities
+    torchtriage train --seeds 10 --jobs 2 --html       ten seeds, a summary, and their curves on one page
     torchtriage train --resume train-a.checkpoint      continue a stopped run
 
-    Settings: the published ones of the environment, [tool.torchtriage.train] in pyproject.toml, --config, then flags.
+    Settings, each overriding the one before: the environment's published ones, [tool.torchtriage.train] in
+    pyproject.toml, --config, flags.
     """
 
     name = "train"
@@ -37,10 +38,14 @@ class TrainCommand:
         group = parser.add_argument_group("settings")
         for name, one in FIELDS.items():
             _add_flag(group, name, one.metadata["help"], one.metadata["choices"])
-        group.add_argument("--no-compile", dest="compile", action="store_const", const="no", help="the same as --compile no")
-        parser.add_argument("--config", metavar="FILE.toml", help="settings in a file, a key each")
-        parser.add_argument("--compare-with", metavar="RECORDING", help="say whether return and speed differ from an earlier training")
-        parser.add_argument("--html", action="store_true", help="also leave a report to look at, NAME.html beside NAME.triage")
+        group.add_argument(
+            "--no-compile", dest="compile", action="store_const", const="no", help="same as --compile no"
+        )
+        parser.add_argument("--config", metavar="FILE.toml", help="read settings from a file, one key per setting")
+        parser.add_argument("--compare-with", metavar="RECORDING", help=(
+            "report whether return and speed differ from an earlier training"
+        ))
+        add_html_flag(parser)
         add_redact_flag(parser)
         add_baseline_flags(parser)
         add_shared_flags(parser)
@@ -50,63 +55,82 @@ class TrainCommand:
         train = settings(args)
         _check_installed(train)
         if train.resume and not any(Path(train.resume).glob(f"**/{CHECKPOINTS}")):
-            raise CommandError(f"no checkpoint in {train.resume}; make one with: torchtriage train --checkpoint {train.resume}")
-        earlier = _earlier(Path(args.compare_with)) if args.compare_with else []
+            raise CommandError(
+                f"no checkpoint in {train.resume}; make one with: torchtriage train --checkpoint {train.resume}"
+            )
+        earlier = _earlier_results(Path(args.compare_with)) if args.compare_with else []
         name = f"train-{train.env.replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}.triage"
         folder = free_folder(args.output or name, replace=args.force, flag="-o")
-        if args.html and page_of(folder).exists() and not args.force:
-            raise CommandError(f"{page_of(folder)} exists; overwrite it with --force, or name another recording with -o")
-        words = [*(["--quiet"] if args.quiet else []), str(folder.with_suffix("")), train.to_json()]
+        check_page_is_free(folder, args)
+        words = [str(folder.with_suffix("")), train.to_json()]
+        if args.quiet:
+            words.insert(0, "--quiet")
         command = supervise.python_command(["torchtriage.rl.main", *words], module=True)
-        # The training has a monitor of its own, and a progress bar in the place of the status line.
+        # The training has its own monitor, and a progress bar instead of the status line.
         code = observe_and_report(command, folder, args, replace(config, telemetry=False), status=False, not_begun=2)
         if not args.quiet and folder.exists():
-            _tell(_results(folder), earlier, args.compare_with)
+            _print_summary(_results(folder), earlier, args.compare_with)
         return code
 
 
 def settings(args: argparse.Namespace) -> TrainConfig:
-    """From pyproject.toml, the file and the flags of this call."""
+    """The settings of pyproject.toml, --config and the flags of this call."""
     table, path = train_table(Path.cwd())
     layers = [checked(table, f"[tool.torchtriage.train] of {path}")]
     if args.config:
         layers.append(from_file(Path(args.config)))
-    layers.append({name: parsed(name, value, _flag(name)) for name in FIELDS if (value := getattr(args, name)) is not None})
-    return resolved(*layers)
+    flags = {}
+    for name in FIELDS:
+        value = getattr(args, name)
+        if value is not None:
+            flags[name] = parsed(name, value, _flag(name))
+    return resolved(*layers, flags)
 
 
 def _add_flag(group: Any, name: str, text: str, choices: tuple[str, ...]) -> None:
     default = DEFAULTS[name]
     if isinstance(default, bool):
-        group.add_argument(_flag(name), action=argparse.BooleanOptionalAction, default=None, help=f"{text} (default: {_shown(default)})")
+        group.add_argument(
+            _flag(name),
+            action=argparse.BooleanOptionalAction,
+            default=None,
+            help=f"{text} (default: {_default_text(default)})",
+        )
     elif name == "compile":
         group.add_argument(_flag(name), nargs="?", const="yes", choices=choices, help=f"{text} (default: {default})")
     else:
         metavar = None if choices else {int: "N", float: "X", tuple: "N,N"}.get(type(default), "TEXT")
-        shown = f" (default: {_shown(default)})" if default != "" else ""
-        kind = str.upper if name == "telemetry_level" else None
-        group.add_argument(_flag(name), metavar=metavar, choices=choices or None, type=kind or str, help=f"{text}{shown}")
+        type_ = str.upper if name == "telemetry_level" else str
+        if default != "":
+            text += f" (default: {_default_text(default)})"
+        group.add_argument(_flag(name), metavar=metavar, choices=choices or None, type=type_, help=text)
 
 
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _shown(default: Any) -> str:
+def _default_text(default: Any) -> str:
     if isinstance(default, bool):
         return "yes" if default else "no"
-    return ",".join(map(str, default)) if isinstance(default, tuple) else f"{default:,}" if isinstance(default, int) else str(default)
+    if isinstance(default, tuple):
+        return ",".join(map(str, default))
+    return f"{default:,}" if isinstance(default, int) else str(default)
 
 
 def _check_installed(train: TrainConfig) -> None:
     if importlib.util.find_spec("torch") is None:
-        raise CommandError("training needs torch, which is not installed; install it with: pip install 'torchtriage[torch]'")
+        raise CommandError(
+            "training needs torch, which is not installed; install it with: pip install 'torchtriage[torch]'"
+        )
     if train.env != GROWTH and importlib.util.find_spec("gymnasium") is None:
-        raise CommandError("environments come from gymnasium, which is not installed; install it with: pip install 'torchtriage[rl]'")
+        raise CommandError(
+            "environments come from gymnasium, which is not installed; install it with: pip install 'torchtriage[rl]'"
+        )
 
 
 def _results(folder: Path) -> list[Results]:
-    """Of every training in a recording that came to its end."""
+    """The results of every training in a recording that ran to its end."""
     from torchtriage.recording.reader import read_recording
     from torchtriage.recording.validation import WrongTypeError, checked
 
@@ -117,22 +141,25 @@ def _results(folder: Path) -> list[Results]:
         try:
             results.append(checked(process.training.results, Results))
         except WrongTypeError:
-            print(f"torchtriage: the results of {process.name or 'a training'} in {folder} are damaged and left out", file=sys.stderr)
+            name = process.name or "a training"
+            print(f"torchtriage: the results of {name} in {folder} are damaged and left out", file=sys.stderr)
     return results
 
 
-def _earlier(folder: Path) -> list[Results]:
+def _earlier_results(folder: Path) -> list[Results]:
     from torchtriage.recording.reader import is_recording
 
     if not is_recording(folder):
         raise CommandError(f"no recording at {folder}; make one with: torchtriage train -o {folder}")
-    found = _results(folder)
-    if not found:
-        raise CommandError(f"{folder} holds no results of a training; compare with a recording that torchtriage train made")
-    return found
+    results = _results(folder)
+    if not results:
+        raise CommandError(
+            f"{folder} contains no results of a training; compare with a recording that torchtriage train made"
+        )
+    return results
 
 
-def _tell(results: list[Results], earlier: list[Results], name: str | None) -> None:
+def _print_summary(results: list[Results], earlier: list[Results], name: str | None) -> None:
     lines = summary(results) if len(results) > 1 else []
     if earlier and results:
         lines += comparison(results, earlier, name or "")

@@ -1,4 +1,4 @@
-"""A small recurrent policy and its training loop, with the torch.compile trouble that people meet in real ones."""
+"""A small policy and its training loop, with torch.compile problems that are common in real programs."""
 
 import torch
 from torch import nn
@@ -47,7 +47,7 @@ def collate(rewards: list[torch.Tensor]) -> torch.Tensor:
 def train(num_steps: int = 60) -> None:
     policy = Policy()
     optimizer = torch.optim.Adam(policy.parameters(), lr=1e-2)
-    # The eager backend breaks and recompiles as inductor does, in a hundredth of the time.
+    # The eager backend has the same breaks and recompiles as inductor, in a hundredth of the time.
     act = torch.compile(policy, backend="eager")
     compiled_loss = torch.compile(loss_of, backend="eager", dynamic=False)
     compiled_collate = torch.compile(collate, backend="eager")

@@ -1,4 +1,4 @@
-"""From a recording to ranked findings: run every rule, weigh the cost, merge the ranks, link what belongs together."""
+"""Diagnoses a recording: runs every rule, then weighs, links, merges and ranks the findings."""
 
 import math
 from collections import defaultdict
@@ -13,32 +13,35 @@ from torchtriage.diagnosis.totals import is_idle, recompile_share, step_millisec
 from torchtriage.findings.model import Finding
 from torchtriage.findings.severity import severity_for
 from torchtriage.recording.recording import Process, Recording
+from torchtriage.text import row
 
-MAX_NAMED = 5       # runs; the rest are counted
+MAX_NAMED_RUNS = 5      # the others are only counted
 
 
 def diagnose(recording: Recording) -> list[Finding]:
-    """Every finding of a run, the worst and dearest first."""
-    found = with_their_runs([(process, _of_process(process)) for process in recording.processes if not is_idle(process)])
-    found.extend(f for rule in RUN_RULES for f in rule(recording))
-    return sorted(merged(found), key=_rank)
+    """Every finding of a run, the most severe first, and among those the most expensive."""
+    by_process = [(process, _findings_of(process)) for process in recording.processes if not is_idle(process)]
+    findings = with_their_runs(by_process)
+    for rule in RUN_RULES:
+        findings.extend(rule(recording))
+    return sorted(merged(findings), key=_rank)
 
 
-def _of_process(process: Process) -> list[Finding]:
-    # Importing registers their rules; only here, as a run in which nothing happened need not wait for them.
+def _findings_of(process: Process) -> list[Finding]:
+    # Importing registers their rules. The imports are here so that a run without events does not wait for them.
     from torchtriage.diagnosis.coverage import compile_calls, failures, limits, start_up  # noqa: F401
     from torchtriage.diagnosis.effects import fold_effects
     from torchtriage.diagnosis.graph_breaks import finding as breaks  # noqa: F401
     from torchtriage.diagnosis.learning import finding as learning  # noqa: F401
     from torchtriage.diagnosis.recompiles import finding as recompiles  # noqa: F401
 
-    found = [f for rule in PROCESS_RULES for f in rule(process)]
-    weighted = [weighed(f, process) for f in fold_library_frames(found)]
+    findings = [f for rule in PROCESS_RULES for f in rule(process)]
+    weighted = [weighed(f, process) for f in fold_library_frames(findings)]
     return linked([with_source(f, process) for f in fold_effects(weighted, process)])
 
 
 def weighed(finding: Finding, process: Process) -> Finding:
-    """The finding with its share of steady state, where that is known, and the severity that follows."""
+    """The finding with its share of steady state, if known, and the severity that follows from it."""
     share = finding.cost.share
     if finding.code.startswith("TT2"):
         share = recompile_share(process, finding.evidence.compile_ids)
@@ -50,42 +53,44 @@ def weighed(finding: Finding, process: Process) -> Finding:
 
 
 def with_source(finding: Finding, process: Process) -> Finding:
-    """The finding with the lines around its place, where its rule has not chosen others."""
+    """The finding with the source lines around its place, unless its rule selected other lines."""
     if finding.evidence.source:
         return finding
     return finding.with_(evidence=replace(finding.evidence, source=source_lines(process, finding.location)))
 
 
 def linked(findings: list[Finding]) -> list[Finding]:
-    """A limit and the recompiles that led to it name each other."""
+    """The findings, with each recompile limit and the recompiles that led to it related to each other."""
     frames: dict[str, list[Finding]] = defaultdict(list)
     for f in findings:
-        for frame in {cid.rpartition("/")[0] for cid in f.evidence.compile_ids if cid}:
-            if f.code == "TT301" or f.code.startswith("TT2"):
+        if f.code == "TT301" or f.code.startswith("TT2"):
+            for frame in {compile_id.rpartition("/")[0] for compile_id in f.evidence.compile_ids if compile_id}:
                 frames[frame].append(f)
     related: dict[str, set[str]] = defaultdict(set)
     for group in frames.values():
         if any(f.code == "TT301" for f in group):
             for f in group:
-                related[f.fingerprint] |= {other.fingerprint for other in group if other is not f and _places(f) & _places(other)}
+                related[f.fingerprint] |= {
+                    other.fingerprint for other in group if other is not f and _places(f) & _places(other)
+                }
     return [_explained(f.with_(related=(*f.related, *sorted(related[f.fingerprint]))), findings) for f in findings]
 
 
 def _places(finding: Finding) -> set[str]:
-    """Where a finding is; after torch._dynamo.reset() frames are numbered anew, so the number alone does not tell them apart."""
+    """The places of a finding. After torch._dynamo.reset() frame numbers are reused, so they alone are ambiguous."""
     return {str(place) for place in (finding.location, finding.raised_at) if place is not None}
 
 
 def _explained(finding: Finding, findings: list[Finding]) -> Finding:
-    """A limit takes over the cause and fix of the recompiles behind it: that is what there is to change."""
+    """A recompile limit gets the cause and fix of the recompiles that led to it, as those are to be changed."""
     if finding.code != "TT301":
         return finding
     causes = [f for f in findings if f.fingerprint in finding.related and f.code.startswith("TT2")]
     if not causes:
         return finding
-    # A finding that folds the frames below a call is told by its first frame, which need not be this one.
-    own = [f for f in causes if f.raised_at == finding.raised_at] or causes
-    main = max(own, key=lambda f: f.evidence.num_events)
+    # A finding into which several frames were folded describes its first frame, which may be another than this one.
+    of_this_frame = [f for f in causes if f.raised_at == finding.raised_at]
+    main = max(of_this_frame or causes, key=lambda f: f.evidence.num_events)
     return finding.with_(
         cause=f"{main.cause} ({main.code})", fix=main.fix, owner=main.owner,
         evidence=replace(finding.evidence, values=main.evidence.values),
@@ -93,7 +98,7 @@ def _explained(finding: Finding, findings: list[Finding]) -> Finding:
 
 
 def merged(findings: list[Finding]) -> list[Finding]:
-    """One finding for the same problem in several processes; costs run side by side, so the largest counts."""
+    """One finding per problem, over all processes. Processes run in parallel, so the largest cost counts."""
     by_fingerprint: dict[tuple[str, str], Finding] = {}
     for f in findings:
         key = same_problem(f)
@@ -104,43 +109,43 @@ def merged(findings: list[Finding]) -> list[Finding]:
 def _joined(a: Finding, b: Finding) -> Finding:
     main = a if (a.cost.seconds or 0.0) >= (b.cost.seconds or 0.0) else b
     return main.with_(
-        severity=min(a.severity, b.severity), ranks=tuple(sorted({*a.ranks, *b.ranks})), steps=tuple(sorted({*a.steps, *b.steps}))[:50],
+        severity=min(a.severity, b.severity),
+        ranks=tuple(sorted({*a.ranks, *b.ranks})),
+        steps=tuple(sorted({*a.steps, *b.steps}))[:50],
         related=tuple(sorted({*a.related, *b.related})),
         evidence=replace(main.evidence, num_events=a.evidence.num_events + b.evidence.num_events),
     )
 
 
 def same_problem(finding: Finding) -> tuple[str, str]:
-    """Equal for the same problem, in whichever process it was found."""
+    """A key that is equal for the same problem in every process."""
     return finding.code, finding.fingerprint
 
 
 def with_their_runs(by_process: Sequence[tuple[Process, Sequence[Finding]]]) -> list[Finding]:
-    """The findings of all processes; nothing is added where every run has it, or none has a name."""
+    """The findings of all processes. A problem that only some of the named runs have gets a note that names them."""
     named = [(process.name, findings) for process, findings in by_process if process.name]
     runs: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name, findings in named:
         for problem in {same_problem(f) for f in findings}:
             runs[problem].append(name)
-    notes = {problem: (_only_in(own, len(named)),) for problem, own in runs.items() if len(own) < len(named)}
-    return [_with_notes(f, notes.get(same_problem(f), ())) for _, findings in by_process for f in findings]
-
-
-def _with_notes(finding: Finding, notes: tuple[str, ...]) -> Finding:
-    return finding.with_(evidence=replace(finding.evidence, notes=(*finding.evidence.notes, *notes))) if notes else finding
-
-
-def _only_in(names: Sequence[str], num_runs: int) -> str:
-    left = len(names) - MAX_NAMED
-    return f"only in {', '.join(names[:MAX_NAMED])}{f' and {left} more' if left > 0 else ''} of {num_runs} runs"
+    noted = []
+    for _, findings in by_process:
+        for f in findings:
+            names = runs[same_problem(f)]
+            if 0 < len(names) < len(named):
+                note = f"only in {row(names, MAX_NAMED_RUNS)} of {len(named)} runs"
+                f = f.with_(evidence=replace(f.evidence, notes=(*f.evidence.notes, note)))
+            noted.append(f)
+    return noted
 
 
 def _rank(finding: Finding) -> tuple[object, ...]:
     cost = finding.cost
-    dearest = (-_coarse_share(cost.share), -_coarse_seconds(cost.seconds), -finding.evidence.num_events)
+    most_expensive_first = (-_coarse_share(cost.share), -_coarse_seconds(cost.seconds), -finding.evidence.num_events)
     # Start-up cost is the sum of what the other findings cause, so they come first.
     is_sum = finding.code in ("TT306", "TT307")
-    return (finding.severity, is_sum, *dearest, finding.code, str(finding.location))
+    return (finding.severity, is_sum, *most_expensive_first, finding.code, str(finding.location))
 
 
 def _coarse_share(share: float | None) -> int:

@@ -1,6 +1,6 @@
-"""From a recording to the report that every reporter renders."""
+"""Builds the report of a recording, which every reporter renders."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from torchtriage.diagnosis.diagnose import diagnose
@@ -28,49 +28,66 @@ from torchtriage.findings.tap_state import (
 from torchtriage.recording.events import CompileEnd, GapTime, GraphBreak, Placed, Recompile, Tap
 from torchtriage.recording.recording import Process, Recording
 
-_NOT_IN = {
+_NOT_IN_SOURCE = {
     "trace": (STEPS, SKIPPED_FRAMES, EAGER_CALLS, CALL_SITES),
     "log": (COMPILE_TIMES, STEPS, SKIPPED_FRAMES, EAGER_CALLS, CALL_SITES, CACHES),
 }
 
 
 def build_report(recording: Recording, with_events: bool = False, with_history: bool = False) -> Report:
-    """Diagnose a recording and put the facts of the run beside the findings."""
+    """Diagnose a recording, and add the facts of the run to the findings."""
     shapes, unread = study_of(recording)
     findings, num_suppressed, unused = suppressed(linked_to_study(diagnose(recording), shapes), comments_in(recording))
     return Report(
-        findings=findings, shapes=shapes, num_suppressed=num_suppressed, unused_suppressions=unused,
-        run=run_facts(recording), watched=watched(recording), not_seen=[*not_seen(recording), *unread],
-        totals=totals(recording), events=listed_events(recording) if with_events else {},
+        findings=findings,
+        shapes=shapes,
+        num_suppressed=num_suppressed,
+        unused_suppressions=unused,
+        run=run_facts(recording),
+        watched=watched(recording),
+        not_seen=[*not_seen(recording), *unread],
+        totals=totals(recording),
+        events=event_rows(recording) if with_events else {},
         history=_history(recording, findings) if with_history else History(),
     )
 
 
 def _history(recording: Recording, findings: Sequence[Finding]) -> History:
-    from torchtriage.diagnosis.history.build import history  # only drawn reports need it
+    from torchtriage.diagnosis.history.build import history  # only reports with charts need it
 
     return history(recording, findings)
 
 
 def run_facts(recording: Recording) -> dict[str, Any]:
-    """What ran, where and how it ended."""
+    """The program that ran, its environment and how it ended."""
     launcher = recording.launcher
     first = recording.processes[0] if recording.processes else Process()
     program = first.program
     starts = [process.program.start for process in recording.processes if process.program.start]
     argv = launcher.argv if launcher.argv is not None else program.argv
     return {
-        "argv": None if argv is None else list(argv), "cwd": launcher.cwd or program.cwd, "executable": program.executable,
-        "host": program.host, "python": program.python, "torch": launcher.torch or program.torch, "platform": program.platform,
-        "cpu_count": program.cpu_count, "environment": program.environment,
+        "argv": None if argv is None else list(argv),
+        "cwd": launcher.cwd or program.cwd,
+        "executable": program.executable,
+        "host": program.host,
+        "python": program.python,
+        "torch": launcher.torch or program.torch,
+        "platform": program.platform,
+        "cpu_count": program.cpu_count,
+        "environment": program.environment,
         "torchtriage": launcher.torchtriage or program.torchtriage,
-        "start": launcher.start or program.start or min(starts, default=None), "end": launcher.end or first.recorder.end,
-        "origin": recording.origin, "path": recording.path, "exit_status": launcher.exit_status,
-        "num_processes": len(recording.processes), "ranks": sorted(p.rank for p in recording.processes if p.rank is not None),
+        "start": launcher.start or program.start or min(starts, default=None),
+        "end": launcher.end or first.recorder.end,
+        "origin": recording.origin,
+        "path": recording.path,
+        "exit_status": launcher.exit_status,
+        "num_processes": len(recording.processes),
+        "ranks": sorted(p.rank for p in recording.processes if p.rank is not None),
     }
 
 
 def watched(recording: Recording) -> list[TapState]:
+    """The taps that were armed, or the trace or log that was read."""
     if recording.origin == "trace":
         return [TapState(name=STRUCTURED_TRACE)]
     if recording.origin == "log":
@@ -80,50 +97,61 @@ def watched(recording: Recording) -> list[TapState]:
 
 
 def not_seen(recording: Recording) -> list[TapState]:
-    """What this source cannot show, which taps were absent or lost, and what telemetry had no room for."""
-    missing = [TapState(name=name, status=TapStatus.NOT_IN_SOURCE) for name in _NOT_IN.get(recording.origin, ())]
+    """Missing parts: those that the source lacks, taps that were absent or lost, and values that telemetry dropped."""
+    missing = [TapState(name=name, status=TapStatus.NOT_IN_SOURCE) for name in _NOT_IN_SOURCE.get(recording.origin, ())]
     for tap in recording.of(Tap):
         if tap.state != "armed":
             status = TapStatus.LOST if tap.state == "lost" else TapStatus.ABSENT
             missing.append(TapState(name=tap.name, status=status, detail=tap.detail))
     if recording.origin in ("recording", "watch") and not any(True for _ in recording.of(GapTime)):
         missing.append(TapState(name=BREAK_COSTS, status=TapStatus.NOT_MEASURED))
-    num_unexplained = sum(map(_num_untold, recording.processes)) if recording.origin == "trace" else 0
+    num_unexplained = sum(map(_num_unexplained, recording.processes)) if recording.origin == "trace" else 0
     if num_unexplained:
         missing.append(TapState(name=COMPILES, status=TapStatus.NOT_EXPLAINED, number=num_unexplained))
-    return [*dict.fromkeys(missing), *_unkept(recording)]
+    return [*dict.fromkeys(missing), *_dropped_telemetry(recording)]
 
 
-def _unkept(recording: Recording) -> list[TapState]:
-    """What telemetry had no room for."""
+def _dropped_telemetry(recording: Recording) -> list[TapState]:
     num_dropped = sum(process.telemetry.num_dropped for process in recording.processes)
     num_left_out = sum(process.telemetry.num_left_out for process in recording.processes)
-    unkept = []
+    dropped = []
     if num_dropped:
-        unkept.append(TapState(name=LEARNING, status=TapStatus.TOO_FAST, number=num_dropped))
+        dropped.append(TapState(name=LEARNING, status=TapStatus.TOO_FAST, number=num_dropped))
     if num_left_out:
-        unkept.append(TapState(name=LEARNING, status=TapStatus.NO_ROOM, number=num_left_out))
-    return unkept
+        dropped.append(TapState(name=LEARNING, status=TapStatus.NO_ROOM, number=num_left_out))
+    return dropped
 
 
-def _num_untold(process: Process) -> int:
-    """Compiles that met a break which torch traces only while its log is on; 2.9 does so with all that skip their frame."""
-    told = {e.compile_id for e in process.of(GraphBreak)}
-    return sum(e.fail_type == "Unsupported" and e.compile_id not in told for e in process.of(CompileEnd))
+def _num_unexplained(process: Process) -> int:
+    """The compiles that failed at a graph break without a reason in the trace.
+
+    torch traces some breaks only while its log is on; torch 2.9 does so with every break that skips its frame.
+    """
+    explained = {e.compile_id for e in process.of(GraphBreak)}
+    return sum(e.fail_type == "Unsupported" and e.compile_id not in explained for e in process.of(CompileEnd))
 
 
-def listed_events(recording: Recording) -> dict[str, list[dict[str, Any]]]:
-    """The graph breaks and recompiles one by one, at torch's own places."""
-    def rows(kind: type[GraphBreak] | type[Recompile]) -> Iterable[tuple[Process, Placed]]:
-        return ((p, e) for p in recording.processes for e in p.of(kind))
+def event_rows(recording: Recording) -> dict[str, list[dict[str, Any]]]:
+    """Every graph break and recompile, at the place that torch reports."""
+    graph_breaks, recompiles = [], []
+    for process in recording.processes:
+        for graph_break in process.of(GraphBreak):
+            graph_breaks.append({
+                **_placed_row(process, graph_break),
+                "gb_id": graph_break.gb_id, "type": graph_break.type, "reason": graph_break.reason,
+            })
+        for recompile in process.of(Recompile):
+            recompiles.append({**_placed_row(process, recompile), "reasons": list(recompile.reasons)})
+    return {"graph_breaks": graph_breaks, "recompiles": recompiles}
 
-    def common(process: Process, event: Placed) -> dict[str, Any]:
-        return {"path": event.path, "line": event.line, "function": event.function, "compile_id": event.compile_id,
-                "step": event.step, "rank": event.rank if event.rank is not None else process.rank, "time": event.time}
 
+def _placed_row(process: Process, event: Placed) -> dict[str, Any]:
     return {
-        "graph_breaks": [
-            {**common(p, e), "gb_id": e.gb_id, "type": e.type, "reason": e.reason} for p, e in rows(GraphBreak) if isinstance(e, GraphBreak)
-        ],
-        "recompiles": [{**common(p, e), "reasons": list(e.reasons)} for p, e in rows(Recompile) if isinstance(e, Recompile)],
+        "path": event.path,
+        "line": event.line,
+        "function": event.function,
+        "compile_id": event.compile_id,
+        "step": event.step,
+        "rank": event.rank if event.rank is not None else process.rank,
+        "time": event.time,
     }

@@ -1,4 +1,4 @@
-"""What a rule is: a code from the catalogue and a function from one process's events to findings."""
+"""The registry of rules, which turn the events of a process or a recording into findings."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -19,22 +19,22 @@ RUN_RULES: list[RunRuleFunction] = []
 
 
 def rule(function: RuleFunction) -> RuleFunction:
-    """Register a rule over one process; the findings it yields name their own codes."""
+    """Register a rule over one process; each finding that it yields names its code."""
     PROCESS_RULES.append(function)
     return function
 
 
 def run_rule(function: RunRuleFunction) -> RunRuleFunction:
-    """Register a rule over the whole recording."""
+    """Register a rule over the full recording."""
     RUN_RULES.append(function)
     return function
 
 
 def finding(code: str, *, title: str, cause: str, fix: Fix, **fields: Any) -> Finding:
     """A finding with the slug, category and default severity that the catalogue gives its code."""
-    row = catalogue_rule(code)
-    fields.setdefault("severity", row.severity)
-    return Finding(code=code, slug=row.slug, category=row.category, title=title, cause=cause, fix=fix, **fields)
+    rule = catalogue_rule(code)
+    fields.setdefault("severity", rule.severity)
+    return Finding(code=code, slug=rule.slug, category=rule.category, title=title, cause=cause, fix=fix, **fields)
 
 
 def fingerprint_of(code: str, place: Place | None, reason: str, process: Process) -> str:

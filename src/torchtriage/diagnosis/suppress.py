@@ -1,4 +1,4 @@
-"""Comments in the source that accept a finding: `# torchtriage: ignore[TT101] reason`."""
+"""Suppression of findings by comments in the source: `# torchtriage: ignore[TT101] reason`."""
 
 import re
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _COMMENT = re.compile(r"#\s*torchtriage:\s*ignore\b(?:\[([^\]]*)\])?\s*(.*)", re
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suppression:
-    """The codes that a comment accepts on its line."""
+    """The codes that a comment accepts on its line, and its reason."""
 
     codes: tuple[str, ...]
     reason: str
@@ -25,7 +25,7 @@ Comments = dict[tuple[str, int], Suppression]       # by path and line
 
 
 def suppression_in(line: str) -> Suppression | None:
-    """The suppression on a source line; one without a code accepts nothing and is reported as unused."""
+    """The suppression on a source line; without a code it accepts nothing and is reported as unused."""
     match = _COMMENT.search(line)
     if match is None:
         return None
@@ -34,7 +34,7 @@ def suppression_in(line: str) -> Suppression | None:
 
 
 def comments_in(recording: Recording) -> Comments:
-    """Every suppression in the user's lines that the recording kept."""
+    """Every suppression in the user's source lines, as far as the recording has them."""
     comments: Comments = {}
     for process in recording.processes:
         for (path, _), source in process.sources.items():

@@ -1,43 +1,60 @@
-"""How much happened in a run and when it settled: the counts of a report, and the steady state that shares refer to."""
+"""Counts over an entire run, and its steady state, to which the shares of a cost refer."""
 
 import statistics
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from torchtriage.diagnosis.compiles.frames import frame_key
+from torchtriage.diagnosis.compiles.frames import FrameKey, frame_key
 from torchtriage.diagnosis.compiles.resume_frames import break_key
 from torchtriage.findings.severity import MIN_STEADY_STEPS
 from torchtriage.recording.events import CompileEnd, CompileStart, GraphBreak, LimitHit, Recompile, Tap
 from torchtriage.recording.recording import Process, Recording
 from torchtriage.recording.series import STEP_SECONDS
 
-NOT_METERED = ("trace", "log")      # nobody counted the calls that ran eager
+NOT_METERED = ("trace", "log")      # origins that do not count the calls that ran eager
 
 
 def totals(recording: Recording) -> dict[str, float | int | None]:
-    """By the names of findings.report.TOTALS; of several processes counts add up, while time and steps run side by side."""
+    """The totals by the names of findings.report.TOTALS.
+
+    Counts are summed over processes. Processes run in parallel, so compile time and steps are those of the largest.
+    """
     breaks = list(recording.of(GraphBreak))
     ends = [[e for e in p.of(CompileEnd) if e.seconds is not None] for p in recording.processes]
-    eager = [p.eager_calls.eager for p in recording.processes if p.eager_calls is not None]
     steps = [p.num_steps for p in recording.processes if p.num_steps is not None]
-    limits = [{frame_key(e) for e in p.of(LimitHit)} for p in recording.processes]
     return {
-        "compiles": sum(1 for _ in recording.of(CompileStart)), "graph_breaks": len(breaks),
-        "distinct_graph_breaks": len({break_key(b) for b in breaks}), "recompiles": sum(1 for _ in recording.of(Recompile)),
-        "frames_at_limit": sum(len(frames) for frames in limits),
-        "eager_calls": sum(eager) if eager else (None if any(limits) or recording.origin in NOT_METERED else 0),
+        "compiles": sum(1 for _ in recording.of(CompileStart)),
+        "graph_breaks": len(breaks),
+        "distinct_graph_breaks": len({break_key(b) for b in breaks}),
+        "recompiles": sum(1 for _ in recording.of(Recompile)),
+        "frames_at_limit": sum(len(_frames_at_limit(p)) for p in recording.processes),
+        "eager_calls": _num_eager_calls(recording),
         "compile_seconds": round(max(busy_seconds(e) for e in ends), 3) if any(ends) else None,
         "steps": max(steps) if steps else None,
     }
 
 
+def _frames_at_limit(process: Process) -> set[FrameKey]:
+    return {frame_key(e) for e in process.of(LimitHit)}
+
+
+def _num_eager_calls(recording: Recording) -> int | None:
+    """The calls that ran eager; None if they were not counted."""
+    counts = [p.eager_calls.eager for p in recording.processes if p.eager_calls is not None]
+    if counts:
+        return sum(counts)
+    if recording.origin in NOT_METERED or any(map(_frames_at_limit, recording.processes)):
+        return None
+    return 0
+
+
 def is_idle(process: Process) -> bool:
-    """Whether nothing is known about a process except that it was watched."""
+    """Whether a process has no series and no events other than those of its taps."""
     return not process.series and all(isinstance(event, Tap) for event in process.events)
 
 
 def busy_seconds(ends: list[CompileEnd]) -> float:
-    """The time covered by these compiles; overlapping ones (threads, nested) count once."""
+    """The time that these compiles cover; overlapping compiles (threads, nested) count once."""
     spans = sorted((e.time - (e.seconds or 0.0), e.time) for e in ends)
     total, reach = 0.0, float("-inf")
     for start, end in spans:
@@ -48,7 +65,7 @@ def busy_seconds(ends: list[CompileEnd]) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steady:
-    """When steady state began and ended; a share is known only if enough steps lie in it."""
+    """The steady state of a process; a share of it is known only if it has enough steps."""
 
     start: float
     end: float
@@ -61,13 +78,13 @@ class Steady:
 
 
 def last_first_compile(process: Process) -> CompileEnd | None:
-    """The end of the last compile of a frame that had not been compiled before: what follows is steady state."""
+    """The end of the last first-time compile of a frame, after which steady state begins."""
     first_compiles = (e for e in process.of(CompileEnd) if e.compile_id is not None and e.compile_id.endswith("/0"))
     return max(first_compiles, key=lambda e: e.time, default=None)
 
 
 def steady_state(process: Process) -> Steady:
-    """The steady state of a process, worked out once."""
+    """The steady state of a process, computed once."""
     return process.once(_steady_state)
 
 
@@ -80,13 +97,16 @@ def _steady_state(process: Process) -> Steady:
 
 
 def recompile_share(process: Process, compile_ids: Collection[str]) -> float | None:
-    """The share of steady state that these recompiles took; None if it is unknown or they came to rest.
+    """The share of steady state that these recompiles took; None if it is unknown or they stopped.
 
-    Recompiles that settle cost a fixed time, so their share would only tell how long the run was.
+    Recompiles that stop cost a fixed time, so their share would only reflect the length of the run.
     """
     steady = steady_state(process)
-    wanted = set(compile_ids)
-    ends = [e for e in process.of(CompileEnd) if e.compile_id in wanted and e.seconds is not None and e.time > steady.start]
+    ids = set(compile_ids)
+    ends = []
+    for end in process.of(CompileEnd):
+        if end.compile_id in ids and end.seconds is not None and end.time > steady.start:
+            ends.append(end)
     middle = steady.first_step + steady.num_steps / 2
     if not steady.is_known or not any((e.step or 0) > middle for e in ends):
         return None
@@ -94,7 +114,7 @@ def recompile_share(process: Process, compile_ids: Collection[str]) -> float | N
 
 
 def step_milliseconds(process: Process) -> float | None:
-    """The median step, compiles excluded as outliers; None if the program showed too few steps."""
+    """The median step time, which excludes compiles as outliers; None if the program had too few steps."""
     series = process.series.get(STEP_SECONDS)
     if series is None or len(series.values) < MIN_STEADY_STEPS:
         return None

@@ -1,4 +1,4 @@
-"""The catalogue of rules: every code, its slug, category and default severity, and the page that explains it."""
+"""The catalogue of rules: for every code its slug, category, default severity and page."""
 
 import importlib.resources
 import re
@@ -11,7 +11,7 @@ _HEAD = re.compile(r"# (TT\d{3}): ([a-z0-9-]+)\n+(P[0-4]) · ([^\n]+)\n+([^\n]+)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One row of the catalogue; everything in it is read from the rule's page."""
+    """One rule; every field is read from its page."""
 
     code: str
     slug: str
@@ -32,7 +32,9 @@ def parse_page(text: str) -> Rule:
     """
     head = _HEAD.match(text)
     if head is None:
-        raise ValueError(f"a rule page must begin with '# CODE: slug', 'P0..P4 · category' and one sentence; got {text[:80]!r}")
+        raise ValueError(
+            f"a rule page must begin with '# CODE: slug', 'P0..P4 · category' and one sentence; got {text[:80]!r}"
+        )
     code, slug, severity, category, summary = head.groups()
     return Rule(
         code=code, slug=slug, severity=Severity[severity], category=Category(category), summary=summary, page=text,
@@ -53,6 +55,6 @@ def rule(code: str) -> Rule:
 
 
 def codes() -> list[str]:
-    """Every code there is, in order."""
+    """Every code, sorted."""
     pages = (importlib.resources.files("torchtriage.findings") / "rules").iterdir()
     return sorted(page.name.removesuffix(".md") for page in pages if page.name.endswith(".md"))

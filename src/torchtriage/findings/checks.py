@@ -1,4 +1,4 @@
-"""Words a check for people, or reads one back from the checklist of a ticket file."""
+"""Checks as text: a check as a sentence, or read back from the checklist of a ticket file."""
 
 import re
 
@@ -30,9 +30,9 @@ def sentence(check: Check) -> str:
     return _SENTENCES[check.kind].format(subject=check.subject, place=place, code=check.code)
 
 
-# Every wording that a ticket file may hold: a new wording is added here, an old one stays.
+# Every wording that a ticket file may contain. Add a new wording here and keep the old ones: tickets on disk have them.
 _NEXT = r"(?: in the next recording)?"
-_NAME = r"(?P<subject>\S+|the (?:compiled|module) .+?)"     # a frame without a name of its own is "the compiled module"
+_NAME = r"(?P<subject>\S+|the (?:compiled|module) .+?)"     # a frame without its own name is "the compiled module"
 _WORDINGS = tuple((re.compile(wording, re.IGNORECASE), kind) for wording, kind in (
     (rf"(?:0|no) graph breaks? at (?:unknown|(?P<path>.+):(?P<line>\d{{1,9}})){_NEXT}", CheckKind.NO_GRAPH_BREAK),
     (rf"all of {_NAME} no longer runs eager", CheckKind.NOT_EAGER),
@@ -54,7 +54,7 @@ _WORDINGS = tuple((re.compile(wording, re.IGNORECASE), kind) for wording, kind i
 
 
 def check_in(text: str) -> Check:
-    """The check that a line of a ticket's checklist words; by hand if it is none of ours."""
+    """The check that a line of a ticket's checklist states; BY_HAND if no wording of torchtriage matches."""
     line = " ".join(text.split()).rstrip(".")
     for wording, kind in _WORDINGS:
         match = wording.fullmatch(line)

@@ -1,4 +1,7 @@
-"""A fingerprint names a problem across runs, machines and edits elsewhere in the file: no line number, no value."""
+"""Fingerprints, which identify a problem across runs, machines and edits elsewhere in the file.
+
+A fingerprint therefore depends on no line number and no value.
+"""
 
 import hashlib
 import re
@@ -9,8 +12,8 @@ _SPACE = re.compile(r"\s+")
 
 
 def without_comment(source: str) -> str:
-    """A source line up to its comment; a # inside a string is no comment."""
-    return _STRING_OR_COMMENT.sub(lambda found: "" if found[0].startswith("#") else found[0], source).rstrip()
+    """A source line up to its comment; a # inside a string does not begin a comment."""
+    return _STRING_OR_COMMENT.sub(lambda match: "" if match[0].startswith("#") else match[0], source).rstrip()
 
 
 def normalised_line(source: str) -> str:
@@ -24,14 +27,15 @@ def normalised_reason(reason: str) -> str:
 
 
 def portable_path(path: str, roots: tuple[str, ...] = ()) -> str:
-    """A path below the first root that holds it, or below site-packages, with forward slashes."""
+    """A path below site-packages, or below the innermost root that contains it, with forward slashes."""
     path = path.replace("\\", "/")
     for marker in ("/site-packages/", "/dist-packages/"):
         if marker in path:
             return path.rsplit(marker, 1)[1]
-    for root in sorted((r.replace("\\", "/").rstrip("/") for r in roots if r), key=len, reverse=True):
-        if path.startswith(root + "/"):
-            return path[len(root) + 1:]
+    folders = [root.replace("\\", "/").rstrip("/") for root in roots if root]
+    for folder in sorted(folders, key=len, reverse=True):
+        if path.startswith(folder + "/"):
+            return path[len(folder) + 1:]
     return path.rsplit("/", 1)[-1]
 
 

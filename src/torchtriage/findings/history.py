@@ -1,4 +1,4 @@
-"""What happened when: the part of a report that is drawn. Times are seconds after the run began."""
+"""The course of a run, as the charts of a report draw it. Times are seconds after the run began."""
 
 import enum
 from collections.abc import Sequence
@@ -18,7 +18,10 @@ class MomentKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """One mark on the timeline; `seconds` is None for what has no length. `fingerprint` names the finding it belongs to, if any."""
+    """One mark on the timeline; `seconds` is None for a point in time.
+
+    `fingerprint` names the finding that the mark belongs to, if there is one.
+    """
 
     kind: MomentKind
     time: float
@@ -29,24 +32,27 @@ class Moment:
     detail: str = ""
     compile_id: str = ""
     fingerprint: str = ""
-    is_backward: bool = False   # the backward of a compile that has a mark of its own
+    is_backward: bool = False   # the backward of a compile, which has its own mark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileEntry:
-    """One compile of a frame: the guards that failed before it (none the first time), and the sizes it was made for."""
+    """One compile of a frame, with the guards that failed before it and the values that it was compiled for.
+
+    The first compile of a frame has no failed guards.
+    """
 
     compile_id: str
     time: float
     step: int | None = None
     seconds: float | None = None
-    failed: str = ""            # why it produced no code, empty if it did
+    failed: str = ""            # why it produced no code; empty if it produced code
     num_ops: int | None = None
     num_guards: int | None = None
     guards_failed: tuple[str, ...] = ()
-    values: tuple[tuple[str, str], ...] = ()    # guarded source, its value at this compile
+    values: tuple[tuple[str, str], ...] = ()    # (guarded source, its value at this compile)
     backward_seconds: float | None = None
-    resumed_at: int | None = None   # the line, if it compiled what follows a graph break
+    resumed_at: int | None = None   # the line at which the code after a graph break begins, if it compiled that code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +70,12 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameHistory:
-    """One compiled function, its resume frames folded in: its compiles in order, and its newest pieces as a chain."""
+    """One compiled function, including its resume frames: its compiles in order, its latest pieces as a chain."""
 
     name: str
     location: Location
     process: int
-    compiles: tuple[CompileEntry, ...] = ()      # of very many, the first and the last
+    compiles: tuple[CompileEntry, ...] = ()     # only the first and the last ones if there are too many
     num_compiles: int = 0
     compile_seconds: float | None = None
     chain: tuple[Link, ...] = ()
@@ -79,7 +85,7 @@ class FrameHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessHistory:
-    """One process beside the others; an absent number is None."""
+    """The counts and times of one process; an unknown number is None."""
 
     name: str                   # "rank 0", "process 4711"
     rank: int | None = None
@@ -93,24 +99,24 @@ class ProcessHistory:
     num_steps: int | None = None
     step_milliseconds: float | None = None
     eager_calls: int | None = None
-    steady_time: float | None = None    # when the last first-time compile was over
+    steady_time: float | None = None    # when the last first-time compile ended
     steady_step: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """Values by step of one process, such as `step_seconds` or, from telemetry, `loss`."""
+    """A series of values by step from one process, such as `step_seconds` or telemetry's `loss`."""
 
     name: str
     process: int
     steps: Sequence[float]
     values: Sequence[float]
-    times: Sequence[float] = ()     # when steps[i] began, where that is known
+    times: Sequence[float] = ()     # when steps[i] began; empty if unknown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """`start` is in seconds since the epoch, None if the source has no times; `seconds` is how long the run took."""
+    """The course of a run; `start` is in seconds since the epoch, or None if the source has no times."""
 
     start: float | None = None
     seconds: float | None = None

@@ -1,11 +1,11 @@
-"""The one data type that every part of torchtriage ends in: a finding."""
+"""The finding, the data type in which every diagnosis of torchtriage ends, with its parts."""
 
 import enum
 from dataclasses import dataclass, field, replace
 
 
 class Severity(enum.IntEnum):
-    """P0 is the worst; the meaning of each step is in severity.py."""
+    """P0 is the worst; severity.py says what each level means."""
 
     P0 = 0
     P1 = 1
@@ -37,7 +37,7 @@ class CostKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What a problem took; every number is observed or estimated, and an absent one is None, never zero."""
+    """The cost of a problem. Every number is observed or estimated; one that is unknown is None, never zero."""
 
     seconds: float | None = None
     share: float | None = None
@@ -51,7 +51,7 @@ NOT_MEASURED = Cost()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fix:
-    """What to change; `safe` only if the change cannot alter what the program computes or make it raise."""
+    """The change to make; `safe` only if it can neither alter the program's results nor make it raise."""
 
     text: str
     edit: str | None = None
@@ -82,7 +82,7 @@ class OwnerKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """Who can fix it."""
+    """The party that can fix a problem."""
 
     kind: OwnerKind
     name: str = ""
@@ -124,7 +124,7 @@ class SampledValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """The facts behind a finding: how often it occurred, which values were sampled, which places it affects."""
+    """The facts behind a finding: how often it occurred, the sampled values, the places that it affects."""
 
     num_events: int = 0
     values: tuple[SampledValue, ...] = ()
@@ -136,12 +136,12 @@ class Evidence:
 
 
 class CheckKind(enum.StrEnum):
-    """What a check asks of the next recording."""
+    """The condition that the next recording must meet."""
 
     NO_GRAPH_BREAK = "no-graph-break"               # at `place`
     NOT_EAGER = "not-eager"                         # no part of the function `subject` runs eager
     REST_NOT_EAGER = "rest-not-eager"               # nor does the rest of it after an earlier break
-    NO_RESUME_FUNCTION = "no-resume-function"       # `subject` is the resume function that a break makes
+    NO_RESUME_FUNCTION = "no-resume-function"       # `subject` is the resume function that a break creates
     FEW_RECOMPILES = "few-recompiles"               # at most one of the function `subject`
     NO_FINDING = "no-finding"                       # of the rule `code` in the function `subject`
     NO_FINDING_IN_TRAINING = "no-finding-in-training"       # of the rule `code`, anywhere in the same training
@@ -151,13 +151,13 @@ class CheckKind(enum.StrEnum):
     ERRORS_NOT_SUPPRESSED = "errors-not-suppressed"
     LESS_COMPILE_TIME = "less-compile-time"
     FEWER_CACHE_MISSES = "fewer-cache-misses"
-    NOT_IN_COMPILED_CODE = "not-in-compiled-code"   # people write it into tickets; no rule does
+    NOT_IN_COMPILED_CODE = "not-in-compiled-code"   # written into tickets by people, never by a rule
     BY_HAND = "by-hand"                             # `subject` is a sentence that only a person can judge
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check; `subject` is a function unless the kind says otherwise, `code` the rule that it is about."""
+    """One check. `subject` is a function unless the kind says otherwise; `code` is the rule concerned."""
 
     kind: CheckKind
     subject: str = ""
@@ -167,7 +167,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One located problem with cause, cost, fix and how to verify it."""
+    """One located problem, with its cause, its cost, a fix and checks that verify the fix."""
 
     code: str
     slug: str

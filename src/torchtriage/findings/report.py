@@ -1,4 +1,4 @@
-"""What a reporter is given: the findings of one run and the facts that frame them."""
+"""The report, the input of every reporter: the findings of one run, with the facts about that run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,16 +10,19 @@ from torchtriage.findings.shape_study import ShapeStudy
 from torchtriage.findings.tap_state import TapState
 
 TOTALS = (
-    "compiles", "graph_breaks", "distinct_graph_breaks", "recompiles", "frames_at_limit", "eager_calls", "compile_seconds", "steps",
+    "compiles", "graph_breaks", "distinct_graph_breaks", "recompiles", "frames_at_limit", "eager_calls",
+    "compile_seconds", "steps",
 )
-SHAPES = "shapes"       # among the related of a finding: the study of the same report
+SHAPES = "shapes"       # in Finding.related: the shape study of the same report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """`findings` are ranked and selected; more were accepted by a baseline (`num_known`), by
-    --select or --ignore (`num_hidden`), or by a comment in the source (`num_suppressed`).
-    `shapes` is what measuring the program under several shape policies showed, where that was done."""
+    """The ranked findings that remain, and how many the user removed.
+
+    `num_known` findings were accepted by a baseline, `num_hidden` removed by --select or --ignore, and
+    `num_suppressed` accepted by a comment in the source. `shapes` is None if no shape policies were measured.
+    """
 
     findings: Sequence[Finding]
     run: Mapping[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Which findings of a report count: those that --select, --ignore, the baseline and --fail-on leave."""
+"""The findings that remain after --select, --ignore and the baseline, and those that --fail-on fails."""
 
 import json
 from collections.abc import Iterable
@@ -14,8 +14,8 @@ from torchtriage.findings.report import Report
 BASELINE_SCHEMA = 1
 
 
-def check_known(config: Config) -> None:
-    """Refuse a code that matches no rule: a gate that selects it would always pass."""
+def check_rules_exist(config: Config) -> None:
+    """Reject a code that matches no rule: a gate that selects it would always pass."""
     for item in (*config.select, *config.ignore):
         if not any(code.startswith(item) for code in catalogue.codes()):
             raise CommandError(f"no rule begins with {item!r}; list the rules with: torchtriage explain")
@@ -29,7 +29,7 @@ def is_wanted(finding: Finding, config: Config) -> bool:
 
 
 def selected(report: Report, config: Config) -> Report:
-    """The report without the findings that --select, --ignore and the baseline remove, and how many those are."""
+    """The report without the findings that --select, --ignore and the baseline remove; it counts those."""
     wanted = [f for f in report.findings if is_wanted(f, config)]
     accepted = read_baseline(Path(config.baseline)) if config.baseline else set()
     new = [f for f in wanted if f.fingerprint not in accepted]
@@ -61,11 +61,12 @@ def read_baseline(path: Path) -> set[str]:
 
 
 def write_baseline(path: Path, findings: Iterable[Finding]) -> int:
-    """Accept these findings; the file is sorted and readable, so that a review shows what is accepted."""
+    """Accept these findings; returns their number. The file is sorted and readable, so it can be reviewed."""
     entries = []
     for f in sorted(findings, key=lambda f: (f.code, f.fingerprint)):
         entries.append({
-            "fingerprint": f.fingerprint, "code": f.code, "slug": f.slug, "function": f.location.function, "title": f.title,
+            "fingerprint": f.fingerprint, "code": f.code, "slug": f.slug,
+            "function": f.location.function, "title": f.title,
         })
     text = json.dumps({"schema": BASELINE_SCHEMA, "findings": entries}, indent=1) + "\n"
     try:

@@ -1,4 +1,4 @@
-"""What was watched during a run and what was not, as fields from which reporters make sentences."""
+"""The parts of a run that were watched or missed, as fields from which reporters make sentences."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,34 +8,36 @@ BREAK_COSTS = "run-time cost of graph breaks"
 COMPILES = "compiles that gave up"
 LEARNING = "learning"
 SHAPE_STUDY = "shape study"
-# Not in a trace or a log, whichever program wrote it.
-STEPS, SKIPPED_FRAMES, EAGER_CALLS = "the step of each event", "skipped frames", "calls that ran eager past the recompile limit"
+# Missing from traces or logs.
+STEPS = "the step of each event"
+SKIPPED_FRAMES = "skipped frames"
+EAGER_CALLS = "calls that ran eager past the recompile limit"
 CALL_SITES, COMPILE_TIMES, CACHES = "torch.compile call sites", "compile times", "caches"
-# Names that are torchtriage's own. Any other name comes from a file, and may hold a name of the program.
+# The names that torchtriage itself defines. Any other name comes from a file and may contain a name of the program.
 OWN_NAMES = frozenset({
-    "trace", "steps", "compile calls", "whole-frame breaks", "piece timer", "silent-eager meter", "recorder", "policy", "call times",
-    "call sizes", "shape marks", "gradients", "loss", "clipping and GradScaler", "gradients of some tensors",
-    STRUCTURED_TRACE, TEXT_LOG, BREAK_COSTS, COMPILES, LEARNING, SHAPE_STUDY, STEPS, SKIPPED_FRAMES, EAGER_CALLS, CALL_SITES,
-    COMPILE_TIMES, CACHES,
+    "trace", "steps", "compile calls", "whole-frame breaks", "piece timer", "silent-eager meter", "recorder",
+    "policy", "call times", "call sizes", "shape marks", "gradients", "loss", "clipping and GradScaler",
+    "gradients of some tensors", STRUCTURED_TRACE, TEXT_LOG, BREAK_COSTS, COMPILES, LEARNING, SHAPE_STUDY,
+    STEPS, SKIPPED_FRAMES, EAGER_CALLS, CALL_SITES, COMPILE_TIMES, CACHES,
 })
 
 
 class TapStatus(StrEnum):
-    """Whether something was watched, or why not."""
+    """Whether a tap watched, or why it did not."""
 
     ARMED = "armed"
     ABSENT = "absent"                   # `detail` says why
     LOST = "lost"                       # `detail` says why
-    NOT_IN_SOURCE = "not in source"     # a trace or log does not hold it
+    NOT_IN_SOURCE = "not in source"     # a trace or log does not contain it
     NOT_MEASURED = "not measured"       # only --measure shows it
     NOT_EXPLAINED = "not explained"     # torch traced no reason, `number` times
     TOO_FAST = "too fast"               # `number` samples were overwritten before they were read
-    NO_ROOM = "no room"                 # `number` values of metrics past the bound
+    NO_ROOM = "no room"                 # `number` values belong to metrics beyond the limit on metric names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TapState:
-    """One thing that was watched, or was not."""
+    """One part of the run that was watched, or was not."""
 
     name: str
     status: TapStatus = TapStatus.ARMED

@@ -1,4 +1,4 @@
-"""What the limit markers mean: how they are written, what counts against them, and what a test that exceeds one is told."""
+"""The limit markers: their arguments, the events that count against them, and the message of a test that fails."""
 
 import contextlib
 import inspect
@@ -21,11 +21,11 @@ from torchtriage.recording.recording import Process
 from torchtriage.reporters import terminal
 from torchtriage.text import counted
 
-BLIND = ("TT901", "TT905")      # a tap was lost: silence is no proof then
-Excess = tuple[str, list[Finding]]      # by how much, and the findings that show it
+BLIND = ("TT901", "TT905")      # a tap was lost, so missing events prove nothing
+Excess = tuple[str, list[Finding]]      # the amount, and the findings that make it up
 
 
-# The fields of a limit are the arguments of its marker.
+# The fields of a limit are the arguments of its marker. `excess` gets the findings that are not allowed.
 
 @dataclass(frozen=True, slots=True)
 class GraphBreakLimit:
@@ -35,11 +35,13 @@ class GraphBreakLimit:
     def __post_init__(self) -> None:
         _check_count("the number of graph breaks", self.most)
 
-    def excess(self, kept: list[Finding], process: Process) -> Excess | None:
-        breaks = _of_family(kept, "TT1")
+    def excess(self, findings: list[Finding], process: Process) -> Excess | None:
+        breaks = _with_prefix(findings, "TT1")
         number = sum(f.evidence.num_events for f in breaks)
+        if number <= self.most:
+            return None
         places = len({str(f.raised_at or f.location) for f in breaks})
-        return (f"{counted(number, 'graph break')} at {counted(places, 'place')}", breaks) if number > self.most else None
+        return f"{counted(number, 'graph break')} at {counted(places, 'place')}", breaks
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,31 +54,43 @@ class RecompileLimit:
         _check_count("the number of recompiles", self.most)
         _check_count("warmup", self.warmup)
 
-    def excess(self, kept: list[Finding], process: Process) -> Excess | None:
-        """A frame at its recompile limit exceeds any number: only the refusal ended its recompiles."""
-        counts = [(f, f.evidence.num_events - sum(map(self._is_warmup, f.evidence.compile_ids))) for f in _of_family(kept, "TT2")]
-        counts += [(f, 1) for f in self._of_resume_frames(kept, process)]
+    def excess(self, findings: list[Finding], process: Process) -> Excess | None:
+        """A frame at torch's recompile limit exceeds any number: only that limit ended its recompiles."""
+        counts = []
+        for f in _with_prefix(findings, "TT2"):
+            num_warmup = sum(map(self._is_warmup, f.evidence.compile_ids))
+            counts.append((f, f.evidence.num_events - num_warmup))
+        counts += [(f, 1) for f in self._breaks_with_recompiles(findings, process)]
         number = sum(count for _, count in counts)
-        at_limit = _of_family(kept, "TT301")
+        at_limit = _with_prefix(findings, "TT301")
         if number <= self.most and not at_limit:
             return None
-        text = counted(number, "recompile") + (" after the warm-up" if self.warmup else "")
-        refused = f", and {counted(len(at_limit), 'frame')} at the recompile limit of torch" if at_limit else ""
-        return text + refused, [*at_limit, *(f for f, count in counts if count)]
+        text = counted(number, "recompile")
+        if self.warmup:
+            text += " after the warm-up"
+        if at_limit:
+            text += f", and {counted(len(at_limit), 'frame')} at torch's recompile limit"
+        return text, [*at_limit, *(f for f, count in counts if count)]
 
     def _is_warmup(self, compile_id: str | None) -> bool:
         """Torch numbers the compiles of a frame from 0: `3/1` is the second compile of frame 3."""
         number = (compile_id or "").rpartition("/")[2]
         return number.isdigit() and int(number) < self.warmup
 
-    def _of_resume_frames(self, kept: list[Finding], process: Process) -> Iterator[Finding]:
-        """Recompiles of the frames that a graph break made have no finding of their own: they are told with the break."""
-        breaks = {(place.path, place.line): f for f in _of_family(kept, "TT1") for place in [f.raised_at or f.location]}
-        made_by = breaks_of_resume_frames(process)
+    def _breaks_with_recompiles(self, findings: list[Finding], process: Process) -> Iterator[Finding]:
+        """The finding of the graph break for each recompile of a frame that the break split off.
+
+        Such recompiles have no separate finding.
+        """
+        breaks = {}
+        for f in _with_prefix(findings, "TT1"):
+            place = f.raised_at or f.location
+            breaks[place.path, place.line] = f
+        breaks_by_frame = breaks_of_resume_frames(process)
         for event in process.of(Recompile):
-            found = [breaks[key[:2]] for key in made_by.get(frame_key(event), ()) if key[:2] in breaks]
-            if found and not self._is_warmup(event.compile_id):
-                yield found[0]
+            causes = [breaks[key[:2]] for key in breaks_by_frame.get(frame_key(event), ()) if key[:2] in breaks]
+            if causes and not self._is_warmup(event.compile_id):
+                yield causes[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,24 +102,27 @@ class FindingLimit:
         if self.severity not in list(Severity.__members__):
             raise CommandError(f"the severity must be {', '.join(Severity.__members__)}, got {self.severity!r}")
 
-    def excess(self, kept: list[Finding], process: Process) -> Excess | None:
-        found = [f for f in kept if f.severity <= Severity[self.severity]]
-        return (f"{counted(len(found), 'finding')} at {self.severity} or worse", found) if found else None
+    def excess(self, findings: list[Finding], process: Process) -> Excess | None:
+        severe = [f for f in findings if f.severity <= Severity[self.severity]]
+        return (f"{counted(len(severe), 'finding')} at {self.severity} or worse", severe) if severe else None
 
 
 Limit = GraphBreakLimit | RecompileLimit | FindingLimit
-Written = tuple[str, Limit]     # the marker as it stands in the source
+MarkedLimit = tuple[str, Limit]     # the marker as in the source, and its limit
 _LIMITS: dict[str, type[Limit]] = {
-    "limit_graph_breaks": GraphBreakLimit, "limit_recompiles": RecompileLimit, "limit_findings": FindingLimit,
+    "limit_graph_breaks": GraphBreakLimit,
+    "limit_recompiles": RecompileLimit,
+    "limit_findings": FindingLimit,
 }
 _EXAMPLES = {
-    "limit_graph_breaks": "limit_graph_breaks(0, allow=['TT101'])", "limit_recompiles": "limit_recompiles(1, warmup=2, allow=['TT204'])",
+    "limit_graph_breaks": "limit_graph_breaks(0, allow=['TT101'])",
+    "limit_recompiles": "limit_recompiles(1, warmup=2, allow=['TT204'])",
     "limit_findings": "limit_findings('P2', allow=['TT306'])",
 }
 
 
-def limit_of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Written:
-    """The limit that a marker sets; CommandError says what is wrong with it."""
+def limit_of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> MarkedLimit:
+    """The limit that a marker sets; raises CommandError for a wrong one."""
     words = [*map(repr, args), *(f"{key}={value!r}" for key, value in kwargs.items())]
     text = f"{name}({', '.join(words)})"
     kind = _LIMITS[name]
@@ -119,9 +136,12 @@ def limit_of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Writt
 
 
 class Gate:
-    """A watched test: its limits, its watch, and by what it exceeded them. Dynamo is reset before the fixtures and at the end."""
+    """Watches a test and checks its limits; `excess` is the message if it exceeds one.
 
-    def __init__(self, limits: Sequence[Written], root: str) -> None:
+    Dynamo is reset before the fixtures are set up and after the test.
+    """
+
+    def __init__(self, limits: Sequence[MarkedLimit], root: str) -> None:
         self._limits = limits
         self._watch = watch(roots=[root])
         self.excess = ""
@@ -132,26 +152,30 @@ class Gate:
         return self._watch.seen
 
     @contextlib.contextmanager
-    def judging(self) -> Iterator[None]:
-        """Watch the block and judge what was seen, whether it raises or not."""
+    def watching(self) -> Iterator[None]:
+        """Watch the block, then check the limits, even if the block raises."""
         try:
             with self._watch, _without_captured_trace():
                 yield
         finally:
-            self.excess = judge(self._limits, self.seen.recording.processes[0], self.seen.report) if self._limits else ""
+            if self._limits:
+                self.excess = excess_message(self._limits, self.seen.recording.processes[0], self.seen.report)
 
     def close(self) -> None:
         _reset_dynamo()
 
 
-def judge(limits: Sequence[Written], process: Process, report: Report) -> str:
-    """What a test that exceeds its limits is told: each limit in a line, then the findings; empty if it keeps them."""
+def excess_message(limits: Sequence[MarkedLimit], process: Process, report: Report) -> str:
+    """One line per exceeded limit, then the findings; empty if no limit is exceeded."""
     lines: list[str] = []
     shown: list[Finding] = []
     for text, limit in limits:
-        kept = [f for f in report.findings if not is_allowed(f, limit.allow)]
-        blind = [f for f in kept if f.code in BLIND]
-        excess = ("cannot be checked, the watch lost sight of torch.compile", blind) if blind else limit.excess(kept, process)
+        findings = [f for f in report.findings if not is_allowed(f, limit.allow)]
+        blind = [f for f in findings if f.code in BLIND]
+        if blind:
+            excess: Excess | None = ("cannot be checked, a tap of the watch was lost", blind)
+        else:
+            excess = limit.excess(findings, process)
         if excess is not None:
             lines.append(f"{text}: {excess[0]}")
             shown += excess[1]
@@ -162,7 +186,7 @@ def judge(limits: Sequence[Written], process: Process, report: Report) -> str:
     return "\n".join([*lines, "", terminal.render(replace(report, findings=findings), width=width)]).rstrip()
 
 
-def _of_family(findings: list[Finding], prefix: str) -> list[Finding]:
+def _with_prefix(findings: list[Finding], prefix: str) -> list[Finding]:
     return [f for f in findings if f.code.startswith(prefix)]
 
 
@@ -173,7 +197,11 @@ def _check_count(what: str, value: object) -> None:
 
 @contextlib.contextmanager
 def _without_captured_trace() -> Iterator[None]:
-    """Pytest 9.2 captures also what does not propagate: hundreds of trace records without a text would follow the finding."""
+    """Remove pytest's log handlers from torch's trace logger.
+
+    Pytest 9.2 captures records even of loggers that do not propagate; hundreds of trace records without a text would
+    follow the finding.
+    """
     logger = logging.getLogger(LOGGER_NAME)
     captured = [handler for handler in logger.handlers if type(handler).__module__ == "_pytest.logging"]
     for handler in captured:
@@ -186,9 +214,11 @@ def _without_captured_trace() -> Iterator[None]:
 
 
 def _reset_dynamo() -> None:
-    """What other tests compiled neither hides a compile of this one nor makes it a recompile."""
+    """Discard the compiles of other tests: they would hide a compile of this test, or make it a recompile."""
     try:
         import torch._dynamo
     except ImportError as error:
-        raise CommandError(f"a limit marker and the fixture triage need torch, got {error}; install it, or skip the test") from error
+        raise CommandError(
+            f"a limit marker and the fixture triage need torch, got {error}; install it, or skip the test"
+        ) from error
     torch._dynamo.reset()

@@ -1,10 +1,11 @@
-"""The gate for pytest: limits as markers, the fixture `triage`, and --torchtriage, which records the whole suite."""
+"""The pytest plugin: limit markers, the fixture `triage`, and --torchtriage, which records the full suite."""
 
 from __future__ import annotations
 
 import pytest
 
-TYPE_CHECKING = False   # every pytest run loads this module, most of them never torch: it imports nothing that pytest has not
+# Every pytest run loads this module, and most never load torch, so it imports only modules that pytest itself imports.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
@@ -13,18 +14,36 @@ if TYPE_CHECKING:
     from torchtriage.integrations.watch import Seen
 
 MARKERS = {
-    "limit_graph_breaks": "(most, *, allow=[]): fail if torch.compile breaks its graphs more often than this in the test",
-    "limit_recompiles": "(most, *, warmup=0, allow=[]): fail if frames are compiled again more often than this; the first `warmup` compiles"
-                        " of each frame are free",
-    "limit_findings": "(severity, *, allow=[]): fail if torchtriage finds anything at this severity (P0 to P4) or worse in the test",
+    "limit_graph_breaks": (
+        "(most, *, allow=[]): fail the test if it has more than this number of graph breaks"
+    ),
+    "limit_recompiles": (
+        "(most, *, warmup=0, allow=[]): fail the test if it has more than this number of recompiles; "
+        "the first `warmup` compiles of each frame do not count"
+    ),
+    "limit_findings": (
+        "(severity, *, allow=[]): fail the test if torchtriage has a finding of this severity (P0 to P4) or worse"
+    ),
 }
+# name -> (metavar, help)
 OPTIONS = {
-    "output": ("NAME.triage", "the recording of --torchtriage (default: pytest.triage in the root folder; an earlier one is replaced)"),
-    "fail_on": ("P0..P4|never", "with --torchtriage: the session fails if a finding of the suite is at least this severe (default: never)"),
-    "baseline": ("FILE", "with --torchtriage: findings in this file are known: they are counted and never fail"),
+    "output": (
+        "NAME.triage",
+        "the recording of --torchtriage (default: pytest.triage in the root folder; an earlier one is replaced)",
+    ),
+    "fail_on": (
+        "P0..P4|never",
+        "with --torchtriage: fail the session if a finding is at least this severe (default: never)",
+    ),
+    "baseline": (
+        "FILE",
+        "with --torchtriage: findings in this file are known: they are counted and never fail",
+    ),
 }
-# With these pytest runs no test; an earlier recording must survive them.
-_ONLY_ASKING = ("help", "version", "collectonly", "markers", "showfixtures", "show_fixtures_per_test", "cacheshow", "setupplan")
+# With these options pytest runs no tests; they must not replace an earlier recording.
+_NO_TEST_RUN = (
+    "help", "version", "collectonly", "markers", "showfixtures", "show_fixtures_per_test", "cacheshow", "setupplan",
+)
 
 _gate: pytest.StashKey[Gate] = pytest.StashKey()
 _suite: pytest.StashKey[Suite] = pytest.StashKey()
@@ -32,9 +51,12 @@ _suite: pytest.StashKey[Suite] = pytest.StashKey()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("torchtriage", "torchtriage: what torch.compile does in the tests")
-    group.addoption("--torchtriage", action="store_true", default=None, help="record the whole suite and sum up its findings")
+    group.addoption("--torchtriage", action="store_true", default=None, help=(
+        "record the full suite and print a summary of its findings"
+    ))
     for name, (metavar, text) in OPTIONS.items():
-        group.addoption(f"--torchtriage-{name.replace('_', '-')}", metavar=metavar, default=None, help=f"{text}; implies --torchtriage")
+        flag = f"--torchtriage-{name.replace('_', '-')}"
+        group.addoption(flag, metavar=metavar, default=None, help=f"{text}; implies --torchtriage")
         parser.addini(f"torchtriage_{name}", text, default=None)
 
 
@@ -43,14 +65,14 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", name + text)
 
 
-# The whole suite
+# The full suite
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Begin to record before a conftest can import torch, so that every torch.compile call is seen."""
+    """Start to record before a conftest can import torch, so that every torch.compile call is recorded."""
     options = early_config.known_args_namespace
     flags = (options.torchtriage, *(getattr(options, f"torchtriage_{name}") for name in OPTIONS))
-    if all(flag is None for flag in flags) or any(getattr(options, name, False) for name in _ONLY_ASKING):
+    if all(flag is None for flag in flags) or any(getattr(options, name, False) for name in _NO_TEST_RUN):
         return
     from torchtriage.errors import TriageError
     from torchtriage.integrations.pytest_recording import start
@@ -65,7 +87,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     suite = config.stash.get(_suite, None)
-    return [f"torchtriage: recording into {suite.shown}"] if suite else []
+    return [f"torchtriage: recording into {suite.path}"] if suite else []
 
 
 @pytest.hookimpl(trylast=True)
@@ -94,7 +116,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 # One test
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Runs after skip marks have been heard and before fixtures are set up."""
+    """Runs after skip marks have been evaluated and before fixtures are set up."""
     marks = [mark for name in MARKERS if (mark := _closest(item, name)) is not None]
     if not marks and not _asks_for_triage(item):
         return
@@ -110,11 +132,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(wrapper=True, trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """As near to the test as can be: pytest and its plugins have made their preparations."""
+    """The innermost hook around the test: pytest and its other plugins have made their preparations."""
     gate = item.stash.get(_gate, None)
     if gate is None:
         return (yield)
-    with gate.judging():
+    with gate.watching():
         result = yield
     if gate.excess:
         pytest.fail(gate.excess, pytrace=False)
@@ -122,8 +144,10 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A test that fails by itself keeps its own failure, and shows the limits it exceeded beside it."""
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None],
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that fails by itself shows its own failure, and the limits that it exceeded in a separate section."""
     report = yield
     gate = item.stash.get(_gate, None)
     if gate is not None and call.when == "call" and report.failed and gate.excess not in str(report.longrepr):
@@ -144,19 +168,20 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
 
 @pytest.fixture
 def triage(request: pytest.FixtureRequest) -> Iterator[Seen]:
-    """What torch.compile has done in this test so far: graph_breaks, recompiles, limits, findings."""
+    """The graph breaks, recompiles, limits and findings of torch.compile in this test so far."""
     gate = request.node.stash.get(_gate, None)
     if gate is not None:
         yield gate.seen     # watched from the first line of the test
         return
     from torchtriage.integrations.watch import watch
 
-    with watch(roots=[str(request.config.rootpath)]) as seen:   # asked for by getfixturevalue, in the midst of the test
+    # The test requested the fixture with getfixturevalue while it was running.
+    with watch(roots=[str(request.config.rootpath)]) as seen:
         yield seen
 
 
 def _closest(item: pytest.Item, name: str) -> pytest.Mark | None:
-    """The mark of this name that is nearest to the test; one of a parameter set is nearer than that of the function."""
+    """The mark of this name that is closest to the test; a mark of its parameter set precedes that of the function."""
     for mark in getattr(getattr(item, "callspec", None), "marks", ()):
         if mark.name == name:
             return mark  # type: ignore[no-any-return]  # callspec is only on parametrized tests, and has no public type
@@ -164,8 +189,8 @@ def _closest(item: pytest.Item, name: str) -> pytest.Mark | None:
 
 
 def _asks_for_triage(item: pytest.Item) -> bool:
-    """Whether our fixture, and not one of the project's with the same name, is among those of the test."""
+    """Whether the test uses this fixture `triage`, and not one of the project with the same name."""
     if "triage" not in getattr(item, "fixturenames", ()):
         return False
-    known = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
-    return any(definition.func.__module__ == __name__ for definition in known.get("triage", ())[-1:])
+    definitions = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
+    return any(definition.func.__module__ == __name__ for definition in definitions.get("triage", ())[-1:])

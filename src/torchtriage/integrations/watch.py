@@ -1,4 +1,4 @@
-"""`with torchtriage.watch() as seen:` gives what torch.compile did in a block, and what it means."""
+"""`with torchtriage.watch() as seen:` records what torch.compile does in a block, with its findings."""
 
 import functools
 import os
@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 
 class Seen:
-    """What a watched block has shown so far; complete once the block is left."""
+    """The events and findings of a watched block so far; complete once the block has ended."""
 
     def __init__(self) -> None:
         self._events: list[Event] = []
@@ -54,32 +54,39 @@ class Seen:
         return terminal.render(self.report)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """The HTML that a notebook displays."""
         from torchtriage.reporters import notebook
 
         return notebook.render(self.report)
 
     @property
     def recording(self) -> Recording:
-        """The same as a recording of one process."""
-        placed = [e for e in self._events if isinstance(e, Placed)]
-        places = {(e.path, e.line or 0) for e in placed} | {(entry.path, entry.line) for e in placed for entry in e.stack}
-        sources = {place: source for place in places if (source := source_around(*place)) is not None}
+        """The events as a recording of one process."""
+        places = set()
+        for event in self._events:
+            if isinstance(event, Placed):
+                places.add((event.path, event.line or 0))
+                places |= {(entry.path, entry.line) for entry in event.stack}
+        sources = {}
+        for place in places:
+            source = source_around(*place)
+            if source is not None:
+                sources[place] = source
         process = Process(events=tuple(self._events), facts=self._facts, sources=sources)
         return Recording(processes=(process,), facts={"cwd": os.getcwd()}, origin="watch")
 
 
 class watch:  # noqa: N801 - used as a function, a context manager and a decorator
-    """Watch a block, or every call of a function: nests, and leaves logging and Dynamo as they were.
+    """Watch a block, or every call of a function. It can be nested, and restores logging and Dynamo at its end.
 
-    `roots` are folders whose code is yours, beside the script's and the working folder.
+    `roots` are folders whose code is yours, in addition to the script's folder and the working folder.
     """
 
     def __init__(self, roots: Sequence[str] = ()) -> None:
         self._roots = roots
         self.seen = Seen()
         self._observer: Observer | None = None
-        self._depth = 0     # a decorated function may call itself, or be called on several threads
+        self._depth = 0     # a decorated function may call itself, or run on several threads
         self._lock = threading.Lock()
 
     def __enter__(self) -> Seen:
@@ -89,7 +96,9 @@ class watch:  # noqa: N801 - used as a function, a context manager and a decorat
             self._depth += 1
         return self.seen
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None,
+    ) -> None:
         with self._lock:
             self._depth -= 1
             if self._depth == 0 and self._observer is not None:
@@ -100,14 +109,18 @@ class watch:  # noqa: N801 - used as a function, a context manager and a decorat
         import torch
 
         self.seen._facts.update(
-            start=time.time(), pid=os.getpid(), your_roots=[*your_roots(), *self._roots], torch=str(torch.__version__), cwd=os.getcwd(),
+            start=time.time(),
+            pid=os.getpid(),
+            your_roots=[*your_roots(), *self._roots],
+            torch=str(torch.__version__),
+            cwd=os.getcwd(),
             torch_dir=os.path.dirname(torch.__file__),
         )
         self._observer = Observer(self.seen._events.append)
         self._observer.arm_for_block()
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """As a decorator: what was seen is at `function.seen`, over all calls."""
+        """As a decorator: `function.seen` has the events and findings of all calls."""
 
         @functools.wraps(function)
         def watched(*args: P.args, **kwargs: P.kwargs) -> R:

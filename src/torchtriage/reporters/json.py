@@ -16,11 +16,15 @@ SCHEMA = 1
 
 def render(report: Report) -> str:
     data: dict[str, Any] = {
-        "schema": SCHEMA, "run": report.run,
-        "watched": [tap_text(tap) for tap in report.watched], "not_seen": [tap_text(tap) for tap in report.not_seen],
+        "schema": SCHEMA,
+        "run": report.run,
+        "watched": [tap_text(tap) for tap in report.watched],
+        "not_seen": [tap_text(tap) for tap in report.not_seen],
         "totals": {name: report.totals.get(name) for name in TOTALS},
-        "num_known": report.num_known, "num_hidden": report.num_hidden,
-        "num_suppressed": report.num_suppressed, "unused_suppressions": list(report.unused_suppressions),
+        "num_known": report.num_known,
+        "num_hidden": report.num_hidden,
+        "num_suppressed": report.num_suppressed,
+        "unused_suppressions": list(report.unused_suppressions),
         "findings": [finding_as_dict(f) for f in report.findings],
     }
     if report.shapes is not None:
@@ -31,26 +35,47 @@ def render(report: Report) -> str:
 
 
 def finding_as_dict(finding: Finding) -> dict[str, Any]:
+    """A finding; `samples`, `source_lines` and `checks` have the fields of `values`, `source` and `verification`."""
     cost, evidence = finding.cost, finding.evidence
     return {
-        "code": finding.code, "slug": finding.slug, "severity": finding.severity.name, "category": str(finding.category),
-        "title": finding.title, "status": finding.status,
+        "code": finding.code,
+        "slug": finding.slug,
+        "severity": finding.severity.name,
+        "category": str(finding.category),
+        "title": finding.title,
+        "status": finding.status,
         "owner": {"kind": str(finding.owner.kind), "name": finding.owner.name, "version": finding.owner.version},
-        "path": finding.location.path, "line": finding.location.line, "column": finding.location.column,
-        "function": finding.location.function, "raised_at": _place(finding.raised_at), "cause": finding.cause,
-        "upstream": finding.upstream, "fix": {"text": finding.fix.text, "edit": finding.fix.edit, "safe": finding.fix.safe},
-        "cost": {"seconds": cost.seconds, "share": cost.share, "ms_per_step": cost.ms_per_step, "kind": str(cost.kind), "note": cost.note},
+        "path": finding.location.path,
+        "line": finding.location.line,
+        "column": finding.location.column,
+        "function": finding.location.function,
+        "raised_at": _place(finding.raised_at),
+        "cause": finding.cause,
+        "upstream": finding.upstream,
+        "fix": {"text": finding.fix.text, "edit": finding.fix.edit, "safe": finding.fix.safe},
+        "cost": {
+            "seconds": cost.seconds,
+            "share": cost.share,
+            "ms_per_step": cost.ms_per_step,
+            "kind": str(cost.kind),
+            "note": cost.note,
+        },
         "num_events": evidence.num_events,
         "evidence": {
             "values": [str(value) for value in evidence.values],
             "samples": [_fields(value) for value in evidence.values],
-            "reasons": evidence.reasons, "compile_ids": evidence.compile_ids,
+            "reasons": evidence.reasons,
+            "compile_ids": evidence.compile_ids,
             "source": [source_text(line) for line in evidence.source],
             "source_lines": [_fields(line) for line in evidence.source],
-            "folded": evidence.folded, "notes": evidence.notes,
+            "folded": evidence.folded,
+            "notes": evidence.notes,
         },
-        "verification": [sentence(check) for check in finding.verification], "checks": [_check(check) for check in finding.verification],
-        "related": finding.related, "ranks": finding.ranks, "steps": finding.steps,
+        "verification": [sentence(check) for check in finding.verification],
+        "checks": [_check(check) for check in finding.verification],
+        "related": finding.related,
+        "ranks": finding.ranks,
+        "steps": finding.steps,
         "fingerprint": finding.fingerprint,
     }
 
@@ -68,7 +93,7 @@ def _place(place: Location | None) -> dict[str, Any] | None:
 
 
 def plain(value: Any) -> Any:
-    """JSON has no NaN and no infinity; they become null."""
+    """The value with NaN and infinity as None, since JSON has neither."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):

@@ -21,24 +21,27 @@ from torchtriage.reporters.summary import (
 )
 from torchtriage.text import counted, printable
 
-MAX_BYTES = 65_000      # GitHub takes comments of up to 65,536 characters
-TABLE_BYTES = 25_000    # so that a long table leaves room for the worst findings in full
+MAX_BYTES = 65_000      # GitHub accepts comments of up to 65,536 characters
+TABLE_BYTES = 25_000    # leaves room for the worst findings in full below a long table
 STUDY_BYTES = 15_000
 FOOT_BYTES = 10_000
-MAX_TEXT = 1_500        # of one field, so that one long text does not fill the comment
+MAX_TEXT = 1_500        # characters per field, so that one long text does not fill the comment
 MAX_ITEMS = 10
 MAX_LINES = 40
 _MARKUP = frozenset("\\`*_[]|~#")
 _BULLET = re.compile(r"^(\d+(?=[.)](?:\s|$))|(?=[-+=]))")      # would begin a list, a rule or a heading
-_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "<span>$</span>"}     # between two dollar signs GitHub reads a formula
-# What GitHub would turn into a mention, a reference, a link or an emoji; an invisible space keeps it from that.
+# GitHub renders text between two dollar signs as a formula.
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "<span>$</span>"}
+# GitHub would turn these into a mention, a reference, a link or an emoji; a zero-width space prevents that.
 _ACTIVE = re.compile(r"@(?=\w)|#(?=\d)|\bGH-(?=\d)|:(?=//)|:(?=[\w+-]+:)|www(?=\.)", re.I)
 
 
 def render(report: Report) -> str:
-    """The verdict, the totals, a table of the findings, then each in full as far as a comment has room."""
+    """The verdict, the totals, a table of the findings, then as many of them in full as fit into a comment."""
     findings = report.findings
-    head = f"{_verdict(report)}\n\n{prose(totals_line(report))}\n" + ("" if report.shapes is None else _study(report.shapes))
+    head = f"{_verdict(report)}\n\n{prose(totals_line(report))}\n"
+    if report.shapes is not None:
+        head += _study(report.shapes)
     foot = _foot(report)
     rows = _fitting((_row(f, report) for f in findings), TABLE_BYTES)
     if rows:
@@ -49,19 +52,20 @@ def render(report: Report) -> str:
     sections = _fitting((_section(f, report) for f in findings), MAX_BYTES - _size(head) - _size(foot))
     left = findings[len(sections):]
     if left:
-        foot = f"\n{counted(len(left), 'finding')} more ({by_severity(left)}), in full with: `torchtriage report RECORDING -v`\n{foot}"
+        more = f"{counted(len(left), 'finding')} more ({by_severity(left)})"
+        foot = f"\n{more}, in full with: `torchtriage report RECORDING -v`\n{foot}"
     return head + "".join(sections) + foot
 
 
 def prose(text: str) -> str:
-    """Text of the program's as plain words: nothing in it is markup, and nobody is mentioned or linked by it."""
+    """Text of the observed program as plain words: without markup, mentions and links."""
     text = _ACTIVE.sub("\\g<0>\u200b", _short(" ".join(text.split())))
-    marked = "".join(_ENTITIES.get(c) or (f"\\{c}" if c in _MARKUP else c) for c in text)
-    return _BULLET.sub(r"\1\\", marked).replace("\u200b", "&#8203;")
+    escaped = "".join(_ENTITIES.get(c) or (f"\\{c}" if c in _MARKUP else c) for c in text)
+    return _BULLET.sub(r"\1\\", escaped).replace("\u200b", "&#8203;")
 
 
 def code(text: str) -> str:
-    """Text as a code span, whatever backticks it holds."""
+    """Text as a code span, even if it contains backticks."""
     text = _short(text)
     padding = " " if text.startswith(("`", " ")) or text.endswith(("`", " ")) else ""
     return f"{_fence(text)}{padding}{text}{padding}{_fence(text)}" if text else ""
@@ -73,7 +77,7 @@ def _short(text: str) -> str:
 
 
 def _fence(text: str, shortest: int = 1) -> str:
-    """More backticks in a row than the text holds."""
+    """One backtick more than the longest run of backticks in the text."""
     return "`" * max(shortest, 1 + max(map(len, re.findall("`+", text)), default=0))
 
 
@@ -134,36 +138,50 @@ def _list(title: str, bullet: str, items: Sequence[str]) -> Iterator[str]:
 
 
 def _block(lines: Sequence[str]) -> str:
-    """Lines as they stand."""
+    """The lines as a code block, unchanged."""
     cut = ["..."] if len(lines) > MAX_LINES else []
     text = "\n".join([*(_short(line.expandtabs(4)) for line in lines[:MAX_LINES]), *cut])
     return f"{_fence(text, 3)}text\n{text}\n{_fence(text, 3)}\n"
 
 
 def _study(study: ShapeStudy) -> str:
-    """What to do, the table of the policies, and what it rests on."""
+    """The advice, the table of the policies, and the measurements behind them."""
     rows = shape_text.rows(study)
-    said = [
-        *(f"{row.policy}: {remark}" for row in rows for remark in row.remarks), shape_text.how_measured(study),
-        *(shape_text.crossover(study, c) for c in study.crossovers), *(f"best for {f}: {p}" for f, p in shape_text.functions(study)),
-        *(shape_text.branch(study, b) for b in study.branches), *(f"{s.function}: {shape_text.size(s)}" for s in study.sizes),
-        *(f"{policy} overrode {'; '.join(calls)}" for policy, calls in shape_text.overrides(study)), *study.notes,
+    remarks = [
+        *(f"{row.policy}: {remark}" for row in rows for remark in row.remarks),
+        shape_text.how_measured(study),
+        *(shape_text.crossover(study, c) for c in study.crossovers),
+        *(f"best for {function}: {policy}" for function, policy in shape_text.functions(study)),
+        *(shape_text.branch(study, branch) for branch in study.branches),
+        *(f"{s.function}: {shape_text.size(s)}" for s in study.sizes),
+        *(f"{policy} overrode {'; '.join(calls)}" for policy, calls in shape_text.overrides(study)),
+        *study.notes,
         shape_text.spent(study),
     ]
     why = "; to settle it: ".join(filter(None, (shape_text.reason(study), shape_text.needs(study))))
-    cells = [(r.policy, r.compiles, r.compiling, r.first_call, r.steady, r.memory, r.total) for r in rows if not r.is_bare]
-    table = [shape_text.headings(study), ("---",) + ("---:",) * 6, *(tuple(map(prose, row)) for row in cells)]
-    parts = [
-        f"\n### Shapes: {prose(shape_text.verdict(study))}\n", f"\n{prose(why)}\n" if why else "",
-        f"\n{_block(study.advice.setting)}" if study.advice.setting else "",
-        "\n" + "".join(f"| {' | '.join(line)} |\n" for line in table) + "\n" if cells else "\n",
-        *(f"- {prose(line)}\n" for line in said if line),
+    parts = [f"\n### Shapes: {prose(shape_text.verdict(study))}\n"]
+    if why:
+        parts.append(f"\n{prose(why)}\n")
+    if study.advice.setting:
+        parts.append(f"\n{_block(study.advice.setting)}")
+    table = [
+        (r.policy, r.compiles, r.compiling, r.first_call, r.steady, r.memory, r.total) for r in rows if not r.is_bare
     ]
+    parts.append(_study_table(shape_text.headings(study), table))
+    parts += [f"- {prose(line)}\n" for line in remarks if line]
     return "".join(_fitting(parts, STUDY_BYTES))
 
 
+def _study_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    if not rows:
+        return "\n"
+    lines = [headings, ("---",) + ("---:",) * 6]
+    lines += [tuple(map(prose, cells)) for cells in rows]
+    return "\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n"
+
+
 def _foot(report: Report) -> str:
-    """What was taken out, what was watched and what was not seen, and with which versions."""
+    """The findings that were removed, the taps that watched or were missing, and the versions."""
     lines = not_shown(report)
     if not report.findings:
         lines.append(watched_line(report))
@@ -178,13 +196,13 @@ def _foot(report: Report) -> str:
 
 def _fitting(parts: Iterable[str], room: int) -> list[str]:
     """The first parts that fit."""
-    taken: list[str] = []
+    first: list[str] = []
     for part in parts:
         room -= _size(part)
         if room < 0:
             break
-        taken.append(part)
-    return taken
+        first.append(part)
+    return first
 
 
 def _size(text: str) -> int:

@@ -19,7 +19,7 @@ from torchtriage.text import installed_path
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 ROOT = "%SRCROOT%"                  # the working folder of the run
-LIBRARIES = "%SITE_PACKAGES%"       # differs from machine to machine, so where it lies is not said
+LIBRARIES = "%SITE_PACKAGES%"       # its path differs from machine to machine, so it is not given
 _FACTS = ("severity", "category", "owner", "upstream", "cost", "fix", "ranks", "steps", "related")
 
 
@@ -30,7 +30,8 @@ def render(report: Report) -> str:
         "columnKind": "unicodeCodePoints",
         "results": [_result(f, codes.index(f.code), report.run) for f in report.findings],
         "properties": {
-            "watched": [tap_text(tap) for tap in report.watched], "not_seen": [tap_text(tap) for tap in report.not_seen],
+            "watched": [tap_text(tap) for tap in report.watched],
+            "not_seen": [tap_text(tap) for tap in report.not_seen],
             "totals": dict(report.totals),
         },
     }
@@ -47,9 +48,12 @@ def _rule(code: str) -> dict[str, Any]:
     except KeyError:
         return {"id": code}
     return {
-        "id": code, "name": "".join(word.capitalize() for word in rule.slug.split("-")),
-        "shortDescription": {"text": rule.summary}, "fullDescription": {"text": " ".join(rule.section("What it is").split())},
-        "help": {"text": rule.page, "markdown": rule.page}, "defaultConfiguration": {"level": level_of(rule.severity)},
+        "id": code,
+        "name": "".join(word.capitalize() for word in rule.slug.split("-")),
+        "shortDescription": {"text": rule.summary},
+        "fullDescription": {"text": " ".join(rule.section("What it is").split())},
+        "help": {"text": rule.page, "markdown": rule.page},
+        "defaultConfiguration": {"level": level_of(rule.severity)},
         "properties": {"tags": [str(rule.category)]},
     }
 
@@ -58,7 +62,9 @@ def _result(f: Finding, rule_index: int, run: Mapping[str, Any]) -> dict[str, An
     facts = finding_as_dict(f)
     sentences = [f.title, f.cause, f"Fix: {f.fix.text}"]
     result = {
-        "ruleId": f.code, "ruleIndex": rule_index, "level": level_of(f.severity),
+        "ruleId": f.code,
+        "ruleIndex": rule_index,
+        "level": level_of(f.severity),
         "message": {"text": "\n".join(f"{sentence.rstrip().removesuffix('.')}." for sentence in sentences)},
         "locations": _locations(f.location if f.location != UNKNOWN_PLACE else _script(run), run),
         "properties": {name: facts[name] for name in _FACTS},
@@ -74,15 +80,19 @@ def _result(f: Finding, rule_index: int, run: Mapping[str, Any]) -> dict[str, An
 
 
 def _locations(place: Location, run: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The place as a list of one; of none if it is not a file."""
+    """A list that holds the place; empty if the place is not a file."""
     artifact = _artifact(place.path, run)
     if artifact is None:
         return []
     physical: dict[str, Any] = {"artifactLocation": artifact}
     if place.line and place.line > 0:
-        physical["region"] = {"startLine": place.line} | ({"startColumn": place.column} if place.column and place.column > 0 else {})
-    logical = {"logicalLocations": [{"fullyQualifiedName": place.function, "kind": "function"}]} if place.function else {}
-    return [{"physicalLocation": physical, **logical}]
+        physical["region"] = {"startLine": place.line}
+        if place.column and place.column > 0:
+            physical["region"]["startColumn"] = place.column
+    location: dict[str, Any] = {"physicalLocation": physical}
+    if place.function:
+        location["logicalLocations"] = [{"fullyQualifiedName": place.function, "kind": "function"}]
+    return [location]
 
 
 def _artifact(path: str, run: Mapping[str, Any]) -> dict[str, str] | None:
@@ -98,7 +108,7 @@ def _artifact(path: str, run: Mapping[str, Any]) -> dict[str, str] | None:
 
 
 def _script(run: Mapping[str, Any]) -> Location:
-    """What concerns the whole run is shown at its script: code scanning drops results without a place."""
+    """The place of findings that concern the entire run: code scanning drops results without a place."""
     script = next((word for word in run.get("argv") or () if str(word).endswith(".py")), None)
     return UNKNOWN_PLACE if script is None else Location(path=posixpath.normpath(str(script).replace("\\", "/")))
 
@@ -115,7 +125,7 @@ def _quoted(path: str) -> str:
 
 
 def _invocation(run: Mapping[str, Any]) -> dict[str, Any]:
-    """How the observed program was called and how it ended."""
+    """The command line of the observed program, its times and its exit code."""
     invocation: dict[str, Any] = {"executionSuccessful": run["exit_status"] == 0, "exitCode": run["exit_status"]}
     if run.get("argv"):
         invocation["commandLine"] = shlex.join(map(str, run["argv"]))
@@ -126,7 +136,7 @@ def _invocation(run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _readable(value: Any) -> Any:
-    """Half of a surrogate pair, as in a file name that is not UTF-8, is written out: strict readers refuse a file that holds one."""
+    """The value with lone surrogates escaped, which strict readers reject; a file name that is not UTF-8 has them."""
     if isinstance(value, str):
         return value.encode(errors="backslashreplace").decode()
     if isinstance(value, dict):

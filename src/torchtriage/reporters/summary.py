@@ -1,4 +1,4 @@
-"""The lines that every form of a report shares: its totals, what it does not show, and costs and places in them."""
+"""Lines and phrases that several reporters share: totals, costs, places, taps, hidden findings."""
 
 import re
 import shlex
@@ -11,9 +11,10 @@ from torchtriage.findings.model import UNKNOWN_PLACE, Cost, CostKind, Finding, S
 from torchtriage.findings.report import Report
 from torchtriage.findings.shape_study import DECIDED_BY_SHAPES
 from torchtriage.findings.tap_state import STRUCTURED_TRACE, TEXT_LOG, TapState, TapStatus
-from torchtriage.text import counted, duration
+from torchtriage.text import counted, duration, row
 
 SHORT_NOTE = 40     # a longer note on the cost gets its own line
+NOTHING_WATCHED = "nothing: torch was not imported, or no process joined"
 
 
 def short_path(path: str, run: Mapping[str, Any]) -> str:
@@ -62,7 +63,7 @@ def by_severity(findings: Iterable[Finding]) -> str:
 
 
 def totals_line(report: Report) -> str:
-    """How much was found, compiled, recompiled and broken, in one line."""
+    """The counts of findings, compiles, recompiles and graph breaks, in one line."""
     totals = report.totals
     breaks = counted(totals.get("graph_breaks"), "graph break")
     parts = [
@@ -84,16 +85,17 @@ def totals_line(report: Report) -> str:
 
 
 def tap_text(tap: TapState) -> str:
-    """What was watched, or was not and why, as a phrase."""
+    """A tap as a phrase: its name, and the reason if it did not watch."""
     if tap.status is TapStatus.NOT_EXPLAINED:
-        return f"why {counted(tap.number, 'compile')} gave up (add TORCH_LOGS=graph_breaks to TORCH_TRACE, or torchtriage run)"
+        remedy = "add TORCH_LOGS=graph_breaks to TORCH_TRACE, or torchtriage run"
+        return f"why {counted(tap.number, 'compile')} gave up ({remedy})"
     if tap.status is TapStatus.NOT_MEASURED:
         return f"{tap.name} (torchtriage run --measure)"
     if tap.status is TapStatus.TOO_FAST:
-        return f"{tap.name}: {tap.number} looks came faster than they could be read"
+        return f"{tap.name}: {counted(tap.number, 'sample')} could not be read in time"
     if tap.status is TapStatus.NO_ROOM:
-        names = "only the first names of a process have curves; name metrics by what they are, not by the step"
-        return f"{tap.name}: {tap.number} values of further metrics ({names})"
+        remedy = "the number of metric names per process is limited; do not put the step into the name of a metric"
+        return f"{tap.name}: {counted(tap.number, 'value')} of further metrics ({remedy})"
     if tap.detail:
         return f"{tap.name}: {tap.detail}"
     return _SOURCES.get(tap.name, tap.name)
@@ -101,18 +103,17 @@ def tap_text(tap: TapState) -> str:
 
 _SOURCES: Mapping[str, str] = {
     STRUCTURED_TRACE: "graph breaks, recompiles, limits, compile times and caches of the structured trace",
-    TEXT_LOG: "graph breaks, recompiles and limits that the log holds",
+    TEXT_LOG: "graph breaks, recompiles and limits in the log",
 }
 
 
 def watched_line(report: Report) -> str:
-    """What "no findings" is based on."""
-    taps = ", ".join(tap_text(tap) for tap in report.watched)
-    return f"watched: {taps or 'nothing: torch was not imported, or no process joined'}"
+    """The taps that watched, which is the basis of "no findings"."""
+    return f"watched: {row(map(tap_text, report.watched)) or NOTHING_WATCHED}"
 
 
 def not_shown(report: Report) -> list[str]:
-    """What the baseline, the flags and comments in the source removed, and comments that removed nothing."""
+    """How many findings the baseline, flags and comments removed, and the comments that removed nothing."""
     lines = []
     if report.num_known:
         lines.append(f"{counted(report.num_known, 'known finding')} accepted by the baseline")
@@ -125,13 +126,16 @@ def not_shown(report: Report) -> list[str]:
 
 
 def measure_hint(report: Report) -> str:
-    """The command that measures what findings of this report leave open; empty after a study, or without a script."""
+    """The command that measures shape policies, if a finding leaves that choice open.
+
+    Empty if the policies have been measured, or if the run has no script.
+    """
     if report.shapes is not None or not any(f.code in DECIDED_BY_SHAPES for f in report.findings):
         return ""
     script = _script(report.run.get("argv"))
     if not script:
         return ""
-    return f"to find the quickest shape policy by measurement: torchtriage shapes {shlex.join(script)}"
+    return f"to measure which shape policy is fastest: torchtriage shapes {shlex.join(script)}"
 
 
 def _script(argv: object) -> Sequence[str]:
@@ -140,7 +144,7 @@ def _script(argv: object) -> Sequence[str]:
     if len(words) > 1 and text.file_name(words[0]).startswith("python"):
         words = words[1:]
     elif words and re.match(r"[/\\]|\w:", words[0]):
-        return []       # sys.argv of a process that was not launched by us: `python -m` leaves an absolute path there
+        return []       # sys.argv of a process that torchtriage did not launch: `python -m` puts an absolute path there
     is_script = bool(words) and (words[0].endswith(".py") or words[0] == "-m")
     has_secret = any(word.endswith("***") for word in words)
     return words if is_script and not has_secret else []

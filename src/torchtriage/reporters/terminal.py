@@ -1,4 +1,4 @@
-"""Findings for people at a terminal: at most three screens, worst first, then the exact next command."""
+"""Findings as text for a terminal: at most three screens, the worst first, then the next command."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,33 +19,36 @@ from torchtriage.reporters.summary import (
     watched_line,
 )
 
-SCREENS = 3
-LINES_OF_A_SCREEN = 40
+MAX_LINES = 120     # three screens
 _COLOURS = {"P0": "bold white on red", "P1": "bold red", "P2": "yellow", "P3": "cyan", "P4": "dim"}
 
 
-def render(report: Report, *, width: int = 100, colour: bool = False, verbose: bool = False, next_command: str = "") -> str:
-    """The whole report as text, with ANSI colours if asked for."""
+def render(
+    report: Report, *, width: int = 100, colour: bool = False, verbose: bool = False, next_command: str = "",
+) -> str:
+    """The report as text, with ANSI colours if `colour` is set; all of it if `verbose` is set."""
+    width = max(60, width)
     lines: list[Line] = []
     if report.shapes is not None:
-        lines = [*study_lines(report.shapes, width=max(60, width), verbose=verbose), ("", None)]
-    budget = SCREENS * LINES_OF_A_SCREEN - len(lines)
-    shown = 0
-    explained: set[str] = set()     # recompiles that a limit shown above already tells
+        lines = [*study_lines(report.shapes, width=width, verbose=verbose), ("", None)]
+    budget = MAX_LINES - len(lines)
+    num_shown = 0
+    explained: set[str] = set()     # recompiles that a recompile limit above already explains
     for finding in report.findings:
         if finding.fingerprint in explained and not verbose:
-            block: list[Line] = [(_head(finding), _COLOURS[finding.severity.name]), ("  see TT301 above, which it led to", None)]
+            head: Line = (_head(finding), _COLOURS[finding.severity.name])
+            block = [head, ("  see TT301 above, which it led to", None)]
         else:
-            block = _finding(finding, report.run, max(60, width), verbose)
+            block = _finding(finding, report.run, width, verbose)
         if finding.code == "TT301":
             explained |= set(finding.related)
         budget -= len(block) + 1
-        if budget < 0 and shown and not verbose:
+        if budget < 0 and num_shown and not verbose:
             break
         lines += [*block, ("", None)]
-        shown += 1
-    lines += [(line, None) for line in _closing(report, shown, next_command)]
-    return printed(lines, width=max(60, width), colour=colour)
+        num_shown += 1
+    lines += [(line, None) for line in _closing(report, num_shown, next_command)]
+    return printed(lines, width=width, colour=colour)
 
 
 def _finding(f: Finding, run: Mapping[str, Any], width: int, verbose: bool) -> list[Line]:
@@ -99,11 +102,11 @@ def _source_line(f: Finding) -> str:
     return ""
 
 
-def _closing(report: Report, shown: int, next_command: str) -> list[str]:
+def _closing(report: Report, num_shown: int, next_command: str) -> list[str]:
     lines = []
-    left = len(report.findings) - shown
+    left = report.findings[num_shown:]
     if left:
-        lines.append(f"{left} more ({by_severity(report.findings[shown:])}); see them all with -v")
+        lines.append(f"{len(left)} more ({by_severity(left)}); see them all with -v")
     lines.append(totals_line(report))
     if not report.findings:
         lines.append("no new findings" if report.num_known else "no findings")

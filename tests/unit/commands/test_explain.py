@@ -1,4 +1,4 @@
-"""`explain` shows our pages, and PyTorch's own text from the torch that is installed."""
+"""`explain` shows the pages of rules, and PyTorch's text from the installed torch."""
 
 import importlib.util
 import json
@@ -32,7 +32,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 @pytest.mark.parametrize("name", ["TT101", "tt101", "print-in-graph", "Print-In-Graph"])
-def test_a_rule_is_found_by_its_code_or_slug(capsys: pytest.CaptureFixture[str], name: str) -> None:
+def test_a_rule_is_explained_by_its_code_or_slug(capsys: pytest.CaptureFixture[str], name: str) -> None:
     assert explained(capsys, name) == catalogue.rule("TT101").page
 
 
@@ -42,10 +42,13 @@ def test_without_a_name_every_rule_is_listed(capsys: pytest.CaptureFixture[str])
     assert "TT101  P3  print-in-graph" in lines
 
 
-@pytest.mark.parametrize(("name", "hint"), [
-    ("TT1001", "TT101"), ("print-in-grph", "print-in-graph"), ("xyzzy", "list them with: torchtriage explain"), ("../TT101", "TT101"),
-    ("GB12", "list them with"), ("", "list them with"),
-])
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("TT1001", "TT101"), ("print-in-grph", "print-in-graph"), ("xyzzy", "list them with: torchtriage explain"),
+        ("../TT101", "TT101"), ("GB12", "list them with"), ("", "list them with"),
+    ],
+)
 def test_a_rule_that_does_not_exist_names_the_nearest(capsys: pytest.CaptureFixture[str], name: str, hint: str) -> None:
     error = refused(capsys, name)
     assert error.startswith(f"torchtriage: no rule {name!r}; ")
@@ -68,7 +71,9 @@ ENTRY = {
 
 
 @pytest.mark.parametrize("entry", [ENTRY, [ENTRY]])
-def test_a_graph_break_is_explained_in_pytorchs_own_words(torch: Path, capsys: pytest.CaptureFixture[str], entry: object) -> None:
+def test_a_graph_break_is_explained_with_pytorchs_text(
+    torch: Path, capsys: pytest.CaptureFixture[str], entry: object
+) -> None:
     torch.write_text(json.dumps({"GB0059": entry}))
     assert explained(capsys, "gb0059") == (
         "GB0059: Failed to trace builtin operator\n\nDynamo does not know it.\n  - Avoid it.\n  - Report.\n\n"
@@ -87,12 +92,16 @@ def test_a_graph_break_of_another_version_says_so(torch: Path, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize("content", [None, "{", "\x00"])
-def test_a_torch_without_a_registry_says_so(torch: Path, capsys: pytest.CaptureFixture[str], content: str | None) -> None:
+def test_a_torch_without_a_registry_says_so(
+    torch: Path, capsys: pytest.CaptureFixture[str], content: str | None
+) -> None:
     if content is not None:
         torch.write_text(content)
     assert "this torch has no readable graph-break registry" in refused(capsys, "GB0059")
 
 
-def test_without_torch_a_graph_break_cannot_be_explained(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_torch_a_graph_break_cannot_be_explained(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert "torch is not installed here; pip install torch" in refused(capsys, "GB0059")

@@ -1,4 +1,4 @@
-"""A mistyped word is answered with the one that was meant."""
+"""A mistyped word gets the nearest flag or command as a suggestion."""
 
 import pytest
 
@@ -12,7 +12,9 @@ from torchtriage.commands.main import main
     (["ticket", "new", "--titel", "x"], "; did you mean --title?"),
     (["rnu", "x.py"], "; did you mean run?"),
 ])
-def test_a_mistyped_word_is_answered_with_the_nearest(words: list[str], meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistyped_word_gets_the_nearest_as_a_suggestion(
+    words: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
         main(words)
     assert ended.value.code == 2
@@ -20,7 +22,7 @@ def test_a_mistyped_word_is_answered_with_the_nearest(words: list[str], meant: s
 
 
 @pytest.mark.parametrize("words", [["report", "x", "--entirely-else"], ["wxyz"]])
-def test_what_is_like_nothing_gets_no_guess(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_word_unlike_any_other_gets_no_suggestion(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(words)
     assert "did you mean" not in capsys.readouterr().err

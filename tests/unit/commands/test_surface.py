@@ -1,4 +1,4 @@
-"""The command line is frozen: a flag that comes, goes or changes its name is a change that users see."""
+"""The command line is frozen: adding, removing or renaming a flag is a change that users see."""
 
 import argparse
 from typing import Any
@@ -15,31 +15,42 @@ SHARED = [
 ]
 TICKET = ["--folder", "--help", "--quiet", "-h", "-q"]
 SURFACE = {
-    "run": sorted([*SHARED, "--baseline", "--html", "--measure", "--no-telemetry", "--redact", "--update-baseline", "-m"]),
+    "run": sorted(
+        [*SHARED, "--baseline", "--html", "--measure", "--no-telemetry", "--redact", "--update-baseline", "-m"]
+    ),
     "report": sorted([*SHARED, "--baseline", "--events", "--redact", "--update-baseline"]),
     "explain": sorted(SHARED),
     "demo": sorted([*SHARED, "--measure"]),
-    "shapes": sorted([
-        *SHARED, "--backend", "--baseline", "--budget", "--inputs", "--one-by-one", "--redact", "--repeat", "--rounds", "--sizes",
-        "--steps",
-        "--update-baseline", "-m",
-    ]),
-    "train": sorted([
-        *SHARED, "--baseline", "--compare-with", "--config", "--html", "--no-compile", "--redact", "--update-baseline",
-        "--activation", "--batch", "--checkpoint", "--checkpoint-every", "--clip", "--clip-schedule", "--clip-value", "--compile",
-        "--critic-lstm", "--no-critic-lstm", "--entropy", "--env", "--envs", "--epochs", "--eval-deterministic", "--no-eval-deterministic",
-        "--eval-episodes", "--gae-lambda", "--gamma", "--hidden", "--jobs", "--jsonl", "--lr", "--lr-schedule", "--lstm", "--no-lstm",
-        "--lstm-size", "--max-grad-norm", "--normalize-advantage", "--no-normalize-advantage", "--normalize-observation",
-        "--no-normalize-observation", "--normalize-reward", "--no-normalize-reward", "--normalize-value", "--no-normalize-value",
-        "--orthogonal", "--no-orthogonal", "--profile", "--no-profile", "--resume", "--seed", "--seeds", "--stepping", "--steps",
-        "--target-kl",
-        "--telemetry-level", "--threads", "--total-steps", "--value-coef",
-    ]),
+    "shapes": sorted(
+        [
+            *SHARED,
+            "--backend", "--baseline", "--budget", "--inputs", "--one-by-one", "--redact", "--repeat", "--rounds",
+            "--sizes", "--steps", "--update-baseline", "-m",
+        ]
+    ),
+    "train": sorted(
+        [
+            *SHARED,
+            "--baseline", "--compare-with", "--config", "--html", "--no-compile", "--redact", "--update-baseline",
+            "--activation", "--batch", "--checkpoint", "--checkpoint-every", "--clip", "--clip-schedule",
+            "--clip-value", "--compile", "--critic-lstm", "--no-critic-lstm", "--entropy", "--env", "--envs",
+            "--epochs", "--eval-deterministic", "--no-eval-deterministic", "--eval-episodes", "--gae-lambda",
+            "--gamma", "--hidden", "--jobs", "--jsonl", "--lr", "--lr-schedule", "--lstm", "--no-lstm", "--lstm-size",
+            "--max-grad-norm", "--normalize-advantage", "--no-normalize-advantage", "--normalize-observation",
+            "--no-normalize-observation", "--normalize-reward", "--no-normalize-reward", "--normalize-value",
+            "--no-normalize-value", "--orthogonal", "--no-orthogonal", "--profile", "--no-profile", "--resume",
+            "--seed", "--seeds", "--stepping", "--steps", "--target-kl", "--telemetry-level", "--threads",
+            "--total-steps", "--value-coef",
+        ]
+    ),
     "ticket": ["--help", "-h"],
-    "ticket new": sorted([
-        *TICKET, "--agent", "--apply", "--batch", "--category", "--domain", "--file", "--function", "--ignore", "--lines", "--min-severity",
-        "--select", "--severity", "--summary", "--title", "--verbose", "-v",
-    ]),
+    "ticket new": sorted(
+        [
+            *TICKET,
+            "--agent", "--apply", "--batch", "--category", "--domain", "--file", "--function", "--ignore", "--lines",
+            "--min-severity", "--select", "--severity", "--summary", "--title", "--verbose", "-v",
+        ]
+    ),
     "ticket list": sorted([*TICKET, "--format", "--severity", "--status"]),
     "ticket show": sorted([*TICKET, "--format"]),
     "ticket set": sorted([*TICKET, "--assignee", "--severity", "--status"]),
@@ -52,27 +63,30 @@ SURFACE = {
 
 def subparsers(parser: argparse.ArgumentParser | None = None, prefix: str = "") -> dict[str, argparse.ArgumentParser]:
     """Every command, and every action of a command that has some."""
-    found = {}
+    parsers = {}
     for action in (parser or build_parser())._actions:
         for name, sub in action.choices.items() if isinstance(action, argparse._SubParsersAction) else ():
-            found[f"{prefix}{name}"] = sub
-            found |= subparsers(sub, f"{prefix}{name} ")
-    return found
+            parsers[f"{prefix}{name}"] = sub
+            parsers |= subparsers(sub, f"{prefix}{name} ")
+    return parsers
 
 
 def test_the_commands_and_their_flags_are_these() -> None:
-    found = {name: sorted(o for action in parser._actions for o in action.option_strings) for name, parser in subparsers().items()}
-    assert found == SURFACE
+    surface = {
+        name: sorted(o for action in parser._actions for o in action.option_strings)
+        for name, parser in subparsers().items()
+    }
+    assert surface == SURFACE
 
 
-def test_every_command_has_a_line_of_help_and_every_flag_too() -> None:
+def test_every_command_and_every_flag_has_help() -> None:
     for command in COMMANDS:
         assert type(command).__doc__
     for parser in subparsers().values():
         assert [action.dest for action in parser._actions if not action.help and action.dest != "command"] == []
 
 
-def test_no_flag_has_a_default_that_would_win_over_the_configuration() -> None:
+def test_no_default_of_a_flag_overrides_the_configuration() -> None:
     for name, parser in subparsers().items():
         for action in parser._actions:
             assert action.default in (None, False, argparse.SUPPRESS), f"{name} {action.dest}"
@@ -90,7 +104,7 @@ def test_no_flag_has_a_default_that_would_win_over_the_configuration() -> None:
     (["run", "--"], [], True),
     (["run"], [], False),
 ])
-def test_what_belongs_to_us_and_what_to_the_program(
+def test_arguments_are_split_between_torchtriage_and_the_program(
     words: list[str], command: list[str], is_plain: bool, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: list[argparse.Namespace] = []
@@ -99,7 +113,9 @@ def test_what_belongs_to_us_and_what_to_the_program(
     assert (seen[0].command, seen[0].plain_command) == (command, is_plain)
 
 
-@pytest.mark.parametrize("words", [[], ["dance"], ["report"], ["report", "x", "--format", "xml"], ["explain", "TT101", "--color", "pink"]])
+@pytest.mark.parametrize(
+    "words", [[], ["dance"], ["report"], ["report", "x", "--format", "xml"], ["explain", "TT101", "--color", "pink"]]
+)
 def test_wrong_usage_is_exit_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(words)
@@ -109,10 +125,21 @@ def test_wrong_usage_is_exit_2(words: list[str], capsys: pytest.CaptureFixture[s
     assert "usage: torchtriage" in captured.err
 
 
-@pytest.mark.parametrize("words", [
-    ["--help"], ["run", "--help"], ["report", "-h"], ["explain", "-h"], ["demo", "-h"], ["train", "-h"], ["shapes", "-h"], ["--version"],
-    ["ticket", "-h"], ["ticket", "set", "-h"],
-])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--help"],
+        ["run", "--help"],
+        ["report", "-h"],
+        ["explain", "-h"],
+        ["demo", "-h"],
+        ["train", "-h"],
+        ["shapes", "-h"],
+        ["--version"],
+        ["ticket", "-h"],
+        ["ticket", "set", "-h"],
+    ],
+)
 def test_help_and_version_are_exit_0_on_stdout(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(words)
@@ -125,7 +152,7 @@ def test_help_and_version_are_exit_0_on_stdout(words: list[str], capsys: pytest.
     (CommandError("refused", exit_code=5), 5, "torchtriage: refused\n"),
     (TriageError("damaged"), 2, "torchtriage: damaged\n"),
 ])
-def test_an_error_on_purpose_is_one_line(
+def test_an_expected_error_is_one_line(
     error: Exception, status: int, text: str, raising: Any, capsys: pytest.CaptureFixture[str],
 ) -> None:
     raising(error)
@@ -134,13 +161,17 @@ def test_an_error_on_purpose_is_one_line(
     assert (captured.out, captured.err) == ("", text)
 
 
-def test_an_error_of_ours_is_exit_2_and_never_looks_like_findings(raising: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_internal_error_is_exit_2_and_never_looks_like_findings(
+    raising: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     raising(ZeroDivisionError("oops"))
     assert main(["explain", "TT101"]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "Traceback" in captured.err
-    assert captured.err.endswith("torchtriage: internal error, ZeroDivisionError: oops; please report it with the lines above\n")
+    assert captured.err.endswith(
+        "torchtriage: internal error, ZeroDivisionError: oops; please report it with the lines above\n"
+    )
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.unit.samples import a_process, a_recording
-from torchtriage.diagnosis.report import build_report, listed_events, not_seen, run_facts, totals, watched
+from torchtriage.diagnosis.report import build_report, event_rows, not_seen, run_facts, totals, watched
 from torchtriage.findings.report import TOTALS
 from torchtriage.recording.events import CompileEnd, CompileStart, GapTime, GraphBreak, LimitHit, Recompile, Tap
 from torchtriage.recording.recording import Process, Recording
@@ -106,7 +106,7 @@ def test_what_telemetry_had_no_room_for_is_said_of_all_processes_together() -> N
     full, rich = a_process(telemetry={"num_dropped": 3, "num_left_out": 5}), a_process(telemetry={"num_left_out": 2})
     missing = not_seen_texts(a_recording(full, rich))
     assert [line.partition(" (")[0] for line in missing if line.startswith("learning: ")] == [
-        "learning: 3 looks came faster than they could be read", "learning: 7 values of further metrics"]
+        "learning: 3 samples could not be read in time", "learning: 7 values of further metrics"]
     assert not any(line.startswith("learning: ") for line in not_seen_texts(a_recording(a_process(telemetry={"num_dropped": 0}))))
 
 
@@ -120,7 +120,7 @@ def test_events_are_listed_at_torchs_own_places() -> None:
         Recompile(**F, reasons=("k == 2",), compile_id="0/1", rank=5),
     ]
     place = {"path": "/app/a.py", "line": 3, "function": "f"}
-    assert listed_events(a_recording(a_process(*events, rank=1))) == {
+    assert event_rows(a_recording(a_process(*events, rank=1))) == {
         "graph_breaks": [
             {**place, "compile_id": "0/0", "step": 2, "rank": 1, "time": 1.0, "gb_id": "GB0059", "type": "print", "reason": "print: why"},
         ],

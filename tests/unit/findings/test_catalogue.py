@@ -12,7 +12,11 @@ from torchtriage.findings import catalogue
 SOURCE = Path(torchtriage.__file__).parent
 HEADINGS = ["What it is", "Why it hurts", "Example", "Fix", "When the fix is not safe", "How to verify"]
 CODES = catalogue.codes()
-EMITTED = {code for path in SOURCE.rglob("*.py") for code in re.findall(r"""["'](TT\d{3})["']""", path.read_text(encoding="utf-8"))}
+EMITTED = {
+    code
+    for path in SOURCE.rglob("*.py")
+    for code in re.findall(r"""["'](TT\d{3})["']""", path.read_text(encoding="utf-8"))
+}
 
 
 def headings(page: str) -> list[str]:
@@ -37,9 +41,9 @@ def test_a_page_parses_and_is_named_by_its_code(code: str) -> None:
 
 @pytest.mark.parametrize("code", CODES)
 def test_a_page_has_the_fixed_headings_in_order(code: str) -> None:
-    found = headings(catalogue.rule(code).page)
-    assert found[:len(HEADINGS)] == HEADINGS
-    assert found[len(HEADINGS):] in ([], ["See also"])
+    page_headings = headings(catalogue.rule(code).page)
+    assert page_headings[:len(HEADINGS)] == HEADINGS
+    assert page_headings[len(HEADINGS):] in ([], ["See also"])
 
 
 @pytest.mark.parametrize("code", CODES)
@@ -91,6 +95,6 @@ def test_a_code_that_does_not_exist_is_a_key_error() -> None:
     "# TT101: print-in-graph\n\nP3 · no such category\n\nA print.\n",
     "# TT101: print-in-graph\n\nP3 · torch.compile compatibility\n",
 ])
-def test_a_page_of_another_form_is_refused(text: str) -> None:
+def test_a_malformed_page_is_rejected(text: str) -> None:
     with pytest.raises(ValueError):
         catalogue.parse_page(text)

@@ -1,4 +1,4 @@
-"""Checks are worded for people, and a ticket's wording reads back as the same check."""
+"""A check becomes a sentence, and the sentence in a ticket is read back as the same check."""
 
 from pathlib import Path
 
@@ -8,13 +8,15 @@ from torchtriage.findings.checks import check_in, sentence
 from torchtriage.findings.model import Check, CheckKind, Location
 from torchtriage.tickets.files.read import parse
 
-KEPT = Path(__file__).parent.parent / "tickets" / "kept" / "B1-TT-01-first-wordings.md"
+FIRST_VERSION = Path(__file__).parent.parent / "tickets" / "kept" / "B1-TT-01-first-wordings.md"
 PLACE = Location(path="policy.py", line=12)
 RESUME = "torch_dynamo_resume_in_forward_at_12"
 
 
 @pytest.mark.parametrize("kind", CheckKind)
-@pytest.mark.parametrize("name", ["forward", "Policy.forward", "<lambda>", "the compiled module", "the module called at a.py:3"])
+@pytest.mark.parametrize(
+    "name", ["forward", "Policy.forward", "<lambda>", "the compiled module", "the module called at a.py:3"]
+)
 def test_a_sentence_reads_back_as_its_check(kind: CheckKind, name: str) -> None:
     fields = sentence(Check(kind, "{subject}", Location(path="{place}"), "{code}"))
     check = Check(
@@ -45,12 +47,12 @@ def test_only_the_file_name_of_a_place_is_shown() -> None:
     ("no graph breaks at all", Check(CheckKind.BY_HAND, "no graph breaks at all")),
     ("Add a test", Check(CheckKind.BY_HAND, "Add a test")),
 ])
-def test_a_line_that_a_person_wrote_is_read_as_it_is_meant(text: str, check: Check) -> None:
+def test_a_line_written_by_a_person_is_understood(text: str, check: Check) -> None:
     assert check_in(text) == check
 
 
 def test_a_ticket_file_of_the_first_version_keeps_its_checks() -> None:
-    boxes = parse(KEPT.read_text(), KEPT).ticket.verification
+    boxes = parse(FIRST_VERSION.read_text(), FIRST_VERSION).ticket.verification
     assert [check_in(box.text) for box in boxes] == [
         Check(CheckKind.NO_GRAPH_BREAK, place=PLACE),
         Check(CheckKind.NO_GRAPH_BREAK),

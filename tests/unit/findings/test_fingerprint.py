@@ -1,4 +1,4 @@
-"""A fingerprint names the problem: it survives edits elsewhere, and changes with the code, the place or the kind of reason."""
+"""A fingerprint survives edits elsewhere, and changes with the code, the place or the kind of reason."""
 
 import re
 
@@ -12,7 +12,7 @@ ONE = ("TT204", "app/model.py", "Policy.forward", "y = self.net(x, k)", "k == 3"
 numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 
 
-def test_it_is_sixteen_hex_digits_and_the_same_on_every_machine() -> None:
+def test_a_fingerprint_is_sixteen_hex_digits_on_every_machine() -> None:
     # Committed baselines hold these; another way of making them makes every baseline worthless.
     assert fingerprint(*ONE) == "1baf7406946906af"
 
@@ -24,37 +24,24 @@ def test_the_value_in_a_reason_does_not_count(one: float, other: float) -> None:
 
 @pytest.mark.parametrize(("one", "other"), [
     ("size mismatch at index 0. expected 4, actual 5", "size mismatch at index 0. expected 128, actual 7"),
-    ("check_obj_id(fn, 139872)", "check_obj_id(fn, 7)"),
-    ("<object at 0x7f12ab>", "<object at 0x55ff>"),
-    ("lr == 0.001", "lr == 1e-05"),
-    ("k == 3", "k == -3"),
-    ("k  ==\n 3", "k == 3"),
+    ("check_obj_id(fn, 139872)", "check_obj_id(fn, 7)"), ("<object at 0x7f12ab>", "<object at 0x55ff>"),
+    ("lr == 0.001", "lr == 1e-05"), ("k == 3", "k == -3"), ("k  ==\n 3", "k == 3"),
 ])
 def test_these_reasons_differ_only_in_their_values(one: str, other: str) -> None:
     assert normalised_reason(one) == normalised_reason(other)
 
 
 @pytest.mark.parametrize(("one", "other"), [
-    ("k == 3", "m == 3"),
-    ("k == 3", "len(k) == 3"),
-    ("tensor 'x' rank mismatch", "tensor 'x' dtype mismatch"),
-    ("x1 == 3", "x2 == 3"),
-    ("layer12 == 3", "layer13 == 3"),
-    ("L['x10'] == 3", "L['x11'] == 3"),
+    ("k == 3", "m == 3"), ("k == 3", "len(k) == 3"), ("tensor 'x' rank mismatch", "tensor 'x' dtype mismatch"),
+    ("x1 == 3", "x2 == 3"), ("layer12 == 3", "layer13 == 3"), ("L['x10'] == 3", "L['x11'] == 3"),
 ])
-def test_these_reasons_are_of_another_kind_or_name(one: str, other: str) -> None:
+def test_these_reasons_differ_in_kind_or_name(one: str, other: str) -> None:
     assert normalised_reason(one) != normalised_reason(other)
 
 
 @pytest.mark.parametrize("line", [
-    "        y = self.net(x, k)",
-    "\ty = self.net(x, k)",
-    "y = self.net(x, k)   ",
-    "y  =  self.net(x, k)",
-    "y = self.net(x, k)  # was 3",
-    "y = self.net(x, k) # was 3",
-    "y = self.net(x, k)# noqa",
-    "y = self.net(x, k)\n",
+    "        y = self.net(x, k)", "\ty = self.net(x, k)", "y = self.net(x, k)   ", "y  =  self.net(x, k)",
+    "y = self.net(x, k)  # was 3", "y = self.net(x, k) # was 3", "y = self.net(x, k)# noqa", "y = self.net(x, k)\n",
 ])
 def test_indentation_spacing_and_comments_do_not_count(line: str) -> None:
     assert fingerprint(*ONE[:3], line, ONE[4]) == fingerprint(*ONE)
@@ -72,7 +59,7 @@ def test_lines_that_differ_only_inside_a_string_after_a_hash_differ() -> None:
 
 
 @pytest.mark.parametrize("position", range(5))
-def test_each_part_counts(position: int) -> None:
+def test_each_part_changes_the_fingerprint(position: int) -> None:
     changed = list(ONE)
     changed[position] = ("TT205", "app/other.py", "Policy.act", "y = self.other(x, k)", "len(k) == 3")[position]
     assert fingerprint(*changed) != fingerprint(*ONE)
@@ -84,7 +71,9 @@ def test_any_text_has_a_fingerprint(parts: list[str]) -> None:
 
 
 def test_a_file_name_that_is_not_utf8_has_a_fingerprint() -> None:
-    assert fingerprint("TT101", "mod\udce9.py", "f", "\ud800", "\udfff") != fingerprint("TT101", "mode.py", "f", "\ud800", "\udfff")
+    assert fingerprint("TT101", "mod\udce9.py", "f", "\ud800", "\udfff") != fingerprint(
+        "TT101", "mode.py", "f", "\ud800", "\udfff"
+    )
 
 
 @pytest.mark.parametrize(("path", "roots", "expected"), [

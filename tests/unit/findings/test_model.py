@@ -1,4 +1,4 @@
-"""A finding is frozen data with honest defaults."""
+"""A finding is frozen, and its defaults claim nothing."""
 
 import dataclasses
 
@@ -13,15 +13,15 @@ def test_p0_is_the_worst() -> None:
     assert sorted(Severity) == [Severity.P0, Severity.P1, Severity.P2, Severity.P3, Severity.P4]
 
 
-def test_there_are_the_twelve_categories_of_the_design() -> None:
+def test_there_are_twelve_categories() -> None:
     assert {str(c) for c in Category} == {
-        "correctness bug", "race condition / concurrency", "memory leak / resource", "performance bottleneck", "numerical stability",
-        "torch.compile compatibility", "dead code / unwired", "API design / contract", "test coverage gap", "documentation / naming",
-        "defensive programming", "legacy code",
+        "correctness bug", "race condition / concurrency", "memory leak / resource", "performance bottleneck",
+        "numerical stability", "torch.compile compatibility", "dead code / unwired", "API design / contract",
+        "test coverage gap", "documentation / naming", "defensive programming", "legacy code",
     }
 
 
-def test_a_cost_that_nobody_measured_has_no_number() -> None:
+def test_an_unmeasured_cost_has_no_number() -> None:
     assert (NOT_MEASURED.seconds, NOT_MEASURED.share, NOT_MEASURED.ms_per_step) == (None, None, None)
     assert NOT_MEASURED.kind is CostKind.NOT_MEASURED
 
@@ -46,11 +46,11 @@ def test_an_owner_names_the_library_and_its_version(owner: Owner, text: str) -> 
 
 
 def test_a_finding_is_frozen_and_changes_by_copy() -> None:
-    found = a_finding()
-    changed = found.with_(severity=Severity.P1)
-    assert (found.severity, changed.severity, changed.code) == (Severity.P3, Severity.P1, found.code)
+    original = a_finding()
+    changed = original.with_(severity=Severity.P1)
+    assert (original.severity, changed.severity, changed.code) == (Severity.P3, Severity.P1, original.code)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        found.severity = Severity.P0  # type: ignore[misc]
+        original.severity = Severity.P0  # type: ignore[misc]
 
 
 def test_changing_a_field_that_does_not_exist_is_an_error() -> None:

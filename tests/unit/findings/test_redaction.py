@@ -1,4 +1,4 @@
-"""A redacted report keeps what is public and lets nothing else through, whatever field it stands in."""
+"""A redacted report contains only public facts, in every field."""
 
 import dataclasses
 import enum
@@ -35,7 +35,12 @@ def filled(hint: Any, name: str) -> Any:
         return filled(next(arg for arg in args if arg is not type(None)), name)
     if dataclasses.is_dataclass(hint):
         hints = typing.get_type_hints(hint)
-        return hint(**{field.name: filled(hints[field.name], f"{hint.__name__}.{field.name}") for field in dataclasses.fields(hint)})
+        return hint(
+            **{
+                field.name: filled(hints[field.name], f"{hint.__name__}.{field.name}")
+                for field in dataclasses.fields(hint)
+            }
+        )
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return list(hint)[1]
     if origin is tuple and args[-1] is not Ellipsis:
@@ -46,12 +51,12 @@ def filled(hint: Any, name: str) -> Any:
     return {key: filled(args[1], f"{name}.{key}") for key in KEYS}
 
 
-# Every key that a mapping of a report is known by, and one that nobody knows.
+# Every known key of the mappings in a report, and an unknown one.
 KEYS = (
-    "argv", "cwd", "executable", "host", "python", "torch", "platform", "cpu_count", "environment", "torchtriage", "start", "end",
-    "origin", "path", "exit_status", "num_processes", "ranks", "function", "gb_id", "type", "reason", "reasons",
-    "compile_id", "line", "step", "rank", "time",
-    "graph_breaks", "recompiles", f"{SECRET} key",
+    "argv", "cwd", "executable", "host", "python", "torch", "platform", "cpu_count", "environment", "torchtriage",
+    "start", "end", "origin", "path", "exit_status", "num_processes", "ranks", "function", "gb_id", "type", "reason",
+    "reasons", "compile_id", "line", "step", "rank", "time", "graph_breaks", "recompiles",
+    f"{SECRET} key",
 )
 
 
@@ -83,7 +88,7 @@ def test_no_string_of_any_field_gets_through() -> None:
     assert [text for text in strings(redacted(FULL)) if SECRET in text] == []
 
 
-# What could tell one program, machine or day from another, though it is a number.
+# Numbers that could identify a program, a machine or a day.
 NUMBERS_THAT_GO = {
     "ProcessHistory.pid", "History.start", "Report.run", "Report.totals", "Report.events", "Fix.safe", "Branch.edges",
 }
@@ -117,7 +122,7 @@ def test_no_format_shows_what_was_redacted(name: str) -> None:
     assert SECRET not in reporter.render(redacted(FULL))
 
 
-def test_the_terminal_shows_nothing_of_it_either() -> None:
+def test_the_terminal_does_not_show_redacted_text() -> None:
     from torchtriage.reporters import terminal
 
     assert SECRET not in terminal.render(redacted(FULL), verbose=True)
@@ -128,25 +133,40 @@ def the_one(**fields: Any) -> Finding:
     return finding
 
 
-def test_texts_are_those_of_the_rule() -> None:
+def test_texts_come_from_the_rule_page() -> None:
     finding = the_one(code="TT204", title="SecretModel.f recompiled", severity=Severity.P1)
     assert (finding.code, finding.slug, finding.title) == ("TT204", "changing-int-argument", "changing int argument")
     assert finding.severity is Severity.P1
-    assert finding.cause.startswith("A Python int that reaches a compiled function is a constant of the graph at first.")
-    assert finding.fix.text.startswith("Pass the number as a tensor and use tensor operations on it; change it in place with `fill_`. Look")
-    assert [sentence(check) for check in finding.verification] == ["`torchtriage run` again: at most one recompile on this name."]
+    assert finding.cause.startswith(
+        "A Python int that reaches a compiled function is a constant of the graph at first."
+    )
+    assert finding.fix.text.startswith(
+        "Pass the number as a tensor and use tensor operations on it; change it in place with `fill_`. Look"
+    )
+    assert [sentence(check) for check in finding.verification] == [
+        "`torchtriage run` again: at most one recompile on this name."
+    ]
 
 
-def test_the_numbers_are_the_report_and_stay() -> None:
+def test_numbers_are_not_redacted() -> None:
     cost = Cost(seconds=61.2, share=0.25, ms_per_step=1.5, kind=CostKind.OBSERVED, note="of SecretModel")
-    finding = the_one(cost=cost, evidence=Evidence(num_events=7, compile_ids=("0/1", "2/0")), ranks=(0, 1), steps=(4,), upstream="GB0059")
+    finding = the_one(
+        cost=cost,
+        evidence=Evidence(num_events=7, compile_ids=("0/1", "2/0")),
+        ranks=(0, 1),
+        steps=(4,),
+        upstream="GB0059",
+    )
     assert finding.cost == dataclasses.replace(cost, note="")
     assert finding.evidence == Evidence(num_events=7, compile_ids=("0/1", "2/0"))
     assert (finding.ranks, finding.steps, finding.upstream) == ((0, 1), (4,), "GB0059")
 
 
-def test_a_place_of_the_users_gets_one_pseudonym_all_over_the_report() -> None:
-    here, there = Location(path="/home/me/a.py", line=3, function="A.f"), Location(path="/home/me/b.py", line=9, function="A.f")
+def test_a_private_place_has_the_same_pseudonym_everywhere() -> None:
+    here, there = (
+        Location(path="/home/me/a.py", line=3, function="A.f"),
+        Location(path="/home/me/b.py", line=9, function="A.f"),
+    )
     report = redacted(Report(
         findings=[a_finding(location=here, raised_at=there), a_finding(location=there)],
         events={"graph_breaks": [{"path": "/home/me/b.py", "line": 9, "function": "A.f", "gb_id": "GB0059"}]},
@@ -162,29 +182,53 @@ def test_a_place_of_the_users_gets_one_pseudonym_all_over_the_report() -> None:
     assert report.unused_suppressions == ["file-2.py:7: ignore[TT101]"]
 
 
-@pytest.mark.parametrize(("path", "expected"), [
-    ("/home/me/.venv/lib/python3.11/site-packages/torch/nn/modules/linear.py", "site-packages/torch/nn/modules/linear.py"),
-    ("C:\\Users\\me\\venv\\Lib\\site-packages\\timm\\x.py", "site-packages/timm/x.py"),
-    ("/usr/lib/python3/dist-packages/numpy/x.py", "dist-packages/numpy/x.py"),
-    ("/home/me/.pyenv/lib/python3.11/contextlib.py", "lib/python3.11/contextlib.py"),
-    ("/home/me/lib/python3.11/mymodel.py", "file-1.py"),
-    ("/home/me/train.py", "file-1.py"), ("train.py", "file-1.py"), ("<mystring>", "file-1.py"), ("unknown", "unknown"),
-])
-def test_what_everybody_has_keeps_its_path_without_where_it_is_installed(path: str, expected: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (
+            "/home/me/.venv/lib/python3.11/site-packages/torch/nn/modules/linear.py",
+            "site-packages/torch/nn/modules/linear.py",
+        ),
+        ("C:\\Users\\me\\venv\\Lib\\site-packages\\timm\\x.py", "site-packages/timm/x.py"),
+        ("/usr/lib/python3/dist-packages/numpy/x.py", "dist-packages/numpy/x.py"),
+        ("/home/me/.pyenv/lib/python3.11/contextlib.py", "lib/python3.11/contextlib.py"),
+        ("/home/me/lib/python3.11/mymodel.py", "file-1.py"), ("/home/me/train.py", "file-1.py"),
+        ("train.py", "file-1.py"), ("<mystring>", "file-1.py"), ("unknown", "unknown"),
+    ],
+)
+def test_a_public_path_keeps_only_its_part_below_site_packages(path: str, expected: str) -> None:
     assert the_one(location=Location(path=path, line=3)).location == Location(path=expected, line=3)
 
 
 def test_functions_of_libraries_keep_their_names() -> None:
-    assert the_one(location=Location(path="/v/site-packages/timm/x.py", function="Block.forward")).location.function == "Block.forward"
+    assert (
+        the_one(location=Location(path="/v/site-packages/timm/x.py", function="Block.forward")).location.function
+        == "Block.forward"
+    )
     assert the_one(location=Location(path="/home/me/x.py", function="<module>")).location.function == "<module>"
 
 
-@pytest.mark.parametrize(("owner", "path", "expected"), [
-    (Owner(kind=OwnerKind.YOU), "/home/me/x.py", Owner(kind=OwnerKind.YOU)),
-    (Owner(kind=OwnerKind.LIBRARY, name="timm", version="1.0.3"), "/v/x.py", Owner(kind=OwnerKind.LIBRARY, name="timm", version="1.0.3")),
-    (Owner(kind=OwnerKind.LIBRARY, name="timm"), "/v/site-packages/timm/x.py", Owner(kind=OwnerKind.LIBRARY, name="timm")),
-    (Owner(kind=OwnerKind.LIBRARY, name="secretfolder"), "/home/secretfolder/x.py", Owner(kind=OwnerKind.LIBRARY, name="a library")),
-])
+@pytest.mark.parametrize(
+    ("owner", "path", "expected"),
+    [
+        (Owner(kind=OwnerKind.YOU), "/home/me/x.py", Owner(kind=OwnerKind.YOU)),
+        (
+            Owner(kind=OwnerKind.LIBRARY, name="timm", version="1.0.3"),
+            "/v/x.py",
+            Owner(kind=OwnerKind.LIBRARY, name="timm", version="1.0.3"),
+        ),
+        (
+            Owner(kind=OwnerKind.LIBRARY, name="timm"),
+            "/v/site-packages/timm/x.py",
+            Owner(kind=OwnerKind.LIBRARY, name="timm"),
+        ),
+        (
+            Owner(kind=OwnerKind.LIBRARY, name="secretfolder"),
+            "/home/secretfolder/x.py",
+            Owner(kind=OwnerKind.LIBRARY, name="a library"),
+        ),
+    ],
+)
 def test_a_library_keeps_its_name_if_it_is_installed(owner: Owner, path: str, expected: Owner) -> None:
     assert the_one(owner=owner, location=Location(path=path)).owner == expected
 
@@ -199,28 +243,49 @@ def test_fingerprints_become_pseudonyms_that_still_link() -> None:
     assert not {"aaaa", "bbbb", "cccc"} & {limit.fingerprint, *limit.related}
 
 
-def test_of_the_run_only_what_is_public_stays() -> None:
-    run = redacted(Report(findings=[], run={
-        "argv": ["train.py"], "cwd": "/home/me", "host": "box", "environment": {"OMP_NUM_THREADS": "1"}, "executable": "/home/me/python",
-        "torch": "2.13.0+cpu", "python": "3.11.2", "torchtriage": "0.1.0", "platform": "Linux-6.1.0-mycompany-x86_64-with-glibc2.36",
-        "origin": "recording", "exit_status": 1, "num_processes": 2, "ranks": [0, 1], "start": 1e9, "end": 1e9 + 12.5,
-    })).run
+def test_only_public_facts_of_the_run_stay() -> None:
+    run = redacted(
+        Report(
+            findings=[],
+            run={
+                "argv": ["train.py"],
+                "cwd": "/home/me",
+                "host": "box",
+                "environment": {"OMP_NUM_THREADS": "1"},
+                "executable": "/home/me/python",
+                "torch": "2.13.0+cpu",
+                "python": "3.11.2",
+                "torchtriage": "0.1.0",
+                "platform": "Linux-6.1.0-mycompany-x86_64-with-glibc2.36",
+                "origin": "recording",
+                "exit_status": 1,
+                "num_processes": 2,
+                "ranks": [0, 1],
+                "start": 1e9,
+                "end": 1e9 + 12.5,
+            },
+        )
+    ).run
     assert {name: value for name, value in run.items() if value is not None} == {
         "redacted": True, "torch": "2.13.0+cpu", "python": "3.11.2", "torchtriage": "0.1.0", "platform": "Linux x86_64",
         "origin": "recording", "exit_status": 1, "num_processes": 2, "ranks": [0, 1], "seconds": 12.5,
     }
 
 
-@pytest.mark.parametrize(("version", "expected"), [
-    ("2.13.0", "2.13.0"), ("2.9.0a0+git1a2b3c", "2.9.0a0+git1a2b3c"), ("2.10.0.dev20260901+cu128", "2.10.0.dev20260901+cu128"),
-    ("2.9.0+mycompany", "2.9.0"), ("2.9.0+cpumycompany", "2.9.0"), ("mine", None), (None, None), (3, None),
-])
-def test_a_version_does_not_tell_who_built_it(version: object, expected: str | None) -> None:
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("2.13.0", "2.13.0"), ("2.9.0a0+git1a2b3c", "2.9.0a0+git1a2b3c"),
+        ("2.10.0.dev20260901+cu128", "2.10.0.dev20260901+cu128"), ("2.9.0+mycompany", "2.9.0"),
+        ("2.9.0+cpumycompany", "2.9.0"), ("mine", None), (None, None), (3, None),
+    ],
+)
+def test_a_version_does_not_reveal_its_builder(version: object, expected: str | None) -> None:
     assert redacted(Report(findings=[], run={"torch": version})).run["torch"] == expected
 
 
 @pytest.mark.parametrize("origin", ["recording", "trace", "log", "watch"])
-def test_what_a_report_says_of_itself_is_known_to_be_public(origin: str) -> None:
+def test_every_tap_name_of_torchtriage_is_public(origin: str) -> None:
     recording = a_recording(origin=origin)
     said = [*watched(recording), *not_seen(recording)]
     report = redacted(Report(findings=[], watched=watched(recording), not_seen=not_seen(recording)))
@@ -228,21 +293,35 @@ def test_what_a_report_says_of_itself_is_known_to_be_public(origin: str) -> None
 
 
 def test_a_tap_that_failed_is_named_without_its_error() -> None:
-    report = redacted(Report(findings=[], not_seen=[
-        TapState(name="recorder", status=TapStatus.LOST, detail="KeyError: 'secret' (observe.py:3)"), TapState(name="a secret name"),
-    ]))
+    report = redacted(
+        Report(
+            findings=[],
+            not_seen=[
+                TapState(name="recorder", status=TapStatus.LOST, detail="KeyError: 'secret' (observe.py:3)"),
+                TapState(name="a secret name"),
+            ],
+        )
+    )
     assert report.not_seen == [TapState(name="recorder", status=TapStatus.LOST), TapState(name=NOT_NAMED)]
 
 
-def test_of_the_history_times_and_counts_stay_and_values_go() -> None:
-    history = redacted(Report(findings=[], history=History(
-        start=1e9, seconds=9.0, processes=(ProcessHistory(name="process 4711", pid=4711, num_compiles=3, end=8.0),),
-        moments=(Moment(kind=MomentKind.BREAK, time=1.5, process=0, label="print() in f", compile_id="0/1"),),
-        curves=(
-            Curve(name="step_seconds", process=0, steps=[1], values=[0.1]), Curve(name="loss", process=0, steps=[1], values=[7.5]),
-            Curve(name="grad_norm/secret_layer", process=0, steps=[1], values=[7.5]),
-        ),
-    ))).history
+def test_times_and_counts_of_the_history_stay_and_values_are_removed() -> None:
+    history = redacted(
+        Report(
+            findings=[],
+            history=History(
+                start=1e9,
+                seconds=9.0,
+                processes=(ProcessHistory(name="process 4711", pid=4711, num_compiles=3, end=8.0),),
+                moments=(Moment(kind=MomentKind.BREAK, time=1.5, process=0, label="print() in f", compile_id="0/1"),),
+                curves=(
+                    Curve(name="step_seconds", process=0, steps=[1], values=[0.1]),
+                    Curve(name="loss", process=0, steps=[1], values=[7.5]),
+                    Curve(name="grad_norm/secret_layer", process=0, steps=[1], values=[7.5]),
+                ),
+            ),
+        )
+    ).history
     assert history == History(
         start=0.0, seconds=9.0, processes=(ProcessHistory(name="process 1", num_compiles=3, end=8.0),),
         moments=(Moment(kind=MomentKind.BREAK, time=1.5, process=0, label="graph break", compile_id="0/1"),),
@@ -250,7 +329,7 @@ def test_of_the_history_times_and_counts_stay_and_values_go() -> None:
     )
 
 
-def test_a_mark_on_the_timeline_goes_by_the_pseudonym_of_its_function_if_there_is_only_one() -> None:
+def test_a_mark_has_the_pseudonym_of_its_function_unless_ambiguous() -> None:
     def frame(path: str, name: str) -> FrameHistory:
         return FrameHistory(name=name, location=Location(path=path, function=name), process=0)
 
@@ -265,31 +344,35 @@ def test_a_mark_on_the_timeline_goes_by_the_pseudonym_of_its_function_if_there_i
     assert [f.name for f in history.frames] == ["function-1", "function-1", "function-2", "function-3"]
 
 
-def test_the_counts_of_what_is_not_shown_stay() -> None:
-    report = redacted(Report(findings=[], num_known=1, num_hidden=2, num_suppressed=3, totals={"compiles": 4, "secret": 5}))
+def test_the_counts_of_hidden_findings_stay() -> None:
+    report = redacted(
+        Report(findings=[], num_known=1, num_hidden=2, num_suppressed=3, totals={"compiles": 4, "secret": 5})
+    )
     assert (report.num_known, report.num_hidden, report.num_suppressed) == (1, 2, 3)
     assert (report.totals["compiles"], "secret" in report.totals) == (4, False)
 
 
-def test_redacting_does_not_touch_the_report_it_is_given() -> None:
+def test_redaction_does_not_modify_its_input() -> None:
     report = Report(findings=[a_finding()], run={"cwd": "/app"})
     redacted(report)
     assert (report.findings, report.run) == ([a_finding()], {"cwd": "/app"})
 
 
-def test_of_a_shape_study_policies_counts_and_times_stay() -> None:
+def test_policies_counts_and_times_of_a_shape_study_stay() -> None:
     study = clear_win()
     after = redacted(Report(findings=[a_finding("TT202", related=(SHAPES,))], shapes=study, run={"cwd": "/app"}))
     assert after.shapes is not None
     assert [p.name for p in after.shapes.policies] == [p.name for p in study.policies]
-    assert [(p.total_seconds, p.totals) for p in after.shapes.policies] == [(p.total_seconds, p.totals) for p in study.policies]
+    assert [(p.total_seconds, p.totals) for p in after.shapes.policies] == [
+        (p.total_seconds, p.totals) for p in study.policies
+    ]
     assert (after.shapes.advice.policy, after.shapes.advice.setting, after.shapes.command) == ("dynamic=True", (), ())
     sizes = [(s.source, s.dim, s.num_values, s.values) for s in after.shapes.sizes]
     assert sizes == [("source-1", 2, 512, {}), ("source-2", None, 512, {})]
     assert after.findings[0].related == (SHAPES,)
 
 
-def test_a_policy_of_an_unknown_name_goes_by_a_pseudonym() -> None:
+def test_a_policy_with_an_unknown_name_gets_a_pseudonym() -> None:
     study = dataclasses.replace(clear_win(), advice=Advice(policy="bucketed to 5ecret"))
     after = redacted(Report(findings=[], shapes=study)).shapes
     assert after is not None

@@ -1,4 +1,4 @@
-"""A baseline is read back as it was written, and one that cannot be read says what to do."""
+"""A baseline is read back unchanged; one that cannot be read gives an error that says what to do."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from torchtriage.findings.model import Location
 from torchtriage.findings.selection import BASELINE_SCHEMA, read_baseline, write_baseline
 
 
-def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+def test_a_written_baseline_is_read_back(tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder" / "baseline.json"
     assert write_baseline(path, [a_finding(fingerprint="b"), a_finding(fingerprint="a")]) == 2
     assert read_baseline(path) == {"a", "b"}
@@ -25,20 +25,28 @@ def test_an_empty_baseline_accepts_nothing(tmp_path: Path) -> None:
 
 
 @given(st.text(st.characters()), st.text(st.characters()))
-def test_any_title_can_be_kept(tmp_path_factory: pytest.TempPathFactory, title: str, function: str) -> None:
+def test_any_title_can_be_stored(tmp_path_factory: pytest.TempPathFactory, title: str, function: str) -> None:
     path = tmp_path_factory.getbasetemp() / "any.json"
     finding = a_finding(title=title, location=Location(path="a.py", function=function))
     write_baseline(path, [finding])
     assert read_baseline(path) == {finding.fingerprint}
 
 
-def test_a_reviewer_can_read_it_and_the_order_of_findings_does_not_show(tmp_path: Path) -> None:
-    findings = [a_finding("TT204", fingerprint="c"), a_finding("TT101", fingerprint="b"), a_finding("TT101", fingerprint="a")]
+def test_a_baseline_is_readable_and_independent_of_the_order_of_findings(tmp_path: Path) -> None:
+    findings = [
+        a_finding("TT204", fingerprint="c"),
+        a_finding("TT101", fingerprint="b"),
+        a_finding("TT101", fingerprint="a"),
+    ]
     write_baseline(tmp_path / "1.json", findings)
     write_baseline(tmp_path / "2.json", reversed(findings))
     text = (tmp_path / "1.json").read_text()
     assert text == (tmp_path / "2.json").read_text()
-    assert [(e["code"], e["fingerprint"]) for e in json.loads(text)["findings"]] == [("TT101", "a"), ("TT101", "b"), ("TT204", "c")]
+    assert [(e["code"], e["fingerprint"]) for e in json.loads(text)["findings"]] == [
+        ("TT101", "a"),
+        ("TT101", "b"),
+        ("TT204", "c"),
+    ]
     assert json.loads(text)["findings"][0]["title"] == "print() breaks forward"
 
 
@@ -47,14 +55,20 @@ def test_a_missing_baseline_says_how_to_make_one(tmp_path: Path) -> None:
         read_baseline(tmp_path / "b.json")
 
 
-@pytest.mark.parametrize("text", [
-    "", "{", "[]", "3", "null", '"x"', "{}", '{"schema": 1}', '{"schema": 1, "findings": null}', '{"schema": 1, "findings": [{}]}',
-    '{"schema": 1, "findings": ["x"]}', '{"schema": 1, "findings": [{"fingerprint": []}]}', '{"findings": []}', "\x00", "\udcff",
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "{", "[]", "3", "null", '"x"', "{}", '{"schema": 1}', '{"schema": 1, "findings": null}',
+        '{"schema": 1, "findings": [{}]}', '{"schema": 1, "findings": ["x"]}',
+        '{"schema": 1, "findings": [{"fingerprint": []}]}', '{"findings": []}', "\x00", "\udcff",
+    ],
+)
 def test_a_damaged_baseline_is_a_clear_error(tmp_path: Path, text: str) -> None:
     path = tmp_path / "b.json"
     path.write_bytes(text.encode(errors="surrogateescape"))
-    with pytest.raises(CommandError, match=r"cannot read baseline .*b\.json: .*; write it again with --update-baseline") as caught:
+    with pytest.raises(
+        CommandError, match=r"cannot read baseline .*b\.json: .*; write it again with --update-baseline"
+    ) as caught:
         read_baseline(path)
     assert caught.value.exit_code == 2
 

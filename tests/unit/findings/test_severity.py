@@ -1,4 +1,4 @@
-"""The severity policy is a table: a rule's default, moved only by what was observed, and only up."""
+"""The severity policy: a rule's default, which an observed cost can only raise."""
 
 import math
 
@@ -36,7 +36,9 @@ def test_the_thresholds_are_those_of_the_design() -> None:
     (P0, 0.99, True, P0),
     (P0, 0.0, False, P0),
 ])
-def test_the_policy(default: Severity, share: float | None, grows: bool, expected: Severity) -> None:
+def test_severity_is_the_worse_of_default_and_observation(
+    default: Severity, share: float | None, grows: bool, expected: Severity
+) -> None:
     assert severity_for(default, share=share, grows=grows) is expected
 
 
@@ -46,7 +48,9 @@ def test_nothing_observed_makes_a_finding_milder(default: Severity, share: float
 
 
 @given(severities, shares, st.booleans())
-def test_it_is_never_worse_than_the_default_and_the_observation_say(default: Severity, share: float | None, grows: bool) -> None:
+def test_severity_is_never_worse_than_default_and_observation(
+    default: Severity, share: float | None, grows: bool
+) -> None:
     says = P1 if (share or 0.0) >= 0.20 else P2 if (share or 0.0) >= 0.05 or grows else P4
     assert severity_for(default, share=share, grows=grows) == min(default, says)
 

@@ -9,7 +9,7 @@ from tests.unit.reporters.report_samples import a_report
 from torchtriage.reporters.html import render
 
 VOID = {"meta", "input", "br"}
-INLINE = {"a", "b", "code", "i"}      # what stands in them is one word with what stands beside them
+INLINE = {"a", "b", "code", "i"}      # their text joins the text beside them
 
 
 class Page(HTMLParser):

@@ -1,4 +1,4 @@
-"""The Chrome trace: valid for a strict reader, nothing left out, and honest about what has no time."""
+"""The Chrome trace: valid for a strict reader, complete, and without invented times."""
 
 from collections import Counter
 from typing import Any
@@ -14,7 +14,9 @@ from torchtriage.findings.report import Report
 from torchtriage.reporters import chrome
 
 
-def moment(kind: MomentKind = MomentKind.COMPILE, time: float = 1.0, seconds: float | None = 0.5, **fields: Any) -> Moment:
+def moment(
+    kind: MomentKind = MomentKind.COMPILE, time: float = 1.0, seconds: float | None = 0.5, **fields: Any
+) -> Moment:
     return Moment(**{"kind": kind, "time": time, "process": 0, "seconds": seconds, "label": "Policy.forward", **fields})
 
 
@@ -29,7 +31,9 @@ def traced(
 
 def test_a_compile_is_a_slice_with_its_reason_step_and_finding() -> None:
     trace = traced(
-        moment(MomentKind.RECOMPILE, time=2.5, seconds=0.25, step=7, detail="k == 2", compile_id="0/1", fingerprint="f1"),
+        moment(
+            MomentKind.RECOMPILE, time=2.5, seconds=0.25, step=7, detail="k == 2", compile_id="0/1", fingerprint="f1"
+        ),
         findings=[a_finding("TT204", fingerprint="f1")],
     )
     [row] = of_phase(trace, "X")
@@ -37,7 +41,7 @@ def test_a_compile_is_a_slice_with_its_reason_step_and_finding() -> None:
     assert row["args"] == {"reason": "k == 2", "step": 7, "compile_id": "0/1", "finding": "TT204"}
 
 
-def test_a_break_is_an_instant_on_a_thread_of_its_own() -> None:
+def test_a_break_is_an_instant_on_its_own_thread() -> None:
     trace = traced(moment(), moment(MomentKind.BREAK, time=1.2, seconds=None, label="print() at policy.py:52"))
     [row] = of_phase(trace, "i")
     assert (row["name"], row["ts"], row["s"]) == ("print() at policy.py:52", 1_200_000, "t")
@@ -49,7 +53,7 @@ def test_a_moment_whose_finding_is_hidden_has_no_code() -> None:
     assert row["args"] == {}
 
 
-def test_a_compile_whose_end_is_not_known_is_a_point_in_time() -> None:
+def test_a_compile_without_an_end_is_a_point_in_time() -> None:
     trace = traced(moment(seconds=None))
     assert of_phase(trace, "X") == []
     assert [row["cat"] for row in of_phase(trace, "i")] == ["compile"]
@@ -64,14 +68,19 @@ def test_nested_compiles_share_a_thread_and_overlapping_ones_do_not() -> None:
     assert tracks(trace, "thread_name")[-2:] == ["compile", "compile (2)"]
 
 
-TIMES = st.floats(0, 20) | st.integers(0, 8)    # whole seconds, so that some begin or end together
+TIMES = st.floats(0, 20) | st.integers(0, 8)    # integers, so that some begin or end together
 SPANS = st.lists(st.tuples(TIMES, st.none() | TIMES, st.integers(0, 1)), max_size=30)
 
 
 @given(SPANS)
 def test_any_compiles_are_all_drawn_and_nest(spans: list[tuple[float, float | None, int]]) -> None:
-    trace = traced(*(moment(time=time, seconds=seconds, process=process) for time, seconds, process in sorted(spans, key=lambda s: s[0])),
-                   processes=2)
+    trace = traced(
+        *(
+            moment(time=time, seconds=seconds, process=process)
+            for time, seconds, process in sorted(spans, key=lambda s: s[0])
+        ),
+        processes=2,
+    )
     drawn = Counter((row["pid"] - 1, row["ph"]) for row in trace["traceEvents"] if row.get("cat") == "compile")
     assert drawn == Counter((process, "i" if seconds is None else "X") for _, seconds, process in spans)
 
@@ -80,8 +89,12 @@ def test_every_kind_of_moment_has_its_thread() -> None:
     trace = traced(*(moment(kind, seconds=None) for kind in MomentKind))
     names = {row["tid"]: row["args"]["name"] for row in trace["traceEvents"] if row["name"] == "thread_name"}
     assert {row["cat"]: names[row["tid"]] for row in of_phase(trace, "i")} == {
-        "compile": "compile", "recompile": "compile", "graph break": "graph breaks", "recompile limit": "limits and skips",
-        "frame skipped": "limits and skips", "anomaly": "anomalies",
+        "compile": "compile",
+        "recompile": "compile",
+        "graph break": "graph breaks",
+        "recompile limit": "limits and skips",
+        "frame skipped": "limits and skips",
+        "anomaly": "anomalies",
     }
 
 
@@ -95,22 +108,33 @@ def test_each_process_is_a_track_in_the_order_of_ranks() -> None:
 # steps
 
 def test_steps_are_drawn_where_they_happened() -> None:
-    curve = Curve(name="step_seconds", process=0, steps=[2.0, 3.0, 4.0], values=[0.5, 0.25, 1.0], times=[3.0, 3.5, 3.75])
+    curve = Curve(
+        name="step_seconds", process=0, steps=[2.0, 3.0, 4.0], values=[0.5, 0.25, 1.0], times=[3.0, 3.5, 3.75]
+    )
     trace = traced(curves=(curve,), num_steps=4)
     assert [(row["name"], row["ts"], row["dur"]) for row in of_phase(trace, "X", "step")] == [
         ("step 2", 3_000_000, 500_000), ("step 3", 3_500_000, 250_000), ("step 4", 3_750_000, 1_000_000),
     ]
-    assert [(row["ts"], row["args"]["ms"]) for row in of_phase(trace, "C")] == [(3_000_000, 500.0), (3_500_000, 250.0), (3_750_000, 1000.0)]
+    assert [(row["ts"], row["args"]["ms"]) for row in of_phase(trace, "C")] == [
+        (3_000_000, 500.0),
+        (3_500_000, 250.0),
+        (3_750_000, 1000.0),
+    ]
 
 
-def test_a_point_of_a_long_run_is_one_slice_of_several_steps() -> None:
+def test_a_point_that_averages_several_steps_is_one_slice() -> None:
     curve = Curve(name="step_seconds", process=0, steps=[2.0, 6.0], values=[0.5, 0.25], times=[3.0, 5.0])
     trace = traced(curves=(curve,), num_steps=7)
-    assert [(row["name"], row["dur"]) for row in of_phase(trace, "X", "step")] == [("steps 2 to 5", 2_000_000), ("steps 6 to 7", 500_000)]
+    assert [(row["name"], row["dur"]) for row in of_phase(trace, "X", "step")] == [
+        ("steps 2 to 5", 2_000_000),
+        ("steps 6 to 7", 500_000),
+    ]
 
 
-def test_steps_without_times_go_on_an_axis_of_steps() -> None:
-    trace = traced(moment(), curves=(Curve(name="step_seconds", process=0, steps=[2.0, 3.0], values=[0.5, float("nan")]),))
+def test_steps_without_times_have_a_separate_axis() -> None:
+    trace = traced(
+        moment(), curves=(Curve(name="step_seconds", process=0, steps=[2.0, 3.0], values=[0.5, float("nan")]),)
+    )
     assert of_phase(trace, "X", "step") == []
     [row] = of_phase(trace, "C")
     assert (row["ts"], row["args"]) == (2000, {"ms": 500.0})
@@ -132,7 +156,10 @@ def test_a_run_without_steps_or_moments_is_still_a_trace() -> None:
 
 def test_a_step_ends_where_the_next_begins_to_the_microsecond() -> None:
     curve = Curve(name="step_seconds", process=0, steps=[2.0, 3.0], values=[8e-7, 8e-7], times=[6e-7, 14e-7])
-    assert {row["name"]: (row["ts"], row["dur"]) for row in of_phase(traced(curves=(curve,)), "X")} == {"step 2": (1, 0), "step 3": (1, 1)}
+    assert {row["name"]: (row["ts"], row["dur"]) for row in of_phase(traced(curves=(curve,)), "X")} == {
+        "step 2": (1, 0),
+        "step 3": (1, 1),
+    }
 
 
 # the rest

@@ -1,4 +1,4 @@
-"""GitHub annotations: a line each, escaped as the runner reads them, the worst first and no more than GitHub shows."""
+"""GitHub annotations: one line each, escaped for the runner, the worst first, no more than GitHub shows."""
 
 import re
 from typing import Any
@@ -21,10 +21,10 @@ def text_of(*findings: Finding, **fields: Any) -> str:
 
 def parsed(line: str) -> tuple[str, dict[str, str], str]:
     """The command as GitHub's runner reads it: split first, then unescaped."""
-    found = COMMAND.fullmatch(line)
-    assert found, line
-    properties = dict(part.split("=", 1) for part in found[2].split(","))
-    return found[1], {name: unescaped(value) for name, value in properties.items()}, unescaped(found[3])
+    match = COMMAND.fullmatch(line)
+    assert match, line
+    properties = dict(part.split("=", 1) for part in match[2].split(","))
+    return match[1], {name: unescaped(value) for name, value in properties.items()}, unescaped(match[3])
 
 
 def unescaped(text: str) -> str:
@@ -40,22 +40,33 @@ def annotations(*findings: Finding, **fields: Any) -> list[tuple[str, dict[str, 
 
 
 def test_a_finding_is_an_annotation_at_its_line() -> None:
-    text = text_of(a_finding(severity=Severity.P1, title="a: b, c", cost=Cost(seconds=2.0, kind=CostKind.OBSERVED)), totals={"compiles": 1})
+    text = text_of(
+        a_finding(severity=Severity.P1, title="a: b, c", cost=Cost(seconds=2.0, kind=CostKind.OBSERVED)),
+        totals={"compiles": 1},
+    )
     assert text == (
-        "::error file=model.py,line=14,title=TT101 P1 a%3A b%2C c::builtin print%0Acost: 2.00 s (observed)%0Afix: move it out"
+        "::error file=model.py,line=14,title=TT101 P1 a%3A b%2C c::"
+        "builtin print%0Acost: 2.00 s (observed)%0Afix: move it out"
         "%0Amore: torchtriage explain TT101\n"
         "::notice title=torchtriage::1 finding, 1 compile, 0 recompiles, 0 graph breaks at 0 places\n"
     )
 
 
-@pytest.mark.parametrize(("severity", "kind"), [
-    (Severity.P0, "error"), (Severity.P1, "error"), (Severity.P2, "warning"), (Severity.P3, "notice"), (Severity.P4, "notice"),
-])
-def test_the_kind_follows_from_the_severity(severity: Severity, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("severity", "kind"),
+    [
+        (Severity.P0, "error"),
+        (Severity.P1, "error"),
+        (Severity.P2, "warning"),
+        (Severity.P3, "notice"),
+        (Severity.P4, "notice"),
+    ],
+)
+def test_the_level_follows_from_the_severity(severity: Severity, kind: str) -> None:
     assert annotations(a_finding(severity=severity))[0][0] == kind
 
 
-def test_a_column_is_given_if_it_is_known() -> None:
+def test_a_known_column_is_included() -> None:
     assert annotations(a_finding(location=Location(path="/app/a.py", line=3, column=7)))[0][1]["col"] == "7"
 
 
@@ -72,7 +83,7 @@ def test_a_finding_without_a_place_names_no_file() -> None:
     assert message.startswith("builtin print\n")
 
 
-def test_at_most_ten_of_a_kind_and_the_last_notice_counts_the_rest() -> None:
+def test_at_most_ten_per_level_are_shown_and_the_rest_counted() -> None:
     findings = [a_finding(severity=Severity(n // 12), title=f"number {n}.") for n in range(60)]
     lines = text_of(*findings).splitlines()
     kinds = [parsed(line)[0] for line in lines]
@@ -81,7 +92,7 @@ def test_at_most_ten_of_a_kind_and_the_last_notice_counts_the_rest() -> None:
     assert "31 findings more than GitHub shows (2 P0, 12 P1, 2 P2, 3 P3, 12 P4)" in parsed(lines[-1])[2]
 
 
-def test_no_findings_is_a_notice_of_what_was_watched() -> None:
+def test_no_findings_is_a_notice_that_names_the_watched_taps() -> None:
     text = text_of(watched=taps("trace"), not_seen=taps("caches"))
     assert parsed(text.rstrip("\n")) == (
         "notice", {"title": "torchtriage"},
@@ -89,8 +100,10 @@ def test_no_findings_is_a_notice_of_what_was_watched() -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["a\nb", "a\r\nb", "100%", "%0A", "::error::forged", "a,b=c:d", "\x85", "\u2028", "\x1b[31m"])
-def test_what_the_program_says_cannot_forge_a_command(text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["a\nb", "a\r\nb", "100%", "%0A", "::error::forged", "a,b=c:d", "\x85", "\u2028", "\x1b[31m"]
+)
+def test_text_of_the_program_cannot_forge_a_command(text: str) -> None:
     finding = a_finding(title=text, cause=text, location=Location(path=f"/app/{text}.py", line=3))
     assert len(text_of(finding).splitlines()) == 2
     _, properties, message = annotations(finding)[0]

@@ -1,4 +1,4 @@
-"""The HTML report as a whole: one file that loads nothing, and in which no text of the program is ever more than text."""
+"""The complete HTML report: one file that loads nothing, in which text of the program never becomes markup."""
 
 import base64
 import hashlib
@@ -18,7 +18,16 @@ from hypothesis import strategies as st
 from tests.unit.reporters.page import Page, data_of, words_of
 from tests.unit.reporters.report_samples import a_history, a_report, three_findings
 from tests.unit.samples import a_finding, sampled, source_lines, taps
-from torchtriage.findings.history import CompileEntry, Curve, FrameHistory, History, Link, Moment, MomentKind, ProcessHistory
+from torchtriage.findings.history import (
+    CompileEntry,
+    Curve,
+    FrameHistory,
+    History,
+    Link,
+    Moment,
+    MomentKind,
+    ProcessHistory,
+)
 from torchtriage.findings.model import Check, CheckKind, Cost, CostKind, Evidence, Fix, Location, Owner, OwnerKind
 from torchtriage.findings.report import Report
 from torchtriage.reporters import notebook
@@ -32,11 +41,15 @@ UNPRINTABLE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\
 def test_every_section_is_there_and_the_navigation_leads_to_it() -> None:
     page = Page(render(a_report()))
     sections = [attrs["id"] for tag, attrs in page.elements if tag == "section"]
-    assert sections == ["verdict", "timeline", "findings", "frames", "health", "processes", "rules", "environment", "observed"]
+    assert sections == [
+        "verdict", "timeline", "findings", "frames", "health", "processes", "rules", "environment", "observed",
+    ]
 
 
-@pytest.mark.parametrize("report", [a_report(), Report(findings=[]), Report(findings=three_findings()), a_report(findings=[])])
-def test_every_link_leads_to_an_element_and_no_id_comes_twice(report: Report) -> None:
+@pytest.mark.parametrize(
+    "report", [a_report(), Report(findings=[]), Report(findings=three_findings()), a_report(findings=[])]
+)
+def test_every_link_has_a_target_and_every_id_is_unique(report: Report) -> None:
     page = Page(render(report))
     ids = page.all("id")
     assert not [name for name, times in Counter(ids).items() if times > 1]
@@ -44,7 +57,7 @@ def test_every_link_leads_to_an_element_and_no_id_comes_twice(report: Report) ->
     assert {name for name in page.all("aria-labelledby") if name not in ids} == set()
 
 
-def test_nothing_is_loaded_and_nothing_but_our_style_and_script_may_run() -> None:
+def test_only_the_pages_own_style_and_script_may_load() -> None:
     text = render(a_report())
     page = Page(text)
     names = {name for _, attrs in page.elements for name in attrs}
@@ -58,7 +71,7 @@ def test_nothing_is_loaded_and_nothing_but_our_style_and_script_may_run() -> Non
         assert f"{tag}-src 'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'" in policy
 
 
-def test_headings_go_down_one_level_at_a_time() -> None:
+def test_heading_levels_increase_one_at_a_time() -> None:
     levels = [int(tag[1]) for tag, _ in Page(render(a_report())).elements if re.fullmatch("h[1-6]", tag)]
     assert levels[0] == 1
     assert levels.count(1) == 1
@@ -74,11 +87,19 @@ def test_every_control_and_picture_has_a_name() -> None:
             assert attrs.get("name")
 
 
-@pytest.mark.parametrize(("argv", "name"), [
-    (["/v/bin/python", "/app/train.py", "--lr", "1"], "train.py"), (["torchrun", "--nproc-per-node", "2", "train.py"], "train.py"),
-    (["python", "-m", "package.train", "-m"], "package.train"), (["bash"], "bash"), ([], "run"), (None, "run"), ("train.py", "run"),
-    ([""], "run"),
-])
+@pytest.mark.parametrize(
+    ("argv", "name"),
+    [
+        (["/v/bin/python", "/app/train.py", "--lr", "1"], "train.py"),
+        (["torchrun", "--nproc-per-node", "2", "train.py"], "train.py"),
+        (["python", "-m", "package.train", "-m"], "package.train"),
+        (["bash"], "bash"),
+        ([], "run"),
+        (None, "run"),
+        ("train.py", "run"),
+        ([""], "run"),
+    ],
+)
 def test_the_title_is_the_program(argv: Any, name: str) -> None:
     assert f"<title>{name}: torchtriage report</title>" in render(Report(findings=[], run={"argv": argv}))
 
@@ -86,10 +107,10 @@ def test_the_title_is_the_program(argv: Any, name: str) -> None:
 # What came from the program.
 
 ATTACKS = [
-    "</script><img src=x onerror=alert(1)>", "<script>alert(1)</script>", '"><svg onload=alert(1)>', "' onmouseover='alert(1)",
-    "<!-- ", "-->",
-    "<![CDATA[", "&lt;b&gt;", "</style><style>*{display:none}</style>", "</title><h1>x</h1>", "</pre></details>", "javascript:alert(1)",
-    "\u202egnp.exe", "\x1b[2J", "\x00", "\ud800", "\u2028", "a\rb\nc\td", "%3Cscript%3E", "]]>", "<plaintext>",
+    "</script><img src=x onerror=alert(1)>", "<script>alert(1)</script>", '"><svg onload=alert(1)>',
+    "' onmouseover='alert(1)", "<!-- ", "-->", "<![CDATA[", "&lt;b&gt;", "</style><style>*{display:none}</style>",
+    "</title><h1>x</h1>", "</pre></details>", "javascript:alert(1)", "\u202egnp.exe", "\x1b[2J", "\x00", "\ud800",
+    "\u2028", "a\rb\nc\td", "%3Cscript%3E", "]]>", "<plaintext>",
 ]
 
 
@@ -97,13 +118,25 @@ def a_report_of(word: str) -> Report:
     """A report in which everything that a program can name is this word."""
     place = Location(path=f"/{word}/a.py", line=3, function=f"f{word}")
     finding = a_finding(
-        title=f"t{word}", cause=f"c{word}", fix=Fix(text=f"f{word}", edit=f"+x{word.replace(chr(10), '')}"), upstream=f"u{word}",
-        location=place, raised_at=place, owner=Owner(kind=OwnerKind.LIBRARY, name=f"o{word}"), status=f"s{word}",
-        cost=Cost(seconds=1.0, kind=CostKind.OBSERVED, note=f"n{word}"), verification=(Check(CheckKind.BY_HAND, f"v{word}"),),
+        title=f"t{word}",
+        cause=f"c{word}",
+        fix=Fix(text=f"f{word}", edit=f"+x{word.replace(chr(10), '')}"),
+        upstream=f"u{word}",
+        location=place,
+        raised_at=place,
+        owner=Owner(kind=OwnerKind.LIBRARY, name=f"o{word}"),
+        status=f"s{word}",
+        cost=Cost(seconds=1.0, kind=CostKind.OBSERVED, note=f"n{word}"),
+        verification=(Check(CheckKind.BY_HAND, f"v{word}"),),
         related=(f"r{word}",),
         evidence=Evidence(
-            num_events=3, values=sampled(f"v{word}"), reasons=(f"r{word}",), compile_ids=(f"i{word}",),
-            source=source_lines(f"s{word}", first=3, at=3), folded=(f"f{word}",), notes=(f"n{word}",),
+            num_events=3,
+            values=sampled(f"v{word}"),
+            reasons=(f"r{word}",),
+            compile_ids=(f"i{word}",),
+            source=source_lines(f"s{word}", first=3, at=3),
+            folded=(f"f{word}",),
+            notes=(f"n{word}",),
         ),
     )
     frame = FrameHistory(
@@ -117,14 +150,42 @@ def a_report_of(word: str) -> Report:
                Link(is_break=True, label=f"b{word}", detail=f"d{word}", fingerprint=f"x{word}")),
     )
     history = History(
-        start=1.0, seconds=2.0, frames=(frame,), processes=(ProcessHistory(name=f"a{word}"), ProcessHistory(name=f"b{word}")),
-        moments=(Moment(kind=MomentKind.ANOMALY, time=0.5, process=0, step=1, label=f"l{word}", detail=f"d{word}", compile_id=f"i{word}"),),
-        curves=tuple(Curve(name=f"{kind}{word}", process=0, steps=[1, 2], values=[1.0, 2.0]) for kind in ("loss", "grad_norm/")),
+        start=1.0,
+        seconds=2.0,
+        frames=(frame,),
+        processes=(ProcessHistory(name=f"a{word}"), ProcessHistory(name=f"b{word}")),
+        moments=(
+            Moment(
+                kind=MomentKind.ANOMALY,
+                time=0.5,
+                process=0,
+                step=1,
+                label=f"l{word}",
+                detail=f"d{word}",
+                compile_id=f"i{word}",
+            ),
+        ),
+        curves=tuple(
+            Curve(name=f"{kind}{word}", process=0, steps=[1, 2], values=[1.0, 2.0]) for kind in ("loss", "grad_norm/")
+        ),
     )
     return Report(
-        findings=[finding], history=history, watched=taps(f"w{word}"), not_seen=taps(f"n{word}"), unused_suppressions=[f"u{word}"],
-        run={"argv": [f"a{word}"], "cwd": f"c{word}", "torch": f"t{word}", "start": f"s{word}", f"k{word}": f"v{word}",
-             "origin": f"o{word}", "environment": {f"E{word}": f"v{word}"}, "exit_status": f"x{word}", "python": f"p{word}"},
+        findings=[finding],
+        history=history,
+        watched=taps(f"w{word}"),
+        not_seen=taps(f"n{word}"),
+        unused_suppressions=[f"u{word}"],
+        run={
+            "argv": [f"a{word}"],
+            "cwd": f"c{word}",
+            "torch": f"t{word}",
+            "start": f"s{word}",
+            f"k{word}": f"v{word}",
+            "origin": f"o{word}",
+            "environment": {f"E{word}": f"v{word}"},
+            "exit_status": f"x{word}",
+            "python": f"p{word}",
+        },
     )
 
 
@@ -148,31 +209,41 @@ def test_any_text_can_be_shown(word: str) -> None:
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_data_for_the_script_comes_back_and_cannot_end_it(attack: str) -> None:
+def test_data_for_the_script_round_trips_and_cannot_end_it(attack: str) -> None:
     shown = script_data({"x": [attack]})
     assert not re.search("[<>&\u2028\u2029]", shown)
     assert json.loads(shown) == {"x": [attack]}
 
 
-def test_what_is_invisible_is_written_out() -> None:
+def test_invisible_characters_are_escaped() -> None:
     assert "a\\u202eb" in words_of(findings=[a_finding(title="a\u202eb")])
 
 
-@pytest.mark.parametrize("run", [
-    {}, {"argv": "train.py", "start": "yesterday", "environment": "none"}, {"argv": [], "start": math.inf, "end": -1e30, "ranks": None},
-    {"argv": [3], "cwd": None, "unknown": {"deep": [1]}},
-])
-def test_odd_facts_of_a_run_are_shown_as_they_stand(run: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "run",
+    [
+        {},
+        {"argv": "train.py", "start": "yesterday", "environment": "none"},
+        {"argv": [], "start": math.inf, "end": -1e30, "ranks": None},
+        {"argv": [3], "cwd": None, "unknown": {"deep": [1]}},
+    ],
+)
+def test_unusual_facts_of_a_run_are_shown_unchanged(run: dict[str, Any]) -> None:
     page = render(a_report(run=run))
     Page(page)      # it is well formed
     assert a_report().findings[0].title in page
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_what_is_no_number_is_no_error(value: float) -> None:
+def test_values_that_are_not_finite_are_not_an_error(value: float) -> None:
     history = replace(
-        a_history(), seconds=None, moments=(Moment(kind=MomentKind.BREAK, time=value, process=0),),
-        curves=tuple(Curve(name=name, process=0, steps=[1, 2], values=[value, 1.0]) for name in ("step_seconds", "loss", "grad_norm/x")),
+        a_history(),
+        seconds=None,
+        moments=(Moment(kind=MomentKind.BREAK, time=value, process=0),),
+        curves=tuple(
+            Curve(name=name, process=0, steps=[1, 2], values=[value, 1.0])
+            for name in ("step_seconds", "loss", "grad_norm/x")
+        ),
     )
     data = data_of(render(a_report(history=history)))
     assert data["moments"]["kind"] == []
@@ -181,10 +252,20 @@ def test_what_is_no_number_is_no_error(value: float) -> None:
     assert data["heat"]["rows"] == [[NOT_FINITE, 1]]
 
 
-@pytest.mark.parametrize(("value", "expected"), [
-    (None, None), (math.nan, None), (math.inf, None), (0.0, 0), (3.0, 3), (1.23456789, 1.235), (123456.7, 123500), (1e-9, 1e-9),
-    (-2.5, -2.5),
-])
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, None),
+        (math.nan, None),
+        (math.inf, None),
+        (0.0, 0),
+        (3.0, 3),
+        (1.23456789, 1.235),
+        (123456.7, 123500),
+        (1e-9, 1e-9),
+        (-2.5, -2.5),
+    ],
+)
 def test_numbers_are_short(value: float | None, expected: float | None) -> None:
     assert number(value) == expected
 

@@ -19,7 +19,7 @@ from torchtriage.reporters.html.verdict import what_is_wrong, what_it_costs
 from torchtriage.reporters.notebook import MAX_SHOWN
 
 
-def test_the_verdict_says_what_is_wrong_what_it_costs_and_what_to_do_first() -> None:
+def test_the_verdict_has_the_worst_finding_the_costs_and_the_first_fix() -> None:
     text = words_of()
     assert "Policy.forward hit its recompile limit (8): 412 calls ran eager What it costs" in text
     assert "10.0 s of the run's 20.0 s (observed)" in text
@@ -28,43 +28,49 @@ def test_the_verdict_says_what_is_wrong_what_it_costs_and_what_to_do_first() -> 
     assert "What to do first drop dynamic=False at train.py:31. See TT301." in text
 
 
-def test_nothing_found_says_what_was_watched() -> None:
+def test_a_page_without_findings_lists_the_watched_taps() -> None:
     text = words_of(findings=[])
     assert "Nothing found" in text
     assert "Watched trace, steps Not seen skipped frames: gone" in text
     assert what_is_wrong(Report(findings=[])) == "Nothing was watched"
 
 
-def test_a_trace_is_not_taken_for_the_whole_run() -> None:
+def test_the_duration_of_a_trace_is_not_called_that_of_the_run() -> None:
     text = words_of(run={"origin": "trace"})
     assert "10.0 s of the trace's 20.0 s (observed)" in text
     assert "The trace spans 20.0 s" in text
 
 
 def test_mild_findings_are_called_mild() -> None:
-    assert what_is_wrong(Report(findings=[a_finding(severity=Severity.P3)])) == "Nothing worse than P3: print() breaks forward"
+    assert (
+        what_is_wrong(Report(findings=[a_finding(severity=Severity.P3)]))
+        == "Nothing worse than P3: print() breaks forward"
+    )
     assert what_is_wrong(Report(findings=[a_finding(severity=Severity.P2)])) == "print() breaks forward"
 
 
-def test_what_is_not_known_is_not_called_zero() -> None:
+def test_an_unknown_total_is_not_shown_as_zero() -> None:
     assert what_it_costs(Report(findings=[a_finding()])).startswith("Compile times are not known")
     assert what_it_costs(Report(findings=[], totals={"compile_seconds": 0.0})) == "Compiling took 0 s (observed)."
     tiles = Page(render(Report(findings=[], totals={"compiles": 0}))).text
     assert "compiles 0 recompiles not known" in tiles
 
 
-def test_what_was_left_out_is_said() -> None:
+def test_hidden_findings_are_counted() -> None:
     text = words_of(num_known=2, num_hidden=3, num_suppressed=4, unused_suppressions=["/app/a.py:3: ignore[TT101]"])
-    assert "2 known findings accepted by the baseline; 3 hidden by --select or --ignore; 4 suppressed by a comment" in text
+    assert (
+        "2 known findings accepted by the baseline; 3 hidden by --select or --ignore; 4 suppressed by a comment" in text
+    )
     assert "unused suppression: a.py:3: ignore[TT101]" in text
 
 
-def test_a_finding_shows_all_it_holds() -> None:
+def test_a_finding_shows_all_its_fields() -> None:
     text = words_of(findings=[three_findings()[2]])
     for part in (
-        "P3 TT101 print() breaks Block.forward not measured model.py:14 in forward timm 1.0", "14 print(y)", "Why builtin print GB0059",
-        "Fix check it: it may alter what the program does Copy move it out", "Folded into it (1) resume at 14", "Notes (1) a note",
-        "Raised at timm/x.py:9", "Seen 3 times", "Rule TT101 print-in-graph",
+        "P3 TT101 print() breaks Block.forward not measured model.py:14 in forward timm 1.0", "14 print(y)",
+        "Why builtin print GB0059", "Fix check it: may change the program's behaviour Copy move it out",
+        "Included in this finding (1) resume at 14", "Notes (1) a note", "Raised at timm/x.py:9", "Seen 3 times",
+        "Rule TT101 print-in-graph",
     ):
         assert part in text
 
@@ -75,7 +81,7 @@ def test_the_line_itself_is_marked() -> None:
     assert text.count("<mark>") == 1
 
 
-def test_the_edit_is_a_diff_and_is_what_is_copied() -> None:
+def test_the_edit_is_a_diff_and_is_copied() -> None:
     text = render(a_report(findings=three_findings()[:1]))
     assert "<del>-step = torch.compile(step, dynamic=False)\n</del><ins>+step = torch.compile(step)\n</ins>" in text
     assert "<span>--- a/train.py\n</span><span>+++ b/train.py\n</span>" in text
@@ -83,9 +89,9 @@ def test_the_edit_is_a_diff_and_is_what_is_copied() -> None:
 
 
 def test_findings_come_in_their_order_and_only_the_first_is_open() -> None:
-    found = [attrs for tag, attrs in Page(render(a_report())).elements if attrs.get("class") == "finding"]
-    assert [attrs["data-code"] for attrs in found] == ["TT301", "TT202", "TT101"]
-    assert ["open" in attrs for attrs in found] == [True, False, False]
+    elements = [attrs for tag, attrs in Page(render(a_report())).elements if attrs.get("class") == "finding"]
+    assert [attrs["data-code"] for attrs in elements] == ["TT301", "TT202", "TT101"]
+    assert ["open" in attrs for attrs in elements] == [True, False, False]
 
 
 def test_related_findings_are_linked_and_absent_ones_are_not() -> None:
@@ -95,9 +101,11 @@ def test_related_findings_are_linked_and_absent_ones_are_not() -> None:
     assert "gone" not in text.replace("skipped frames: gone", "")
 
 
-def test_a_fingerprint_that_comes_twice_or_is_no_name_gets_a_number() -> None:
+def test_a_duplicate_or_odd_fingerprint_gets_a_number() -> None:
     findings = [a_finding(fingerprint=print_) for print_ in ("same", "same", "", "a b", "日本")]
-    ids = [attrs["id"] for _, attrs in Page(render(Report(findings=findings))).elements if attrs.get("class") == "finding"]
+    ids = [
+        attrs["id"] for _, attrs in Page(render(Report(findings=findings))).elements if attrs.get("class") == "finding"
+    ]
     assert ids == ["f-same", "f.1", "f.2", "f.3", "f.4"]
 
 
@@ -130,10 +138,17 @@ def test_lists_and_code_in_a_page() -> None:
     ]
 
 
-@pytest.mark.parametrize(("values", "is_drawn"), [
-    (("1", "2", "3"), True), (("1", "2"), False), (("1", "2", "x"), False), (("1", "nan", "3"), False), (("5", "5", "5"), True),
-    (("-1e308", "1e308", "0"), False),
-])
+@pytest.mark.parametrize(
+    ("values", "is_drawn"),
+    [
+        (("1", "2", "3"), True),
+        (("1", "2"), False),
+        (("1", "2", "x"), False),
+        (("1", "nan", "3"), False),
+        (("5", "5", "5"), True),
+        (("-1e308", "1e308", "0"), False),
+    ],
+)
 def test_only_numbers_are_drawn_as_a_line(values: tuple[str, ...], is_drawn: bool) -> None:
     line = sparkline(sampled(*values))
     assert bool(line) is is_drawn
@@ -164,12 +179,18 @@ def test_the_short_form_has_the_verdict_ten_findings_and_no_script() -> None:
     assert len(re.findall(r"finding \d+\.</summary>", text)) == MAX_SHOWN
     assert "4 more findings" in page.text
     assert "Compiling took 2.00 s (observed)." in page.text
-    assert all(rule.startswith(".torchtriage") for rule in re.findall(r"(?:^|\})([^{}]+)\{", page.content("style").replace("\n", "")))
+    assert all(
+        rule.startswith(".torchtriage")
+        for rule in re.findall(r"(?:^|\})([^{}]+)\{", page.content("style").replace("\n", ""))
+    )
 
 
 def test_a_watched_block_shows_itself_in_a_notebook() -> None:
     assert Page(Seen()._repr_html_()).text.startswith("Nothing")
 
 
-def test_the_short_form_of_nothing_says_what_was_watched() -> None:
-    assert Page(notebook.render(Report(findings=[], watched=taps("trace", "steps")))).text == "Nothing found Watched: trace, steps."
+def test_the_short_form_without_findings_lists_the_watched_taps() -> None:
+    assert (
+        Page(notebook.render(Report(findings=[], watched=taps("trace", "steps")))).text
+        == "Nothing found Watched: trace, steps."
+    )

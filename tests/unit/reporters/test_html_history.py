@@ -1,4 +1,4 @@
-"""What the HTML report draws: the timeline, the frames, the processes and the curves, as compact data and as words."""
+"""The history in the HTML report: timeline, frames, processes and curves, as compact data and as text."""
 
 import math
 import re
@@ -12,14 +12,27 @@ from tests.unit.reporters.page import Page, data_of, words_of
 from tests.unit.reporters.report_samples import STORM, a_frame, a_history, a_report
 from torchtriage.findings.history import Curve, History, Moment, MomentKind, ProcessHistory
 from torchtriage.reporters.html import render
-from torchtriage.reporters.html.data import MAX_LANES, MAX_MOMENTS, NOT_FINITE, Strings, drawn_moments, heat_map, step_curve, thinned
+from torchtriage.reporters.html.data import (
+    MAX_LANES,
+    MAX_MOMENTS,
+    NOT_FINITE,
+    Strings,
+    drawn_moments,
+    drawn_points,
+    heat_map,
+    step_curve,
+)
 from torchtriage.reporters.html.frames import MAX_FRAMES, changing_sources
 
 
-@pytest.mark.parametrize(("origin", "sentence"), [
-    ("log", "This log does not tell when things happened"), ("watch", "watch() keeps findings, not the course of the run"),
-    ("recording", "The course of the run was not kept."),
-])
+@pytest.mark.parametrize(
+    ("origin", "sentence"),
+    [
+        ("log", "This log does not contain the times of events"),
+        ("watch", "watch() records findings, not the timeline of the run"),
+        ("recording", "The timeline of the run was not recorded."),
+    ],
+)
 def test_an_empty_history_says_why(origin: str, sentence: str) -> None:
     text = words_of(history=History(), run={"origin": origin})
     assert text.count(sentence) == 2
@@ -28,19 +41,24 @@ def test_an_empty_history_says_why(origin: str, sentence: str) -> None:
 
 
 def test_a_run_without_compiles_says_so() -> None:
-    text = words_of(findings=[], history=History(start=1.0, seconds=1.0, processes=(ProcessHistory(name="main process"),)))
-    assert "Nothing was compiled and no step was seen." in text
+    text = words_of(
+        findings=[], history=History(start=1.0, seconds=1.0, processes=(ProcessHistory(name="main process"),))
+    )
+    assert "Nothing was compiled and no steps were recorded." in text
     assert "No frame was compiled." in text
 
 
-def test_the_timeline_is_told_in_a_sentence_and_a_table() -> None:
+def test_the_timeline_is_also_a_sentence_and_a_table() -> None:
     text = words_of()
-    assert "The run took 20.0 s: 2 first compiles, 14 recompiles, 16 graph breaks, 2 recompile limits reached, 1 anomaly." in text
-    assert "was over after 3.90 s, before the first step was: steady state begins there." in text
+    assert (
+        "The run took 20.0 s: 2 first compiles, 14 recompiles, 16 graph breaks, 2 recompile limits reached, 1 anomaly."
+        in text
+    )
+    assert "ended after 3.90 s, before the end of the first step: steady state begins there." in text
     assert "recompile Policy.forward 14 4.90 s 10.30 s 1 7 9.80 s TT202" in text
 
 
-def test_the_backward_of_a_compile_is_no_compile_of_its_own() -> None:
+def test_the_backward_of_a_compile_is_not_counted_as_a_compile() -> None:
     moments = tuple(Moment(kind=MomentKind.COMPILE, time=1.0, process=0, is_backward=flag) for flag in (False, True))
     assert "The run took 20.0 s: 1 first compile." in words_of(history=replace(a_history(), moments=moments))
 
@@ -56,12 +74,23 @@ def test_moments_come_back_from_their_columns() -> None:
 
 
 def many_moments(number_: int) -> History:
-    return replace(a_history(num_ranks=1), moments=tuple(
-        Moment(kind=list(MomentKind)[n % 3], time=n * 0.0137, process=0, seconds=0.001 * (n % 90), step=n // 7, fingerprint=STORM,
-               label=f"Frame{n % 40}.forward", compile_id=f"{n % 40}/{n // 40}",
-               detail=f"tensor 'x' size mismatch at index 0. expected {n}, actual {n + 1}")
-        for n in range(number_)
-    ))
+    return replace(
+        a_history(num_ranks=1),
+        moments=tuple(
+            Moment(
+                kind=list(MomentKind)[n % 3],
+                time=n * 0.0137,
+                process=0,
+                seconds=0.001 * (n % 90),
+                step=n // 7,
+                fingerprint=STORM,
+                label=f"Frame{n % 40}.forward",
+                compile_id=f"{n % 40}/{n // 40}",
+                detail=f"tensor 'x' size mismatch at index 0. expected {n}, actual {n + 1}",
+            )
+            for n in range(number_)
+        ),
+    )
 
 
 def test_twenty_thousand_events_stay_below_two_megabytes() -> None:
@@ -81,9 +110,9 @@ def test_too_many_moments_are_thinned_evenly_and_counted() -> None:
     assert said in Page(render(a_report(history=history))).text
 
 
-def test_texts_beside_marks_that_were_left_out_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_details_of_marks_beyond_the_budget_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Strings.__init__, "__defaults__", (100,))
-    assert re.search(r"\d texts beside marks left out", words_of())
+    assert re.search(r"\d details of marks left out", words_of())
     monkeypatch.undo()
     assert "left out" not in words_of()
 
@@ -101,16 +130,16 @@ def test_strings_beyond_the_budget_are_counted() -> None:
 
 
 @given(st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=1, max_size=300), st.integers(2, 50))
-def test_thinning_keeps_the_extremes_and_the_order(values: list[float], most: int) -> None:
-    kept = thinned(values, most)
-    assert kept == sorted(set(kept))
-    assert len(kept) <= max(most, 2)
+def test_drawn_points_keep_the_extremes_and_the_order(values: list[float], most: int) -> None:
+    points = drawn_points(values, most)
+    assert points == sorted(set(points))
+    assert len(points) <= max(most, 2)
     finite = [v for v in values if math.isfinite(v)]
     if len(finite) == len(values):
-        assert {min(values), max(values)} <= {values[i] for i in kept}
+        assert {min(values), max(values)} <= {values[i] for i in points}
 
 
-def test_step_times_are_drawn_by_time_only_where_they_are_known() -> None:
+def test_step_times_are_drawn_by_time_only_if_times_are_known() -> None:
     history = a_history(num_ranks=1)
     curve = step_curve(history, 0)
     assert curve is not None
@@ -122,7 +151,12 @@ def test_step_times_are_drawn_by_time_only_where_they_are_known() -> None:
 
 def test_a_cell_of_the_heat_map_is_the_largest_value_in_it() -> None:
     steps = list(range(1000))
-    curve = Curve(name="grad_norm/a", process=0, steps=steps, values=[100.0 if s == 500 else math.nan if s == 999 else 1.0 for s in steps])
+    curve = Curve(
+        name="grad_norm/a",
+        process=0,
+        steps=steps,
+        values=[100.0 if s == 500 else math.nan if s == 999 else 1.0 for s in steps],
+    )
     heat = heat_map(History(curves=(curve,)))
     assert heat is not None
     assert sorted(set(heat["rows"][0])) == [NOT_FINITE, 1, 100]
@@ -130,7 +164,7 @@ def test_a_cell_of_the_heat_map_is_the_largest_value_in_it() -> None:
     assert heat["names"] == ["a"]
 
 
-def test_the_processes_stand_side_by_side_and_the_largest_is_bold() -> None:
+def test_processes_are_compared_and_the_largest_value_is_bold() -> None:
     text = render(a_report())
     assert "<b>10.0 s</b>" in text.split('aria-label="Processes"')[1]
     assert "<b>9.0 s</b>" not in text
@@ -156,17 +190,25 @@ def test_frames_beyond_the_limit_are_counted() -> None:
     assert len(text.encode()) < 2_000_000
 
 
-def test_compiles_that_the_history_left_out_are_counted() -> None:
+def test_compiles_missing_from_the_history_are_counted() -> None:
     frame = replace(a_frame(), num_compiles=80)
     assert "72 more compiles not listed." in words_of(history=replace(a_history(), frames=(frame,)))
 
 
-def test_the_charts_of_the_learning_are_all_drawn_in_a_fixed_order_and_telemetry_tells_its_own_cost() -> None:
+def test_health_charts_have_a_fixed_order_and_show_the_cost_of_telemetry() -> None:
     names = [
-        "telemetry/share", "telemetry/interval", *(f"lstm/{n}" for n in range(14)), "lr", *(f"ppo/{n}" for n in range(14)),
-        "grad_norm/group:actor", "update_ratio/actor", "weight_norm", "grad_norm_after_clip", "grad_norm", "scaler/scale", "loss",
+        "telemetry/share",
+        "telemetry/interval",
+        *(f"lstm/{n}" for n in range(14)),
+        "lr",
+        *(f"ppo/{n}" for n in range(14)),
+        "grad_norm/group:actor", "update_ratio/actor", "weight_norm", "grad_norm_after_clip", "grad_norm",
+        "scaler/scale", "loss",
     ]
-    curves = tuple(Curve(name=name, process=0, steps=[1, 2], values=[0.001, 10.0 if "interval" in name else 0.004]) for name in names)
+    curves = tuple(
+        Curve(name=name, process=0, steps=[1, 2], values=[0.001, 10.0 if "interval" in name else 0.004])
+        for name in names
+    )
     report = a_report(history=replace(a_history(num_ranks=1), curves=curves))
     drawn = [chart["name"] for chart in data_of(render(report))["lines"]]
     assert sorted(drawn) == sorted(names)
@@ -174,5 +216,5 @@ def test_the_charts_of_the_learning_are_all_drawn_in_a_fixed_order_and_telemetry
     assert drawn[4:7] == ["update_ratio/actor", "grad_norm/group:actor", "scaler/scale"]
     assert drawn[-3:] == ["lr", "telemetry/share", "telemetry/interval"]
     text = words_of(history=report.history)
-    assert "Telemetry itself took 0.40% of the run's time (observed); at the end it looked at one step in 10." in text
+    assert "Telemetry itself took 0.40% of the run's time (observed); at the end it sampled one step in 10." in text
     assert "Telemetry itself" not in words_of()

@@ -1,4 +1,4 @@
-"""The Markdown summary: it fits into a comment, and nothing of the program's becomes markup or reaches anybody."""
+"""The Markdown summary: it fits into a comment, and text of the program becomes no markup and no mention."""
 
 import html
 import itertools
@@ -50,13 +50,22 @@ def by_hand(text: str) -> Check:
     return Check(CheckKind.BY_HAND, text)
 
 
-def test_a_finding_says_what_where_why_what_it_costs_and_what_to_do() -> None:
-    text = text_of(a_finding(
-        upstream="GB0059", cost=Cost(seconds=61.2, kind=CostKind.OBSERVED), raised_at=Location(path="/v/site-packages/timm/x.py", line=9),
-        owner=Owner(kind=OwnerKind.LIBRARY, name="timm", version="1.0"), ranks=(0, 1),
-        verification=(by_hand("0 graph breaks"), by_hand("no eager call")),
-        evidence=Evidence(source=source_lines("y = 1", "print(y)", first=13, at=14), folded=("resume of forward",)),
-    ), run={"cwd": "/app", "torch": "2.13.0"}, totals={"compiles": 2}, not_seen=taps("caches"), num_known=1)
+def test_a_finding_has_title_place_cause_cost_and_fix() -> None:
+    text = text_of(
+        a_finding(
+            upstream="GB0059",
+            cost=Cost(seconds=61.2, kind=CostKind.OBSERVED),
+            raised_at=Location(path="/v/site-packages/timm/x.py", line=9),
+            owner=Owner(kind=OwnerKind.LIBRARY, name="timm", version="1.0"),
+            ranks=(0, 1),
+            verification=(by_hand("0 graph breaks"), by_hand("no eager call")),
+            evidence=Evidence(source=source_lines("y = 1", "print(y)", first=13, at=14), folded=("resume of forward",)),
+        ),
+        run={"cwd": "/app", "torch": "2.13.0"},
+        totals={"compiles": 2},
+        not_seen=taps("caches"),
+        num_known=1,
+    )
     assert text == """\
 **torchtriage: 1 finding (1 P3)**. First TT101: print() breaks forward
 
@@ -104,7 +113,7 @@ def test_a_cost_that_was_not_measured_says_so() -> None:
     assert "**Cost:** not measured; no steps\n" in text_of(a_finding(cost=Cost(note="no steps")))
 
 
-def test_a_long_note_on_the_cost_is_shown_with_the_finding_and_not_in_the_table() -> None:
+def test_a_long_note_on_the_cost_is_not_in_the_table() -> None:
     text = text_of(a_finding(cost=Cost(seconds=2.0, kind=CostKind.OBSERVED, note="long " * 20)))
     assert "| 2.00 s (observed) |" in text
     assert "**Cost:** 2.00 s (observed); long long" in text
@@ -116,38 +125,50 @@ def test_a_finding_without_a_place_has_none() -> None:
     assert "| P3 | TT101 | print() breaks forward |  | not measured |" in text
 
 
-def test_an_edit_is_shown_as_it_stands() -> None:
+def test_an_edit_is_shown_unchanged() -> None:
     assert "```text\n-print(y)\n+pass\n```" in text_of(a_finding(fix=Fix(text="drop it", edit="-print(y)\n+pass\n")))
 
 
-def test_no_findings_says_what_was_watched_and_what_was_not_seen() -> None:
+def test_no_findings_lists_watched_and_missing_taps() -> None:
     text = text_of(watched=taps("steps", "trace"), not_seen=taps("caches"))
     assert text.startswith("**torchtriage: no findings**\n")
     assert "- watched: steps, trace\n- not seen: caches\n" in text
     assert "|---|" not in text
 
 
-@pytest.mark.parametrize("text", [
-    "@octocat look", "mail a@b.c", "fixes #123", "owner/repo#5", "GH-12", "https://github.com/a/b/issues/1", "www.example.org", ":fire:",
-    "$a$ and $b$", "<b>bold</b>", "<!-- x -->", "&amp;", "**bold** __init__ ~~x~~", "`code`", "[a](b)", "![a](b)", "a | b", "\\", "\\|",
-    "- item", "1. item", "1) item", "1.5 s", "12.", "+ x", "# head", "> quote", "===", "---", "***", "```", "|---|---|", "[x]: y",
-    "<script>alert(1)</script>",
-])
-def test_what_looks_like_markup_is_shown_as_it_stands(text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "@octocat look", "mail a@b.c", "fixes #123", "owner/repo#5", "GH-12", "https://github.com/a/b/issues/1",
+        "www.example.org", ":fire:", "$a$ and $b$", "<b>bold</b>", "<!-- x -->", "&amp;", "**bold** __init__ ~~x~~",
+        "`code`", "[a](b)", "![a](b)", "a | b", "\\", "\\|", "- item", "1. item", "1) item", "1.5 s", "12.", "+ x",
+        "# head", "> quote", "===", "---", "***", "```", "|---|---|", "[x]: y", "<script>alert(1)</script>",
+    ],
+)
+def test_text_that_looks_like_markup_is_shown_unchanged(text: str) -> None:
     for markdown in (prose(text), f"- {prose(text)}"):
         assert kinds(markdown) <= {
-            "paragraph_open", "paragraph_close", "inline", "text", "text_special", "html_inline", "bullet_list_open", "bullet_list_close",
-            "list_item_open", "list_item_close",
+            "paragraph_open", "paragraph_close", "inline", "text", "text_special", "html_inline", "bullet_list_open",
+            "bullet_list_close", "list_item_open", "list_item_close",
         }
     assert shown(prose(text)) == text
     assert set(re.findall(r"<[^>]*>", prose(text))) <= {"<span>", "</span>"}
 
 
-@pytest.mark.parametrize(("text", "active"), [
-    ("@octocat", r"@\w"), ("a@b.c", r"@\w"), ("#12", r"#\d"), ("a/b#12", r"#\d"), ("gh-12", r"(?i)gh-\d"), ("https://x.y", "://"),
-    ("www.x.y", r"www\."), (":fire:", r":\w+:"),
-])
-def test_nothing_that_github_acts_on_is_left_in_what_it_reads(text: str, active: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "active"),
+    [
+        ("@octocat", r"@\w"),
+        ("a@b.c", r"@\w"),
+        ("#12", r"#\d"),
+        ("a/b#12", r"#\d"),
+        ("gh-12", r"(?i)gh-\d"),
+        ("https://x.y", "://"),
+        ("www.x.y", r"www\."),
+        (":fire:", r":\w+:"),
+    ],
+)
+def test_mentions_references_and_links_are_defused(text: str, active: str) -> None:
     """GitHub looks for mentions and references in the text that the Markdown gives, so a backslash would not help."""
     assert re.search(active, text)
     assert not re.search(active, html.unescape(PARSER.render(prose(text))))
@@ -173,7 +194,11 @@ MARKUP = st.text(st.sampled_from("|\\`*_[]<>@#&$-=: a1\n")) | st.text(st.charact
 
 @given(MARKUP, MARKUP, MARKUP)
 def test_any_text_gives_a_table_of_five_columns(title: str, path: str, note: str) -> None:
-    finding = a_finding(title=title, location=Location(path=path, line=3), cost=Cost(seconds=1.0, kind=CostKind.OBSERVED, note=note[:40]))
+    finding = a_finding(
+        title=title,
+        location=Location(path=path, line=3),
+        cost=Cost(seconds=1.0, kind=CostKind.OBSERVED, note=note[:40]),
+    )
     tokens = PARSER.parse(text_of(finding, finding))
     rows = "".join({"tr_open": "\n", "td_open": "d", "th_open": "h"}.get(token.type, "") for token in tokens).split()
     assert rows == ["hhhhh", "ddddd", "ddddd"]
@@ -192,24 +217,33 @@ def test_any_source_stays_in_its_block(lines: list[str]) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 40, 200, 3000])
-def test_it_stays_below_what_github_takes_and_counts_what_is_left_out(number: int) -> None:
-    findings = [a_finding(title=f"finding {n}", cause="why " * 100, severity=Severity(min(4, n // 10))) for n in range(number)]
+def test_the_summary_fits_into_a_comment_and_counts_the_rest(number: int) -> None:
+    findings = [
+        a_finding(title=f"finding {n}", cause="why " * 100, severity=Severity(min(4, n // 10))) for n in range(number)
+    ]
     text = text_of(*findings, not_seen=taps("something"))
     assert len(text.encode()) < GITHUB_LIMIT
     sections = text.count("\n### ")
     assert sections > 0
-    left = [int(found.replace(",", "")) for found in re.findall(r"^([\d,]+) findings? more .*in full", text, re.M)]
+    left = [int(digits.replace(",", "")) for digits in re.findall(r"^([\d,]+) findings? more .*in full", text, re.M)]
     assert left == ([number - sections] if sections < number else [])
     rows = len(re.findall(r"^\| P\d \|", text, re.M))
-    not_in_table = [int(found.replace(",", "")) for found in re.findall(r"^([\d,]+) findings? more .*not in this table", text, re.M)]
+    not_in_table = [
+        int(digits.replace(",", ""))
+        for digits in re.findall(r"^([\d,]+) findings? more .*not in this table", text, re.M)
+    ]
     assert not_in_table == ([number - rows] if rows < number else [])
 
 
 @pytest.mark.parametrize("filler", ["x" * 1_000_000, "$" * 100_000, "\u0000" * 100_000, "日本" * 100_000])
-def test_one_endless_text_does_not_burst_it(filler: str) -> None:
+def test_one_endless_text_does_not_fill_the_comment(filler: str) -> None:
     finding = a_finding(
-        title=filler, cause=filler, fix=Fix(text=filler, edit=filler), location=Location(path=filler, function=filler),
-        evidence=Evidence(source=source_lines(*[filler] * 99), folded=(filler,) * 99), verification=(by_hand(filler),) * 99,
+        title=filler,
+        cause=filler,
+        fix=Fix(text=filler, edit=filler),
+        location=Location(path=filler, function=filler),
+        evidence=Evidence(source=source_lines(*[filler] * 99), folded=(filler,) * 99),
+        verification=(by_hand(filler),) * 99,
     )
     text = text_of(finding, not_seen=taps(filler) * 99)
     assert len(text.encode()) < GITHUB_LIMIT

@@ -212,7 +212,7 @@ def test_any_numbers_are_shown_in_every_form(
 ])
 def test_a_finding_about_sizes_suggests_the_command_that_measures(argv: list[str], words: str) -> None:
     report = Report(findings=[a_finding("TT202")], run={"argv": argv})
-    hint = f"to find the quickest shape policy by measurement: torchtriage shapes {words}"
+    hint = f"to measure which shape policy is fastest: torchtriage shapes {words}"
     assert measure_hint(report) == hint
     assert terminal.render(report, next_command="x").splitlines()[-2:] == [hint, "next: x"]
     assert "torchtriage shapes" in markdown.render(report)

@@ -1,4 +1,4 @@
-"""Costs, places and severities in the lines that every report shares."""
+"""Costs, places and severities as the reporters word them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The text report: short, literal, and safe to print whatever the program's names and messages hold."""
+"""The text report: short, literal, and safe to print with any names and messages of the program."""
 
 import dataclasses
 import re
@@ -12,7 +12,7 @@ from tests.unit.samples import a_finding, source_lines, taps
 from torchtriage.findings.model import Cost, CostKind, Evidence, Finding, Fix, Location, Owner, OwnerKind, Severity
 from torchtriage.findings.report import Report
 from torchtriage.reporters import terminal
-from torchtriage.reporters.terminal import LINES_OF_A_SCREEN, SCREENS, render
+from torchtriage.reporters.terminal import MAX_LINES, render
 
 # What a terminal acts on: C0 and C1 controls, and the marks that turn the direction of text.
 UNPRINTABLE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -24,19 +24,23 @@ def text_of(*findings: Finding, **kwargs: Any) -> str:
     return render(Report(findings=findings, **fields), **kwargs)
 
 
-def test_a_finding_says_what_where_why_and_what_to_do() -> None:
-    text = text_of(a_finding(
-        title="print() breaks forward", upstream="GB0059", owner=Owner(kind=OwnerKind.LIBRARY, name="timm", version="1.0"), ranks=(0, 1),
-        raised_at=Location(path="/v/site-packages/timm/x.py", line=9), cost=Cost(seconds=61.2, kind=CostKind.OBSERVED),
-        evidence=Evidence(source=source_lines("y = 1", "print(y)", first=13, at=14)),
-    ), run={"cwd": "/app"})
+def test_a_finding_has_title_place_cause_and_fix() -> None:
+    text = text_of(
+        a_finding(
+            title="print() breaks forward",
+            upstream="GB0059",
+            owner=Owner(kind=OwnerKind.LIBRARY, name="timm", version="1.0"),
+            ranks=(0, 1),
+            raised_at=Location(path="/v/site-packages/timm/x.py", line=9),
+            cost=Cost(seconds=61.2, kind=CostKind.OBSERVED),
+            evidence=Evidence(source=source_lines("y = 1", "print(y)", first=13, at=14)),
+        ),
+        run={"cwd": "/app"},
+    )
     assert text.split("\n\n")[0].splitlines() == [
         "TT101 P3  print() breaks forward   61.2 s (observed)",
-        "  --> model.py:14  in forward   (owner: timm 1.0; raised at timm/x.py:9; ranks 0, 1)",
-        "      14 | print(y)",
-        "  why   builtin print [GB0059]",
-        "  fix   move it out",
-        "  more  torchtriage explain TT101",
+        "  --> model.py:14  in forward   (owner: timm 1.0; raised at timm/x.py:9; ranks 0, 1)", "      14 | print(y)",
+        "  why   builtin print [GB0059]", "  fix   move it out", "  more  torchtriage explain TT101",
     ]
 
 
@@ -44,7 +48,7 @@ def test_a_finding_without_a_place_shows_none() -> None:
     assert "-->" not in text_of(a_finding(location=Location(path="unknown")))
 
 
-def test_findings_come_in_the_order_they_are_given() -> None:
+def test_findings_keep_their_given_order() -> None:
     text = text_of(a_finding(title="one"), a_finding(title="two"), a_finding(title="three"))
     assert text.index("one") < text.index("two") < text.index("three")
 
@@ -65,7 +69,7 @@ def test_many_folded_frames_are_counted() -> None:
     assert "frame 8" in text_of(finding, verbose=True)
 
 
-def test_recompiles_that_a_limit_above_explains_are_short() -> None:
+def test_recompiles_explained_by_a_limit_above_are_short() -> None:
     limit = a_finding("TT301", title="f hit its limit", related=("cause",), fingerprint="limit")
     cause = a_finding("TT204", title="f recompiled", cause="a long story", fingerprint="cause")
     text = text_of(limit, cause)
@@ -77,17 +81,19 @@ def test_recompiles_that_a_limit_above_explains_are_short() -> None:
 
 @pytest.mark.parametrize("number", [1, 20, 40, 400])
 def test_at_most_three_screens_are_shown_and_the_rest_counted(number: int) -> None:
-    findings = [a_finding(severity=Severity(min(4, n // 10)), fingerprint=str(n), title=f"finding {n}.") for n in range(number)]
+    findings = [
+        a_finding(severity=Severity(min(4, n // 10)), fingerprint=str(n), title=f"finding {n}.") for n in range(number)
+    ]
     text = text_of(*findings, next_command="torchtriage report x")
     shown = len(re.findall(r"finding \d+\.", text))
-    assert len(text.splitlines()) <= SCREENS * LINES_OF_A_SCREEN + 3
+    assert len(text.splitlines()) <= MAX_LINES + 3
     left = number - shown
     assert (f"{left} more (" in text) is (left > 0)
     assert f"{number} finding" in text
     assert len(re.findall(r"finding \d+\.", text_of(*findings, verbose=True))) == number
 
 
-def test_what_is_left_is_counted_by_severity() -> None:
+def test_remaining_findings_are_counted_by_severity() -> None:
     findings = [a_finding(severity=Severity.P1 if n < 30 else Severity.P4, fingerprint=str(n)) for n in range(40)]
     [line] = [line for line in text_of(*findings).splitlines() if "more (" in line]
     counts = {name: int(number) for number, name in re.findall(r"(\d+) (P\d)", line)}
@@ -95,12 +101,14 @@ def test_what_is_left_is_counted_by_severity() -> None:
     assert sum(counts.values()) == int(line.split()[0])
 
 
-def test_one_very_long_finding_is_shown_all_the_same() -> None:
+def test_a_single_very_long_finding_is_shown() -> None:
     assert "the end" in text_of(a_finding(cause="word " * 5000 + "the end"))
 
 
-def test_no_findings_says_what_was_watched_and_what_was_not_seen() -> None:
-    lines = text_of(watched=taps("steps", "trace"), not_seen=taps("skipped frames: gone", "caches"), totals={"compiles": 1}).splitlines()
+def test_no_findings_lists_watched_and_missing_taps() -> None:
+    lines = text_of(
+        watched=taps("steps", "trace"), not_seen=taps("skipped frames: gone", "caches"), totals={"compiles": 1}
+    ).splitlines()
     assert lines == [
         "0 findings, 1 compile, 0 recompiles, 0 graph breaks at 0 places", "no findings", "watched: steps, trace",
         "not seen: skipped frames: gone; caches",
@@ -113,8 +121,14 @@ def test_no_findings_and_nothing_watched_says_so() -> None:
 
 def test_the_totals_are_one_line() -> None:
     totals = {
-        "compiles": 9, "graph_breaks": 3, "distinct_graph_breaks": 1, "recompiles": 1, "frames_at_limit": 2, "eager_calls": 412,
-        "compile_seconds": 61.2, "steps": 100,
+        "compiles": 9,
+        "graph_breaks": 3,
+        "distinct_graph_breaks": 1,
+        "recompiles": 1,
+        "frames_at_limit": 2,
+        "eager_calls": 412,
+        "compile_seconds": 61.2,
+        "steps": 100,
     }
     assert text_of(a_finding(), totals=totals).splitlines()[-1] == (
         "1 finding, 9 compiles, 1 recompile, 3 graph breaks at 1 place, 2 frames at their limit, "
@@ -122,10 +136,12 @@ def test_the_totals_are_one_line() -> None:
     )
 
 
-def test_what_is_not_shown_is_counted_and_the_next_command_comes_last() -> None:
+def test_hidden_findings_are_counted_and_the_next_command_is_last() -> None:
     lines = text_of(num_known=1, num_hidden=2, num_suppressed=3, next_command="torchtriage report x -v").splitlines()
     assert lines[-4:] == [
-        "1 known finding accepted by the baseline", "2 hidden by --select or --ignore", "3 suppressed by a comment in the source",
+        "1 known finding accepted by the baseline",
+        "2 hidden by --select or --ignore",
+        "3 suppressed by a comment in the source",
         "next: torchtriage report x -v",
     ]
 
@@ -146,13 +162,13 @@ def test_a_long_path_is_not_cut() -> None:
     assert path in text_of(a_finding(location=Location(path=path, line=3)), width=60)
 
 
-def test_there_is_no_colour_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_no_colour_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert "\x1b" not in text_of(a_finding())
 
 
 @pytest.mark.parametrize("environment", [{"TERM": "xterm"}, {"TERM": "dumb"}, {"NO_COLOR": "1"}])
-def test_there_is_colour_if_asked_for(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> None:
+def test_colour_can_be_requested(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> None:
     """Whether to colour is decided by the command; --color always holds on any terminal."""
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
@@ -161,11 +177,14 @@ def test_there_is_colour_if_asked_for(monkeypatch: pytest.MonkeyPatch, environme
     assert re.sub(r"\x1b\[[0-9;]*m", "", text) == text_of(a_finding(severity=Severity.P1))
 
 
-MARKUP = ["[bold]x[/bold]", "[/]", "[link=http://x]y[/link]", "x[:end:2]", ":warning:", "d[:fire:]", "[red", "\\[", "{0}", "%s"]
+MARKUP = [
+    "[bold]x[/bold]", "[/]", "[link=http://x]y[/link]", "x[:end:2]", ":warning:", "d[:fire:]", "[red", "\\[", "{0}",
+    "%s",
+]
 
 
 @pytest.mark.parametrize("text", MARKUP)
-def test_what_looks_like_markup_is_printed_as_it_stands(text: str) -> None:
+def test_text_that_looks_like_markup_is_printed_unchanged(text: str) -> None:
     finding = a_finding(
         title=f"title {text}", cause=f"cause {text}", fix=Fix(text=f"fix {text}"),
         location=Location(path=f"/{text}/a.py", function=f"f{text}"),
@@ -177,19 +196,30 @@ def test_what_looks_like_markup_is_printed_as_it_stands(text: str) -> None:
             assert f"{expected}{text}" in shown
 
 
-ATTACKS = ["\x1b[2J", "\x1b]0;owned\x07", "\x9b31m", "a\rb", "a\x08b", "\x00", "\x07", "\u202e", "\u2066", "\x85", "\u2028", "\x7f"]
+ATTACKS = [
+    "\x1b[2J", "\x1b]0;owned\x07", "\x9b31m", "a\rb", "a\x08b", "\x00", "\x07", "\u202e", "\u2066", "\x85", "\u2028",
+    "\x7f",
+]
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_control_characters_of_the_program_never_reach_the_terminal(attack: str) -> None:
     finding = a_finding(
-        title=f"title {attack}", cause=f"cause {attack}", fix=Fix(text=f"fix {attack}"), upstream=attack,
-        location=Location(path=f"/{attack}/a.py", line=3, function=f"f{attack}"), raised_at=Location(path=f"{attack}.py"),
-        owner=Owner(kind=OwnerKind.LIBRARY, name=attack), cost=Cost(seconds=1.0, kind=CostKind.OBSERVED, note=attack), fingerprint=attack,
+        title=f"title {attack}",
+        cause=f"cause {attack}",
+        fix=Fix(text=f"fix {attack}"),
+        upstream=attack,
+        location=Location(path=f"/{attack}/a.py", line=3, function=f"f{attack}"),
+        raised_at=Location(path=f"{attack}.py"),
+        owner=Owner(kind=OwnerKind.LIBRARY, name=attack),
+        cost=Cost(seconds=1.0, kind=CostKind.OBSERVED, note=attack),
+        fingerprint=attack,
         evidence=Evidence(source=source_lines(attack, first=3, at=3), folded=(attack,), notes=(attack,)),
     )
     text = render(
-        Report(findings=[finding], unused_suppressions=[attack], run={"cwd": attack}), next_command=f"x {attack}", verbose=True,
+        Report(findings=[finding], unused_suppressions=[attack], run={"cwd": attack}),
+        next_command=f"x {attack}",
+        verbose=True,
     )
     assert not UNPRINTABLE.search(text)
     empty = render(Report(findings=[], watched=taps(attack), not_seen=taps(attack)))
@@ -208,7 +238,7 @@ def test_any_text_can_be_printed(text: str) -> None:
     shown.encode()
 
 
-def test_what_is_harmless_is_left_as_it_is() -> None:
+def test_harmless_text_is_unchanged() -> None:
     assert "größer → 日本 🙂" in text_of(a_finding(title="größer → 日本 🙂"))
 
 
@@ -217,5 +247,5 @@ def test_in_a_notebook_the_text_is_returned_and_nothing_is_displayed(monkeypatch
     assert "print() breaks forward" in text_of(a_finding())
 
 
-def test_the_module_names_its_limits() -> None:
-    assert (terminal.SCREENS, terminal.LINES_OF_A_SCREEN) == (3, 40)
+def test_the_limit_is_three_screens() -> None:
+    assert terminal.MAX_LINES == 3 * 40

@@ -13,12 +13,17 @@ KEYS = {
     "i": {"name", "cat", "ph", "s", "ts", "pid", "tid", "args"},
     "C": {"name", "ph", "ts", "pid", "tid", "args"},
 }
-METADATA = {"process_name": "name", "thread_name": "name", "process_sort_index": "sort_index", "thread_sort_index": "sort_index"}
+METADATA = {
+    "process_name": "name",
+    "thread_name": "name",
+    "process_sort_index": "sort_index",
+    "thread_sort_index": "sort_index",
+}
 
 
 def read_trace(text: str) -> dict[str, Any]:
     """The trace; an assertion fails where a viewer would stumble."""
-    trace: dict[str, Any] = json.loads(text, parse_constant=lambda name: _refuse(f"{name} is no JSON"))
+    trace: dict[str, Any] = json.loads(text, parse_constant=lambda name: _refuse(f"{name} is not JSON"))
     text.encode("utf-8")    # a lone surrogate would fail here
     rows = trace["traceEvents"]
     for row in rows:
@@ -53,7 +58,10 @@ def _check(row: Row) -> None:
 def _check_names(rows: list[Row]) -> None:
     """Every process and every thread that shows something has exactly one name, and no thread is in two processes."""
     drawn = [row for row in rows if row["ph"] in ("X", "i")]
-    for kind, key, used in (("process_name", "pid", {row["pid"] for row in rows}), ("thread_name", "tid", {row["tid"] for row in drawn})):
+    for kind, key, used in (
+        ("process_name", "pid", {row["pid"] for row in rows}),
+        ("thread_name", "tid", {row["tid"] for row in drawn}),
+    ):
         named = [row[key] for row in rows if row["name"] == kind]
         assert len(named) == len(set(named)), kind
         assert used <= set(named), (kind, used - set(named))
@@ -61,7 +69,7 @@ def _check_names(rows: list[Row]) -> None:
 
 
 def _check_nesting(rows: list[Row]) -> None:
-    """On one thread a slice lies within the one that is open, or begins when that is over."""
+    """On one thread a slice is inside the open one, or begins after its end."""
     threads: dict[tuple[int, int], list[Row]] = defaultdict(list)
     for row in rows:
         if row["ph"] == "X":

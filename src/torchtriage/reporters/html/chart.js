@@ -1,4 +1,4 @@
-// What all charts share: the data, the colours of the theme, a sharp canvas, ticks, the tip at the pointer.
+// Parts that all charts share: the data, the colours of the theme, a sharp canvas, ticks, the tooltip.
 const root = document.documentElement;
 root.classList.add("scripted");
 const byId = (id) => document.getElementById(id);
@@ -6,7 +6,7 @@ const data = JSON.parse(byId("data").textContent);
 const GUTTER = 76;
 const charts = [];                 // functions that draw; all of them are called when the size or the theme changes
 
-// Asking for a style makes the browser compute all of them, so each colour is asked for once a theme.
+// Reading one style makes the browser compute all of them, so each colour is read once per theme.
 const colours = new Map();
 function colour(name) {
   if (!colours.has(name)) colours.set(name, getComputedStyle(root).getPropertyValue(name).trim());
@@ -51,33 +51,35 @@ function fitted(pen, words, width) {
   return words.slice(0, cut) + "…";
 }
 
-function ticks(low, high, most, whole = false) {
+function ticks(low, high, most, integers = false) {
   const rough = (high - low) / Math.max(1, most);
   const power = 10 ** Math.floor(Math.log10(rough));
   let step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough) || rough;
-  if (whole) step = Math.max(1, Math.round(step));
-  const found = [];
-  for (let k = Math.ceil(low / step); k * step <= high && found.length < 50; k += 1) found.push(k * step);
-  return found;
+  if (integers) step = Math.max(1, Math.round(step));
+  const values = [];
+  for (let k = Math.ceil(low / step); k * step <= high && values.length < 50; k += 1) values.push(k * step);
+  return values;
 }
 
 function logTicks(low, high, most) {
-  let found = [];
+  let values = [];
   for (const parts of [[1, 2, 5], [1]]) {
-    found = [];
+    values = [];
     for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power += 1)
-      for (const n of parts) if (n * 10 ** power >= low && n * 10 ** power <= high) found.push(n * 10 ** power);
-    if (found.length <= most) return found;
+      for (const n of parts) if (n * 10 ** power >= low && n * 10 ** power <= high) values.push(n * 10 ** power);
+    if (values.length <= most) return values;
   }
-  return found.filter((_, i) => i % Math.ceil(found.length / most) === 0);
+  return values.filter((_, i) => i % Math.ceil(values.length / most) === 0);
 }
 
-// As text.duration writes it: three significant digits in the unit that suits the time.
+// [a unit is used below this many seconds, seconds per unit, name]
+const TIME_UNITS = [[1e-3, 1e-6, "us"], [1, 1e-3, "ms"], [600, 1, "s"], [7200, 60, "min"], [Infinity, 3600, "h"]];
+
+// Three significant digits in the unit that suits the time, as in text.duration.
 function duration(seconds) {
   if (seconds === 0) return "0 s";
   const rounded = Math.abs(Number(seconds.toPrecision(3)));
-  const [unitSeconds, unit] =
-    rounded < 1e-3 ? [1e-6, "us"] : rounded < 1 ? [1e-3, "ms"] : rounded < 600 ? [1, "s"] : rounded < 7200 ? [60, "min"] : [3600, "h"];
+  const [, unitSeconds, unit] = TIME_UNITS.find(([below]) => rounded < below);
   const value = seconds / unitSeconds;
   const digits = Math.abs(value) < 9.995 ? 2 : Math.abs(value) < 99.95 ? 1 : 0;
   return `${value.toFixed(digits)} ${unit}`;
@@ -88,14 +90,19 @@ const tickDuration = (seconds) => duration(seconds).replace(/\.0+ /, " ");
 
 function clock(seconds, step) {
   if (step >= 60) {
-    const [hours, minutes, rest] = [seconds / 3600, (seconds / 60) % 60, seconds % 60].map((n) => String(Math.floor(n)).padStart(2, "0"));
+    const parts = [seconds / 3600, (seconds / 60) % 60, seconds % 60];
+    const [hours, minutes, rest] = parts.map((n) => String(Math.floor(n)).padStart(2, "0"));
     return seconds >= 3600 ? `${hours}:${minutes}:${rest}` : `${minutes}:${rest}`;
   }
   const digits = Math.max(0, Math.min(6, -Math.floor(Math.log10(step || 1))));
   return `${seconds.toFixed(digits)} s`;
 }
 
-const plain = (number) => (Math.abs(number) >= 1e5 || (number !== 0 && Math.abs(number) < 1e-3) ? number.toExponential(1) : String(+number.toPrecision(4)));
+function plain(number) {
+  const size = Math.abs(number);
+  const isExtreme = size >= 1e5 || (size !== 0 && size < 1e-3);
+  return isExtreme ? number.toExponential(1) : String(+number.toPrecision(4));
+}
 
 const tip = byId("tip");
 function showTip(event, words) {

@@ -1,28 +1,31 @@
-// The list of findings: filter, links that open what they lead to, copying, and printing all of it.
+// The list of findings: its filter, links that open their target, copying, printing.
 const form = byId("filter");
 const rows = [...document.querySelectorAll(".finding")].map((element) => ({ element, ...element.dataset, text: null }));
 const SELECTS = ["code", "owner", "file"];
-const ROW_HEIGHT = 62;             // of a closed finding, about
+const ROW_HEIGHT = 62;             // approximate height of a closed finding
 
-function wanted() {
+function currentFilter() {
   const fields = new FormData(form);
   const words = String(fields.get("text") || "").toLowerCase().split(/\s+/).filter(Boolean);
   const levels = new Set(fields.getAll("severity"));
-  const chosen = SELECTS.map((name) => [name, fields.get(name)]).filter(([, value]) => value);
-  return { words, levels, chosen };
+  const selects = SELECTS.map((name) => [name, fields.get(name)]).filter(([, value]) => value);
+  return { words, levels, selects };
 }
 
-function passes(row, { words, levels, chosen }) {
-  if (!levels.has(row.severity) || chosen.some(([name, value]) => row[name] !== value)) return false;
+function passes(row, { words, levels, selects }) {
+  if (!levels.has(row.severity) || selects.some(([name, value]) => row[name] !== value)) return false;
   if (!words.length) return true;
   row.text ??= row.element.textContent.toLowerCase();
   return words.every((word) => row.text.includes(word));
 }
 
-// The browser passes over a group that is out of sight, so it has to be told how tall the group would be.
+// The browser does not lay out a group that is out of view, so the group's height is set here.
 function sizeGroups(shown) {
   const numbers = new Map();
-  rows.forEach(({ element }, i) => numbers.set(element.parentElement, (numbers.get(element.parentElement) || 0) + shown[i]));
+  rows.forEach(({ element }, i) => {
+    const group = element.parentElement;
+    numbers.set(group, (numbers.get(group) || 0) + shown[i]);
+  });
   for (const [group, number] of numbers) {
     group.hidden = number === 0;
     group.style.containIntrinsicHeight = `${number * ROW_HEIGHT}px`;
@@ -30,8 +33,8 @@ function sizeGroups(shown) {
 }
 
 function applyFilter() {
-  const want = wanted();
-  const shown = rows.map((row) => passes(row, want));
+  const filter = currentFilter();
+  const shown = rows.map((row) => passes(row, filter));
   rows.forEach((row, i) => { if (row.element.hidden === shown[i]) row.element.hidden = !shown[i]; });
   sizeGroups(shown);
   const number = shown.filter(Boolean).length;
@@ -39,28 +42,32 @@ function applyFilter() {
   byId("none").hidden = number > 0;
   timeline.shown = number < rows.length ? shown : null;
   drawTimelineLater();
-  keepInAddress();
+  filterToAddress();
 }
 
-// The filter is part of the address, so that a view can be sent to somebody.
-const keepInAddress = later(() => {
-  const kept = new URLSearchParams();
-  const { levels, chosen } = wanted();
+// The filter is part of the address, so that a view can be shared.
+const filterToAddress = later(() => {
+  const params = new URLSearchParams();
+  const { levels, selects } = currentFilter();
   const text = form.elements.text.value.trim();
   const boxes = [...form.querySelectorAll("input[name=severity]")];
-  if (text) kept.set("text", text);
-  for (const [name, value] of chosen) kept.set(name, value);
-  if (levels.size < boxes.length) kept.set("severity", [...levels].join(","));
-  const hash = String(kept);
-  if (hash || location.hash.startsWith("#?")) history.replaceState(null, "", hash ? `#?${hash}` : location.pathname + location.search);
+  if (text) params.set("text", text);
+  for (const [name, value] of selects) params.set(name, value);
+  if (levels.size < boxes.length) params.set("severity", [...levels].join(","));
+  const hash = String(params);
+  const address = hash ? `#?${hash}` : location.pathname + location.search;
+  if (hash || location.hash.startsWith("#?")) history.replaceState(null, "", address);
 });
 
 function filterFromAddress() {
   if (!location.hash.startsWith("#?")) return;
-  const kept = new URLSearchParams(location.hash.slice(2));
-  form.elements.text.value = kept.get("text") || "";
-  for (const name of SELECTS) if ([...form.elements[name].options].some((o) => o.value === kept.get(name))) form.elements[name].value = kept.get(name);
-  const levels = kept.has("severity") ? kept.get("severity").split(",") : null;
+  const params = new URLSearchParams(location.hash.slice(2));
+  form.elements.text.value = params.get("text") || "";
+  for (const name of SELECTS) {
+    const select = form.elements[name];
+    if ([...select.options].some((option) => option.value === params.get(name))) select.value = params.get(name);
+  }
+  const levels = params.has("severity") ? params.get("severity").split(",") : null;
   for (const box of form.querySelectorAll("input[name=severity]")) box.checked = !levels || levels.includes(box.value);
 }
 
@@ -69,7 +76,7 @@ function goTo(id) {
   else location.hash = id;
 }
 
-// Opens what the address names; a finding that the filter hides is shown again.
+// Opens the target of the address; resets the filter if it hides that finding.
 function reveal() {
   const target = byId(location.hash.slice(1));
   if (!target) return;
@@ -122,7 +129,14 @@ document.addEventListener("click", (event) => {
   const link = event.target.closest("a[href^='#']");
   if (link && link.hash === location.hash) reveal();
 });
-window.addEventListener("hashchange", () => { if (location.hash.startsWith("#?") && form) { filterFromAddress(); applyFilter(); } else reveal(); });
+window.addEventListener("hashchange", () => {
+  if (location.hash.startsWith("#?") && form) {
+    filterFromAddress();
+    applyFilter();
+  } else {
+    reveal();
+  }
+});
 window.addEventListener("beforeprint", () => openForPrint(true));
 window.addEventListener("afterprint", () => openForPrint(false));
 redraw();

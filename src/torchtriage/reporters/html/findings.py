@@ -1,4 +1,4 @@
-"""The ranked findings: each folds to one line and opens to its source, cause, values, remedy and proof."""
+"""The ranked findings: each is one line that opens to its source, cause, values, fix and checks."""
 
 import math
 from collections import Counter
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from torchtriage.findings.checks import sentence
-from torchtriage.findings.model import Cost, Finding, Fix, OwnerKind, SampledValue, SourceLine
+from torchtriage.findings.model import Check, Cost, Finding, Fix, OwnerKind, SampledValue, SourceLine
 from torchtriage.findings.report import SHAPES
 from torchtriage.reporters.html.markup import Scope, attributes, block, items, note, section, text
 from torchtriage.reporters.html.rules import rule_link
@@ -14,42 +14,48 @@ from torchtriage.reporters.html.verdict import badge
 from torchtriage.reporters.summary import cost_text
 from torchtriage.text import and_more, counted, row
 
-NUM_OPEN = 1            # the first is open: a page of closed lines does not show what a finding holds
-MAX_VALUES = 60         # of one finding, listed
+NUM_OPEN = 1            # the first is open, as a page of closed lines would not show what a finding contains
+MAX_VALUES = 60         # listed per finding
 SPARK_WIDTH, SPARK_HEIGHT, SPARK_MARGIN = 96, 20, 2
 MIN_POINTS = 3          # below this a line shows nothing
-GROUP = 40              # findings that the browser lays out together, or passes over together while they are out of sight
+GROUP = 40              # findings that the browser lays out together, or skips together while they are out of view
 
 
 def findings_section(scope: Scope) -> str:
     findings = scope.report.findings
     if not findings:
-        return section("findings", "Findings", note("There are none in what was watched."))
-    groups = ["\n".join(_finding(scope, number) for number in range(first, min(first + GROUP, len(findings))))
-              for first in range(0, len(findings), GROUP)]
+        return section("findings", "Findings", note("No findings in the parts of the run that were watched."))
+    blocks = [_finding(scope, number) for number in range(len(findings))]
+    groups = []
+    for first in range(0, len(blocks), GROUP):
+        group = "\n".join(blocks[first : first + GROUP])
+        groups.append(f'<div class="group">{group}</div>')
     return section(
-        "findings", "Findings", _filter(scope), '<div id="list">', *(f'<div class="group">{group}</div>' for group in groups), "</div>",
+        "findings", "Findings", _filter(scope), '<div id="list">', *groups, "</div>",
         '<p id="none" class="quiet" hidden>No finding passes the filter.</p>',
     )
 
 
 def _filter(scope: Scope) -> str:
-    """The controls; they are shown only where the script runs, and carry how many findings each choice has."""
+    """The controls of the filter, with the number of findings per option; visible only if the script runs."""
     findings = scope.report.findings
     levels = Counter(f.severity for f in findings)
     boxes = "".join(
-        f'<label class="pill"><input type="checkbox" name="severity" value="{level.name}" checked>{badge(level)} {number}</label>'
+        f'<label class="pill"><input type="checkbox" name="severity" value="{level.name}" checked>'
+        f"{badge(level)} {number}</label>"
         for level, number in sorted(levels.items())
     )
     selects = (
-        _select("code", "Code", (f.code for f in findings)), _select("owner", "Owner", (str(f.owner) for f in findings)),
+        _select("code", "Code", (f.code for f in findings)),
+        _select("owner", "Owner", (str(f.owner) for f in findings)),
         _select("file", "File", (scope.file(f.location) for f in findings)),
     )
     return (
         '<form id="filter" class="with-script" role="search" aria-label="Filter findings">'
         '<label class="field"><span>Text</span>'
         '<input type="search" name="text" placeholder="any word" autocomplete="off" spellcheck="false"></label>'
-        f'{"".join(selects)}<div class="last"><fieldset class="pills"><legend class="unseen">Severity</legend>{boxes}</fieldset>'
+        f'{"".join(selects)}<div class="last">'
+        f'<fieldset class="pills"><legend class="unseen">Severity</legend>{boxes}</fieldset>'
         '<div class="right"><output id="shown" aria-live="polite"></output>'
         '<button type="button" id="open-all">Open all</button><button type="reset">Reset</button></div></div></form>'
     )
@@ -57,22 +63,32 @@ def _filter(scope: Scope) -> str:
 
 def _select(name: str, label: str, values: Iterable[str]) -> str:
     counts = Counter(values)
-    options = "".join(f"<option{attributes(value=value)}>{text(value)} ({counts[value]})</option>" for value in sorted(counts))
-    return (f'<label class="field"><span>{label}</span><select name="{name}"><option value="">all ({len(counts)})</option>'
-            f"{options}</select></label>")
+    options = [f"<option{attributes(value=value)}>{text(value)} ({counts[value]})</option>" for value in sorted(counts)]
+    return (
+        f'<label class="field"><span>{label}</span><select name="{name}">'
+        f'<option value="">all ({len(counts)})</option>{"".join(options)}</select></label>'
+    )
 
 
 def _finding(scope: Scope, number: int) -> str:
     f = scope.report.findings[number]
     head = attributes(
-        class_="finding", id=scope.ids[number], data_code=f.code, data_severity=f.severity.name, data_owner=str(f.owner),
-        data_file=scope.file(f.location), open=number < NUM_OPEN,
+        class_="finding",
+        id=scope.ids[number],
+        data_code=f.code,
+        data_severity=f.severity.name,
+        data_owner=str(f.owner),
+        data_file=scope.file(f.location),
+        open=number < NUM_OPEN,
     )
     place = scope.place(f.location)
+    if place:
+        place = f'<span class="place">{place}{_owner(f)}</span>'
     return (
         f'<details{head}>\n<summary>{badge(f.severity)}<span class="code">{text(f.code)}</span><h3>{text(f.title)}</h3>'
-        f'<span class="cost">{_cost(f.cost)}</span>{f"""<span class="place">{place}{_owner(f)}</span>""" if place else ""}</summary>\n'
-        f'<div class="body"><div class="story">\n{_story(f)}</div>\n<dl class="facts">{_facts(scope, f)}</dl></div></details>'
+        f'<span class="cost">{_cost(f.cost)}</span>{place}</summary>\n'
+        f'<div class="body"><div class="story">\n{_story(f)}</div>\n'
+        f'<dl class="facts">{_facts(scope, f)}</dl></div></details>'
     )
 
 
@@ -94,23 +110,25 @@ def _story(f: Finding) -> str:
     parts = [
         _source(evidence.source),
         f"<h4>Why</h4><p>{text(f.cause)}{_tag(f.upstream)}</p>",
-        _values(evidence.values), _remedy(f.fix),
-        f'<h4>How to verify</h4><ul class="checks">{items(map(sentence, f.verification))}</ul>' if f.verification else "",
-        _folded("What torch said", evidence.reasons, code=True), _folded("Folded into it", evidence.folded),
+        _values(evidence.values),
+        _fix(f.fix),
+        _checks(f.verification),
+        _folded("Messages from torch", evidence.reasons, code=True),
+        _folded("Included in this finding", evidence.folded),
         _folded("Notes", evidence.notes),
     ]
     return "\n".join(part for part in parts if part)
 
 
 def _source(lines: tuple[SourceLine, ...]) -> str:
-    """The lines around the place, the line itself marked."""
+    """The lines around the place, with the line of the place highlighted."""
     while lines and not lines[-1].text.strip():
-        lines = lines[:-1]      # a file's last lines are often blank
-    shown = []
+        lines = lines[:-1]      # the last lines of a file are often blank
+    rows = []
     for line in lines:
         tag = "mark" if line.is_place else "span"
-        shown.append(f"<{tag}><i>{line.number}</i> {text(line.text.expandtabs(4))}</{tag}>")
-    return f'<pre class="source">{"".join(shown)}</pre>' if shown else ""
+        rows.append(f"<{tag}><i>{line.number}</i> {text(line.text.expandtabs(4))}</{tag}>")
+    return f'<pre class="source">{"".join(rows)}</pre>' if rows else ""
 
 
 def _values(values: tuple[SampledValue, ...]) -> str:
@@ -122,7 +140,7 @@ def _values(values: tuple[SampledValue, ...]) -> str:
 
 
 def sparkline(values: Sequence[SampledValue]) -> str:
-    """The values as a line; empty if they are too few, not all numbers, or of several quantities."""
+    """The values as a small line chart; empty if they are too few, not all numbers, or of several quantities."""
     numbers = [value.number for value in values if value.number is not None and not value.part]
     if len(numbers) < max(MIN_POINTS, len(values)) or not all(map(math.isfinite, numbers)):
         return ""
@@ -146,22 +164,34 @@ def _scaled(numbers: Sequence[float], length: int) -> list[float]:
     return [SPARK_MARGIN + (length - 2 * SPARK_MARGIN) * (number - low) / span for number in numbers]
 
 
-def _remedy(fix: Fix) -> str:
-    """The edit as a diff where there is one, else the text; what is copied is what is shown."""
-    safe = "safe: it cannot alter what the program computes" if fix.safe else "check it: it may alter what the program does"
-    said = f"<p{' data-copied' if fix.edit is None else ''}>{text(fix.text)}</p>"
-    edit = f'<pre class="diff" data-copied>{_diff(fix.edit)}</pre>' if fix.edit is not None else ""
-    return (f'<div class="fix"><div><h4>Fix</h4><span class="tag">{safe}</span>'
-            f'<button type="button" class="copy with-script">Copy</button></div>{said}{edit}</div>')
+def _fix(fix: Fix) -> str:
+    """The text of the fix, and its edit as a diff; the Copy button copies the edit if there is one, else the text."""
+    safety = "check it: may change the program's behaviour"
+    if fix.safe:
+        safety = "safe: does not change the program's results"
+    if fix.edit is None:
+        body = f"<p data-copied>{text(fix.text)}</p>"
+    else:
+        body = f'<p>{text(fix.text)}</p><pre class="diff" data-copied>{_diff(fix.edit)}</pre>'
+    return (
+        f'<div class="fix"><div><h4>Fix</h4><span class="tag">{safety}</span>'
+        f'<button type="button" class="copy with-script">Copy</button></div>{body}</div>'
+    )
+
+
+def _checks(checks: Sequence[Check]) -> str:
+    if not checks:
+        return ""
+    return f'<h4>How to verify</h4><ul class="checks">{items(map(sentence, checks))}</ul>'
 
 
 def _diff(edit: str) -> str:
     tags = {"+": "ins", "-": "del"}
-    shown = []
+    lines = []
     for line in edit.strip("\n").split("\n"):
         tag = "span" if line.startswith(("+++", "---")) else tags.get(line[:1], "span")
-        shown.append(f"<{tag}>{block(line)}\n</{tag}>")
-    return "".join(shown)
+        lines.append(f"<{tag}>{block(line)}\n</{tag}>")
+    return "".join(lines)
 
 
 def _folded(title: str, lines: tuple[str, ...], *, code: bool = False) -> str:
@@ -175,9 +205,12 @@ def _facts(scope: Scope, f: Finding) -> str:
     rows = [
         ("Cost", _cost_facts(f.cost)),
         ("Raised at", scope.place(f.raised_at) if f.raised_at else ""),
-        ("Owner", text(f.owner)), ("Category", text(f.category)),
-        ("Seen", f"{counted(f.evidence.num_events, 'time')}" if f.evidence.num_events else ""),
-        ("Steps", _shortened(f.steps)), ("Ranks", ", ".join(map(str, f.ranks))), ("Compile ids", _shortened(f.evidence.compile_ids)),
+        ("Owner", text(f.owner)),
+        ("Category", text(f.category)),
+        ("Seen", counted(f.evidence.num_events, "time") if f.evidence.num_events else ""),
+        ("Steps", _shortened(f.steps)),
+        ("Ranks", row(f.ranks)),
+        ("Compile ids", _shortened(f.evidence.compile_ids)),
         ("Related", _related(scope, f)),
         ("Rule", rule_link(f.code, f"{text(f.code)} {text(f.slug)}")),
         ("Status", text(f.status) if f.status != "open" else ""),

@@ -1,4 +1,4 @@
-"""Parts that every section of the page is made of; text of the program is escaped in all of them."""
+"""Markup that every section of the page uses; all text is escaped."""
 
 import html
 import json
@@ -27,7 +27,10 @@ def block(value: str) -> str:
 
 
 def attributes(**values: object) -> str:
-    """` name="value"` for each that is not None or False; True gives the bare name, `data_x` is written data-x, `class_` class."""
+    """` name="value"` for each value except None and False; True gives the bare name.
+
+    `data_x` becomes data-x, and `class_` becomes class.
+    """
     parts = []
     for name, value in values.items():
         if value is not None and value is not False:
@@ -41,12 +44,12 @@ def items(values: Iterable[object]) -> str:
 
 
 def script_data(data: Any) -> str:
-    """JSON that can stand in a <script> element; no text in it can end the element."""
+    """JSON for a <script> element; no text in it can end the element."""
     return json.dumps(data, separators=(",", ":"), allow_nan=False).translate(_IN_SCRIPT)
 
 
 def number(value: float | None, digits: int = 4) -> float | int | None:
-    """A number short enough to be written 20,000 times; None for what JSON cannot say."""
+    """A number with few digits, as a page may have 20,000 of them; None for NaN and infinity, which JSON lacks."""
     if value is None or not math.isfinite(value):
         return None
     short = float(f"{value:.{digits}g}")
@@ -59,18 +62,20 @@ NOT_KNOWN = '<span class="quiet">not known</span>'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
+    """The report of a page, and the links to its findings."""
+
     report: Report
-    ids: Sequence[str]              # one a finding, in the order of the findings
-    index: Mapping[str, int]        # fingerprint -> finding
+    ids: Sequence[str]              # one per finding, in the order of the findings
+    index: Mapping[str, int]        # from a fingerprint to the index of its finding
 
     def link(self, fingerprint: str, label: str) -> str:
-        """A link to the finding, or only the label if the report does not hold it. The label is HTML."""
-        at = self.index.get(fingerprint)
-        return label if at is None else f'<a href="#{self.ids[at]}">{label}</a>'
+        """A link to the finding, or only the label if the report does not contain it. The label is HTML."""
+        index = self.index.get(fingerprint)
+        return label if index is None else f'<a href="#{self.ids[index]}">{label}</a>'
 
     def finding(self, fingerprint: str) -> Finding | None:
-        at = self.index.get(fingerprint)
-        return None if at is None else self.report.findings[at]
+        index = self.index.get(fingerprint)
+        return None if index is None else self.report.findings[index]
 
     def path(self, location: Location) -> str:
         return short_path(str(location), self.report.run)
@@ -79,10 +84,12 @@ class Scope:
         return short_path(location.path, self.report.run)
 
     def place(self, location: Location) -> str:
-        """`path:line in function`, as HTML; empty if the place is not known."""
+        """`path:line in function`, as HTML; empty if the place is unknown."""
         if location == UNKNOWN_PLACE:
             return ""
-        inside = f" in <code>{text(location.function)}</code>" if location.function and location.function != "<module>" else ""
+        inside = ""
+        if location.function and location.function != "<module>":
+            inside = f" in <code>{text(location.function)}</code>"
         return f'<code class="path">{text(self.path(location))}</code>{inside}'
 
 
@@ -90,7 +97,7 @@ def scope_of(report: Report) -> Scope:
     ids: list[str] = []
     index: dict[str, int] = {}
     for number, finding in enumerate(report.findings):
-        # A fingerprint keeps its link from report to report; what is no plain name, or comes twice, is numbered.
+        # A link by fingerprint is the same in every report. Duplicates and names that are not plain get a number.
         is_name = _PLAIN.fullmatch(finding.fingerprint) and finding.fingerprint not in index
         ids.append(f"f-{finding.fingerprint}" if is_name else f"f.{number}")
         index.setdefault(finding.fingerprint, number)
@@ -98,30 +105,33 @@ def scope_of(report: Report) -> Scope:
 
 
 def what_is_timed(run: Mapping[str, Any]) -> str:
-    """Whose length the seconds of a history are: a trace or a log may hold only a part of the run."""
+    """The noun for the duration of a history: a trace or a log may contain only a part of the run."""
     origin = str(run.get("origin"))
     return origin if origin in ("trace", "log") else "run"
 
 
 def section(name: str, title: str, *parts: str) -> str:
     body = "\n".join(part for part in parts if part)
-    return f'<section id="{name}" aria-labelledby="{name}-title">\n<h2 id="{name}-title">{title}</h2>\n{body}\n</section>'
+    heading = f'<h2 id="{name}-title">{title}</h2>'
+    return f'<section id="{name}" aria-labelledby="{name}-title">\n{heading}\n{body}\n</section>'
 
 
 def note(words: str) -> str:
-    """One honest sentence where there is nothing to show."""
+    """A remark in a quiet colour, such as why there is nothing to show."""
     return f'<p class="quiet">{text(words)}</p>'
 
 
 def table(name: str, head: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Iterable[int] = ()) -> str:
-    """A table that scrolls inside its own frame; cells are HTML, the columns in `numbers` are set flush right."""
+    """A table that scrolls inside its own frame; cells are HTML, the columns in `numbers` are aligned right."""
     right = set(numbers)
-    columns = [' class="n"' if i in right else "" for i in range(len(head))]
-    titles = "".join(f'<th scope="col"{c}>{h}</th>' for h, c in zip(head, columns, strict=True))
-    body = "\n".join("<tr>" + "".join(f"<td{c}>{cell}</td>" for cell, c in zip(row, columns, strict=True)) + "</tr>" for row in rows)
-    return (f'<div class="scroll" role="region" tabindex="0"{_named(name)}><table>\n<thead><tr>{titles}</tr></thead>\n'
-            f"<tbody>\n{body}\n</tbody></table></div>")
-
-
-def _named(name: str) -> str:
-    return f' aria-label="{text(name)}"'
+    classes = [' class="n"' if i in right else "" for i in range(len(head))]
+    titles = "".join(f'<th scope="col"{class_}>{title}</th>' for title, class_ in zip(head, classes, strict=True))
+    lines = []
+    for row in rows:
+        cells = "".join(f"<td{class_}>{cell}</td>" for cell, class_ in zip(row, classes, strict=True))
+        lines.append(f"<tr>{cells}</tr>")
+    body = "\n".join(lines)
+    return (
+        f'<div class="scroll" role="region" tabindex="0" aria-label="{text(name)}"><table>\n'
+        f"<thead><tr>{titles}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>"
+    )

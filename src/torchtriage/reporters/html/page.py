@@ -1,4 +1,4 @@
-"""Puts the page together: one file that holds its style, its script and its data, and asks the network for nothing."""
+"""Assembles the page: one file with its style, script and data, which needs no network."""
 
 import base64
 import functools
@@ -30,7 +30,8 @@ _LINKS = {
 
 _MARK = (
     '<svg viewBox="0 0 16 16" aria-hidden="true"><rect class="b1" x="1" y="2" width="14" height="3" rx="1"/>'
-    '<rect class="b2" x="1" y="7" width="9" height="3" rx="1"/><rect class="b3" x="1" y="12" width="5" height="3" rx="1"/></svg>'
+    '<rect class="b2" x="1" y="7" width="9" height="3" rx="1"/>'
+    '<rect class="b3" x="1" y="12" width="5" height="3" rx="1"/></svg>'
 )
 
 
@@ -38,9 +39,15 @@ def render(report: Report) -> str:
     scope = scope_of(report)
     data = chart_data(scope)
     sections = {
-        "verdict": verdict(scope), "shapes": shapes_section(scope), "timeline": timeline_section(scope, data["moments"]),
-        "findings": findings_section(scope), "frames": frames_section(scope), "health": health_section(scope),
-        "processes": processes_section(report), "rules": rules_section(report), "environment": environment_section(report),
+        "verdict": verdict(scope),
+        "shapes": shapes_section(scope),
+        "timeline": timeline_section(scope, data["moments"]),
+        "findings": findings_section(scope),
+        "frames": frames_section(scope),
+        "health": health_section(scope),
+        "processes": processes_section(report),
+        "rules": rules_section(report),
+        "environment": environment_section(report),
         "observed": observed_section(report),
     }
     links = "".join(f'<a href="#{name}">{title}</a>' for name, title in _LINKS.items() if sections[name])
@@ -58,12 +65,12 @@ def render(report: Report) -> str:
 </head>
 <body>
 <a class="skip" href="#findings">Skip to the findings</a>
-<header><p class="brand">{_MARK}torchtriage</p><p class="ran">{_ran(report, title)}</p></header>
+<header><p class="brand">{_MARK}torchtriage</p><p class="ran">{_run_line(report, title)}</p></header>
 <nav aria-label="Sections">{links}</nav>
 <main>
 {chr(10).join(part for part in sections.values() if part)}
 </main>
-<footer><p class="quiet">Made by torchtriage from {_source(report.run)}: one file that asks the network for nothing.</p></footer>
+<footer><p class="quiet">Made by torchtriage from {_source(report.run)}: one file that needs no network.</p></footer>
 <div id="tip" role="presentation" hidden></div>
 <p id="said" class="unseen" aria-live="polite"></p>
 <script type="application/json" id="data">{script_data(data)}</script>
@@ -74,7 +81,7 @@ def render(report: Report) -> str:
 
 
 def program_name(run: Mapping[str, Any]) -> str:
-    """The script that ran, as short as people say it."""
+    """The file name of the script that ran, or its module or command."""
     argv = run.get("argv")
     words = [str(word) for word in argv] if isinstance(argv, (list, tuple)) else []
     scripts = [word for word in words if word.endswith(".py")]
@@ -82,20 +89,30 @@ def program_name(run: Mapping[str, Any]) -> str:
     return PurePath((scripts or modules or words or ["run"])[0]).name or "run"
 
 
-def _ran(report: Report, title: str) -> str:
+def _run_line(report: Report, title: str) -> str:
     run = report.run
-    parts = [
-        f"<b>{text(title)}</b>", text(moment(run["start"])) if run.get("start") else "",
-        text(duration(report.history.seconds)) if report.history.seconds else "",
-        f"torch {text(run['torch'])}" if run.get("torch") else "", f"Python {text(run['python'])}" if run.get("python") else "",
-        f"exit status {text(run['exit_status'])}" if run.get("exit_status") is not None else "",
-    ]
-    return " ".join(f"<span>{part}</span>" for part in parts if part)
+    parts = [f"<b>{text(title)}</b>"]
+    if run.get("start"):
+        parts.append(text(moment(run["start"])))
+    if report.history.seconds:
+        parts.append(text(duration(report.history.seconds)))
+    if run.get("torch"):
+        parts.append(f"torch {text(run['torch'])}")
+    if run.get("python"):
+        parts.append(f"Python {text(run['python'])}")
+    if run.get("exit_status") is not None:
+        parts.append(f"exit status {text(run['exit_status'])}")
+    return " ".join(f"<span>{part}</span>" for part in parts)
 
 
 def _source(run: Mapping[str, Any]) -> str:
-    return {"recording": "a recording", "trace": "a structured trace", "log": "a text log", "watch": "a watched block"}.get(
-        str(run.get("origin")), "a report")
+    sources = {
+        "recording": "a recording",
+        "trace": "a structured trace",
+        "log": "a text log",
+        "watch": "a watched block",
+    }
+    return sources.get(str(run.get("origin")), "a report")
 
 
 @functools.cache
@@ -109,14 +126,17 @@ def _style() -> str:
 
 @functools.cache
 def _script() -> str:
-    """The scripts as one; nothing of them is visible to the page's other scripts, of which there are none."""
+    """All scripts in one function, so that they share their names and define no globals."""
     parts = "\n".join(_file(name) for name in SCRIPTS)
     return f'"use strict";\n(() => {{\n{parts}\n}})();\n'
 
 
 def _policy(style: str, script: str) -> str:
-    """Only this style and this script, by their hashes; whatever else a page could load or run is refused."""
-    return f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; img-src data:; base-uri 'none'; form-action 'none'"
+    """A content security policy that allows only this style and this script, by their hashes."""
+    return (
+        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
 
 
 def _hash(content: str) -> str:

@@ -1,7 +1,7 @@
-"""The page of each rule that a finding names, once."""
+"""The pages of the rules that the findings name, each once."""
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from torchtriage.findings import catalogue
 from torchtriage.findings.report import Report
@@ -20,10 +20,12 @@ _RULE = re.compile(r"\bTT\d{3}\b")
 
 
 def rules_section(report: Report) -> str:
-    rules = [rule for code in sorted({f.code for f in report.findings}) if (rule := _rule(code)) is not None]
+    codes = sorted({f.code for f in report.findings})
+    rules = [rule for rule in map(_rule, codes) if rule is not None]
     linked = {rule.code for rule in rules}
     pages = [
-        f'<details class="rule" id="rule-{rule.code}"><summary>{badge(rule.severity)}<span class="code">{rule.code}</span>'
+        f'<details class="rule" id="rule-{rule.code}">'
+        f'<summary>{badge(rule.severity)}<span class="code">{rule.code}</span>'
         f'<h3>{rule.slug}</h3><span class="place">{text(rule.summary)}</span></summary>'
         f'<div class="words">{to_html(_without_head(rule), linked=linked)}</div></details>'
         for rule in rules
@@ -37,7 +39,7 @@ def rule_link(code: str, label: str) -> str:
 
 
 def _rule(code: str) -> catalogue.Rule | None:
-    """None for a code that is not in the catalogue, as a finding made by hand may have."""
+    """None for a code that is not in the catalogue, which a finding made by hand may have."""
     try:
         return catalogue.rule(code)
     except KeyError:
@@ -45,7 +47,7 @@ def _rule(code: str) -> catalogue.Rule | None:
 
 
 def _without_head(rule: catalogue.Rule) -> str:
-    """The page from its first heading on; the summary line of the list already shows what stands above it."""
+    """The page from its first section heading on; the summary line of the list already shows the part before it."""
     return rule.page[rule.page.index("\n## "):]
 
 
@@ -70,10 +72,14 @@ def to_html(page: str, *, heading: str = "h4", linked: Collection[str] = ()) -> 
 
 
 def _inline(words: str, linked: Collection[str]) -> str:
-    """Text with code spans; what stands in a code span is never a link."""
+    """Text with code spans and links to rules; a code span contains no link."""
+    def link(match: re.Match[str]) -> str:
+        code = match[0]
+        return f'<a href="#rule-{code}">{code}</a>' if code in linked else code
+
     pieces = _CODE_SPAN.split(" ".join(words.split()))
-    return "".join(f"<code>{text(piece)}</code>" if i % 2 else _RULE.sub(_link_to(linked), text(piece)) for i, piece in enumerate(pieces))
-
-
-def _link_to(linked: Collection[str]) -> "Callable[[re.Match[str]], str]":
-    return lambda found: f'<a href="#rule-{found[0]}">{found[0]}</a>' if found[0] in linked else found[0]
+    out = []
+    for i, piece in enumerate(pieces):
+        is_code = i % 2 == 1
+        out.append(f"<code>{text(piece)}</code>" if is_code else _RULE.sub(link, text(piece)))
+    return "".join(out)

@@ -1,4 +1,4 @@
-// The timeline: one lane a process, its step time above and its marks below, by time or by step.
+// The timeline: one lane per process, with its step time above its marks, by time or by step.
 const ROW = 13;
 const SHORT = ["compile", "recompile", "break", "limit", "skipped", "anomaly"];
 
@@ -8,15 +8,15 @@ function decoded(columns) {
     time += columns.time[i];
     return {
       kind, time: time / data.ticks, lane: columns.lane[i], seconds: columns.seconds[i], step: columns.step[i],
-      label: columns.strings[columns.label[i]], detail: columns.strings[columns.detail[i]], id: columns.strings[columns.id[i]],
-      finding: columns.finding[i], x: 0, width: 2,
+      label: columns.strings[columns.label[i]], detail: columns.strings[columns.detail[i]],
+      id: columns.strings[columns.id[i]], finding: columns.finding[i], x: 0, width: 2,
     };
   });
 }
 
 const timeline = {
-  canvas: document.querySelector("#timeline-chart canvas"), axis: "time", view: null, shown: null, selected: null, drag: null,
-  marks: decoded(data.moments),
+  canvas: document.querySelector("#timeline-chart canvas"), marks: decoded(data.moments),
+  axis: "time", view: null, shown: null, selected: null, drag: null,
 };
 timeline.kinds = data.kinds.map((_, kind) => kind).filter((kind) => timeline.marks.some((m) => m.kind === kind));
 timeline.curves = data.steps.filter(Boolean);
@@ -27,7 +27,9 @@ const curveStart = (curve, i) => (timeline.axis === "time" ? curve.times && curv
 
 function bounds() {
   let high = timeline.axis === "time" ? data.seconds || 0 : 1;
-  for (const mark of timeline.marks) high = Math.max(high, valueOf(mark) + (timeline.axis === "time" ? mark.seconds || 0 : 1));
+  for (const mark of timeline.marks) {
+    high = Math.max(high, valueOf(mark) + (timeline.axis === "time" ? mark.seconds || 0 : 1));
+  }
   for (const curve of timeline.curves) {
     const last = curve.steps.length - 1;
     const end = curveStart(curve, last);
@@ -66,16 +68,17 @@ function drawTimeline() {
   if (timeline.drag && timeline.drag.moved) {
     pen.fillStyle = colour("--focus");
     pen.globalAlpha = 0.15;
-    pen.fillRect(Math.min(timeline.drag.from, timeline.drag.to), 0, Math.abs(timeline.drag.to - timeline.drag.from), plot.bottom);
+    const { from: start, to: end } = timeline.drag;
+    pen.fillRect(Math.min(start, end), 0, Math.abs(end - start), plot.bottom);
     pen.globalAlpha = 1;
   }
 }
 
 function drawAxis(plot) {
   const byTime = timeline.axis === "time";
-  const found = ticks(plot.from, plot.to, (plot.right - plot.left) / 90, !byTime);
-  const step = found.length > 1 ? found[1] - found[0] : plot.to - plot.from;
-  for (const tick of found) {
+  const values = ticks(plot.from, plot.to, (plot.right - plot.left) / 90, !byTime);
+  const step = values.length > 1 ? values[1] - values[0] : plot.to - plot.from;
+  for (const tick of values) {
     const x = Math.round(plot.at(tick)) + 0.5;
     line(plot.pen, x, 0, x, plot.bottom, colour("--line"));
     const words = byTime ? clock(tick, step) : String(tick);
@@ -124,7 +127,8 @@ function drawCurve(plot, curve, top) {
     label(pen, tickDuration(tick), plot.left - 6, y(tick), colour("--quiet"), "right");
   }
   if (timeline.axis === "time" && !curve.times) {
-    label(pen, "step times are drawn by step: when they began was not recorded", plot.left + 6, top + 20, colour("--quiet"));
+    const words = "step times are drawn by step only: when the steps began was not recorded";
+    label(pen, words, plot.left + 6, top + 20, colour("--quiet"));
     return;
   }
   pen.save();
@@ -151,10 +155,14 @@ function drawCurve(plot, curve, top) {
   pen.restore();
 }
 
-const rowTop = (mark) => mark.lane * timeline.plot.sizes.lane + timeline.plot.sizes.head + timeline.plot.sizes.curve + timeline.kinds.indexOf(mark.kind) * ROW;
+function rowTop(mark) {
+  const { lane, head, curve } = timeline.plot.sizes;
+  return mark.lane * lane + head + curve + timeline.kinds.indexOf(mark.kind) * ROW;
+}
+
 const inView = (mark) => mark.x + mark.width >= timeline.plot.left && mark.x <= timeline.plot.right;
 
-// Marks that would fall on a pixel that is already drawn are left out; what is filtered away stays as a shadow.
+// A mark on pixels that are already drawn is skipped; a mark that the filter hides is drawn faintly.
 function drawMarks(plot) {
   const scale = (plot.right - plot.left) / (plot.to - plot.from);
   const rowAt = data.kinds.map((_, kind) => plot.sizes.head + plot.sizes.curve + timeline.kinds.indexOf(kind) * ROW);
@@ -169,9 +177,9 @@ function drawMarks(plot) {
       const end = Math.round(mark.x + mark.width);
       if (drawn.get(row) >= end) continue;
       drawn.set(row, end);
-      const left = Math.max(mark.x, plot.left);
+      const left = Math.max(mark.x, plot.left), right = Math.min(mark.x + mark.width, plot.right);
       plot.pen.fillStyle = colour(`--k${mark.kind}`);
-      plot.pen.fillRect(left, mark.lane * plot.sizes.lane + rowAt[mark.kind] + 2, Math.min(mark.x + mark.width, plot.right) - left, ROW - 4);
+      plot.pen.fillRect(left, mark.lane * plot.sizes.lane + rowAt[mark.kind] + 2, right - left, ROW - 4);
     }
   }
   plot.pen.globalAlpha = 1;
@@ -201,18 +209,29 @@ function stepAt(x, y) {
   return at < 0 ? "" : `step ${curve.steps[at]}: ${duration(curve.values[at] || 0)}`;
 }
 
-const beside = (mark) => timeline.marks.filter((m) => m.lane === mark.lane && m.kind === mark.kind && Math.abs(m.x - mark.x) < 2).length - 1;
+const isBeside = (a, b) => a.lane === b.lane && a.kind === b.kind && Math.abs(a.x - b.x) < 2;
 
-function told(mark) {
-  const facts = [mark.id && `compile ${mark.id}`, mark.step !== null && `step ${mark.step}`, `at ${clock(mark.time, 0.01)}`,
-    mark.seconds !== null && `took ${duration(mark.seconds)}`, data.lanes.length > 1 && data.lanes[mark.lane].name];
-  const more = beside(mark);
-  return { head: `${data.kinds[mark.kind]}: ${mark.label}`, facts: facts.filter(Boolean).join(", ") + (more ? `, and ${more} more here` : ""), detail: mark.detail };
+function description(mark) {
+  const facts = [];
+  if (mark.id) facts.push(`compile ${mark.id}`);
+  if (mark.step !== null) facts.push(`step ${mark.step}`);
+  facts.push(`at ${clock(mark.time, 0.01)}`);
+  if (mark.seconds !== null) facts.push(`took ${duration(mark.seconds)}`);
+  if (data.lanes.length > 1 && data.lanes[mark.lane].name) facts.push(data.lanes[mark.lane].name);
+  const numMore = timeline.marks.filter((other) => isBeside(other, mark)).length - 1;
+  if (numMore) facts.push(`and ${numMore} more here`);
+  return { head: `${data.kinds[mark.kind]}: ${mark.label}`, facts: facts.join(", "), detail: mark.detail };
+}
+
+function tipWords(mark) {
+  const { head, facts, detail } = description(mark);
+  const click = mark.finding >= 0 ? `click: ${data.codes[mark.finding]}` : "";
+  return [head, facts, detail, click].filter(Boolean).join("\n");
 }
 
 function select(mark) {
   timeline.selected = mark;
-  const { head, facts, detail } = told(mark);
+  const { head, facts, detail } = description(mark);
   const name = document.createElement("b");
   name.textContent = head;
   byId("readout").replaceChildren(name, ` ${facts}. ${detail} `);
@@ -230,7 +249,7 @@ function neighbour(direction) {
   const now = timeline.selected;
   let at = all.indexOf(now);
   if (at < 0) return all[direction > 0 ? 0 : all.length - 1];
-  do at += direction; while (all[at] && all[at].kind === now.kind && all[at].lane === now.lane && Math.abs(all[at].x - now.x) < 2);
+  do at += direction; while (all[at] && isBeside(all[at], now));
   return all[at];
 }
 
@@ -254,8 +273,14 @@ function startTimeline() {
   const { canvas } = timeline;
   if (!canvas) return;
   charts.push(drawTimeline);
-  const where = (event) => { const box = canvas.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
-  canvas.addEventListener("pointerdown", (event) => { const [x] = where(event); timeline.drag = { from: x, to: x, moved: false }; });
+  const where = (event) => {
+    const box = canvas.getBoundingClientRect();
+    return [event.clientX - box.left, event.clientY - box.top];
+  };
+  canvas.addEventListener("pointerdown", (event) => {
+    const [x] = where(event);
+    timeline.drag = { from: x, to: x, moved: false };
+  });
   canvas.addEventListener("pointermove", (event) => {
     const [x, y] = where(event);
     if (timeline.drag && event.buttons) {
@@ -265,10 +290,8 @@ function startTimeline() {
       return;
     }
     const mark = markAt(x, y);
-    const said = mark && told(mark);
-    const words = said ? [said.head, said.facts, said.detail, mark.finding >= 0 ? `click: ${data.codes[mark.finding]}` : ""].filter(Boolean).join("\n") : stepAt(x, y);
     canvas.style.cursor = mark && mark.finding >= 0 ? "pointer" : "crosshair";
-    showTip(event, words);
+    showTip(event, mark ? tipWords(mark) : stepAt(x, y));
   });
   canvas.addEventListener("pointerleave", (event) => { timeline.drag = null; showTip(event, ""); drawTimeline(); });
   canvas.addEventListener("pointerup", (event) => {

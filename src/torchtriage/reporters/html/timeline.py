@@ -1,4 +1,4 @@
-"""The course of the run by step and by time: a chart, a sentence that says the same, and a table for those who cannot see it."""
+"""The timeline of the run: a chart by time or by step, with the same content as a sentence and as a table."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -9,81 +9,113 @@ from torchtriage.recording.series import STEP_SECONDS
 from torchtriage.reporters.html.data import KINDS, MAX_LANES
 from torchtriage.reporters.html.frames import why_there_is_nothing
 from torchtriage.reporters.html.markup import NOT_KNOWN, Scope, note, section, table, text, what_is_timed
-from torchtriage.text import counted, duration
+from torchtriage.text import counted, duration, row
 
 MAX_ROWS = 100
 _WORDS = {
-    MomentKind.COMPILE: ("first compile", "first compiles"), MomentKind.RECOMPILE: ("recompile", "recompiles"),
-    MomentKind.BREAK: ("graph break", "graph breaks"), MomentKind.LIMIT: ("recompile limit reached", "recompile limits reached"),
-    MomentKind.SKIP: ("frame skipped", "frames skipped"), MomentKind.ANOMALY: ("anomaly", "anomalies"),
+    MomentKind.COMPILE: ("first compile", "first compiles"),
+    MomentKind.RECOMPILE: ("recompile", "recompiles"),
+    MomentKind.BREAK: ("graph break", "graph breaks"),
+    MomentKind.LIMIT: ("recompile limit reached", "recompile limits reached"),
+    MomentKind.SKIP: ("frame skipped", "frames skipped"),
+    MomentKind.ANOMALY: ("anomaly", "anomalies"),
 }
 _CONTROLS = """<div class="controls with-script">
 <fieldset class="pills"><legend class="unseen">Horizontal axis</legend>
 <label class="pill"><input type="radio" name="axis" value="time" checked> by time</label>
 <label class="pill"><input type="radio" name="axis" value="step"{no_steps}> by step</label></fieldset>
-<div class="buttons"><button type="button" id="mark-before">Previous mark</button><button type="button" id="mark-after">Next mark</button>
+<div class="buttons"><button type="button" id="mark-before">Previous mark</button>
+<button type="button" id="mark-after">Next mark</button>
 <button type="button" id="zoom-in">Zoom in</button><button type="button" id="zoom-out">Zoom out</button>
-<button type="button" id="zoom-all">Whole run</button></div></div>"""
+<button type="button" id="zoom-all">Entire run</button></div></div>"""
 
 
 def timeline_section(scope: Scope, columns: Mapping[str, Any]) -> str:
-    """`columns` are the moments as the script gets them, with how much of them was left out."""
+    """`columns` are the moments in the form that the script gets, with the number that was left out."""
     history = scope.report.history
-    if not history.moments and not any(c.name == STEP_SECONDS for c in history.curves):
-        why = "Nothing was compiled and no step was seen." if history.start is not None else why_there_is_nothing(scope.report)
+    has_step_times = _has_step_times(history)
+    if not history.moments and not has_step_times:
+        why = why_there_is_nothing(scope.report)
+        if history.start is not None:
+            why = "Nothing was compiled and no steps were recorded."
         return section("timeline", "Timeline", note(why))
-    has_steps = any(m.step is not None for m in history.moments) or any(c.name == STEP_SECONDS for c in history.curves)
+    has_steps = has_step_times or any(m.step is not None for m in history.moments)
     sentence = summary(history, what_is_timed(scope.report.run))
     return section(
         "timeline", "Timeline", f'<p class="lead">{text(sentence)}</p>', _legend(history),
         _CONTROLS.format(no_steps="" if has_steps else " disabled"),
-        f'<div class="chart with-script" id="timeline-chart"><canvas role="img" aria-label="Timeline. {text(sentence)}"></canvas></div>',
+        '<div class="chart with-script" id="timeline-chart">'
+        f'<canvas role="img" aria-label="Timeline. {text(sentence)}"></canvas></div>',
         '<p id="readout" class="with-script" aria-live="polite">'
         "Point at a mark to see what it is, drag to zoom, click to go to its finding.</p>",
-        '<noscript><p class="quiet">The chart needs JavaScript; the table holds the same.</p></noscript>',
-        _not_drawn(history, columns["numLeftOut"], columns["numDropped"]), _as_table(scope),
+        '<noscript><p class="quiet">The chart needs JavaScript; the table has the same content.</p></noscript>',
+        _not_drawn(history, columns["numLeftOut"], columns["numDropped"]),
+        _as_table(scope),
     )
 
 
 def summary(history: History, timed: str = "run") -> str:
-    """What the chart shows at a glance."""
+    """The content of the chart in one or two sentences."""
     counts = _counts(history)
-    happened = ", ".join(f"{counts[kind]:,} {_WORDS[kind][counts[kind] != 1]}" for kind in KINDS if counts[kind])
-    verb = "took" if timed == "run" else "spans"
-    length = f"The {timed} {verb} {duration(history.seconds)}" if history.seconds else f"How long the {timed} took is not known"
+    events = row(counted(counts[kind], *_WORDS[kind]) for kind in KINDS if counts[kind])
+    if history.seconds:
+        verb = "took" if timed == "run" else "spans"
+        length = f"The {timed} {verb} {duration(history.seconds)}"
+    else:
+        length = f"The duration of the {timed} is not known"
+    sentences = f"{length}: {events}." if events else f"{length}; nothing was compiled."
+    return sentences + _steady_sentence(history)
+
+
+def _steady_sentence(history: History) -> str:
     steady = [p for p in history.processes if p.steady_time is not None]
     last = max(steady, key=lambda p: p.steady_time or 0.0, default=None)
-    said = f"{length}: {happened}." if happened else f"{length}; nothing was compiled."
-    if last is not None and last.steady_time is not None:
-        at_step = {None: "", 0: ", before the first step was"}.get(last.steady_step, f", at step {last.steady_step}")
-        who = f" of {last.name}, the last," if len(steady) > 1 else ""
-        said += f" The last first-time compile{who} was over after {duration(last.steady_time)}{at_step}: steady state begins there."
-    return said
+    if last is None or last.steady_time is None:
+        return ""
+    if last.steady_step is None:
+        at_step = ""
+    elif last.steady_step == 0:
+        at_step = ", before the end of the first step"
+    else:
+        at_step = f", at step {last.steady_step}"
+    process = f", in {last.name}," if len(steady) > 1 else ""
+    ended = f"ended after {duration(last.steady_time)}{at_step}"
+    return f" The last first-time compile{process} {ended}: steady state begins there."
+
+
+def _has_step_times(history: History) -> bool:
+    return any(c.name == STEP_SECONDS for c in history.curves)
 
 
 def _counts(history: History) -> Counter[MomentKind]:
-    """The backward of a compile has a mark of its own, and is no compile of its own."""
+    """Moments per kind. The backward of a compile has its own mark, but is not a separate compile."""
     return Counter(m.kind for m in history.moments if not m.is_backward)
 
 
 def _legend(history: History) -> str:
     counts = _counts(history)
-    seen = [(number, kind) for number, kind in enumerate(KINDS) if counts[kind]]
-    kinds = "".join(f'<li><i class="kind k{number}"></i>{kind} <b>{counts[kind]:,}</b></li>' for number, kind in seen)
-    line = '<li><i class="kind line"></i>step time</li>' if any(c.name == STEP_SECONDS for c in history.curves) else ""
-    return f'<ul class="legend">{kinds}{line}</ul>'
+    entries = []
+    for number, kind in enumerate(KINDS):
+        if counts[kind]:
+            entries.append(f'<li><i class="kind k{number}"></i>{kind} <b>{counts[kind]:,}</b></li>')
+    if _has_step_times(history):
+        entries.append('<li><i class="kind line"></i>step time</li>')
+    return f'<ul class="legend">{"".join(entries)}</ul>'
 
 
 def _not_drawn(history: History, num_left_out: int, num_dropped: int) -> str:
-    said = []
+    sentences = []
     if num_left_out:
-        said.append(f"{counted(num_left_out, 'mark')} of {len(history.moments):,} not drawn, to keep the page small.")
+        num_marks = len(history.moments)
+        sentences.append(f"{counted(num_left_out, 'mark')} of {num_marks:,} not drawn, to keep the page small.")
     if num_dropped:
-        said.append(f"{counted(num_dropped, 'text')} beside marks left out, to keep the page small.")
-    if len(history.processes) > MAX_LANES:
-        hidden = len(history.processes) - MAX_LANES
-        said.append(f"{hidden} of {len(history.processes)} processes not drawn; all are in the table of processes.")
-    return note(" ".join(said)) if said else ""
+        sentences.append(f"{counted(num_dropped, 'detail')} of marks left out, to keep the page small.")
+    num_processes = len(history.processes)
+    if num_processes > MAX_LANES:
+        sentences.append(
+            f"{num_processes - MAX_LANES} of {num_processes} processes not drawn; all are in the table of processes."
+        )
+    return note(" ".join(sentences)) if sentences else ""
 
 
 def _as_table(scope: Scope) -> str:
@@ -92,18 +124,25 @@ def _as_table(scope: Scope) -> str:
         groups[str(m.kind), m.label, m.fingerprint].append(m)
     if not groups:
         return ""
-    rows = [_row(scope, *key, found) for key, found in list(groups.items())[:MAX_ROWS]]
+    rows = [_table_row(scope, *key, moments) for key, moments in list(groups.items())[:MAX_ROWS]]
     more = note(f"{len(groups) - MAX_ROWS} more rows not listed.") if len(groups) > MAX_ROWS else ""
     head = ["What", "Where", "Times", "First at", "Last at", "First step", "Last step", "Took", "Finding"]
-    return f"<details><summary>The timeline as a table</summary>{table('Timeline', head, rows, numbers=range(2, 8))}{more}</details>"
+    body = table("Timeline", head, rows, numbers=range(2, 8))
+    return f"<details><summary>The timeline as a table</summary>{body}{more}</details>"
 
 
-def _row(scope: Scope, kind: str, label: str, fingerprint: str, found: list[Moment]) -> list[str]:
-    steps = [m.step for m in found if m.step is not None]
-    seconds = [m.seconds for m in found if m.seconds is not None]
+def _table_row(scope: Scope, kind: str, label: str, fingerprint: str, moments: list[Moment]) -> list[str]:
+    steps = [m.step for m in moments if m.step is not None]
+    seconds = [m.seconds for m in moments if m.seconds is not None]
     finding = scope.finding(fingerprint)
     return [
-        text(kind), text(label), f"{len(found):,}", f"{min(m.time for m in found):.2f} s", f"{max(m.time for m in found):.2f} s",
-        str(min(steps)) if steps else NOT_KNOWN, str(max(steps)) if steps else NOT_KNOWN,
-        duration(sum(seconds)) if seconds else "", scope.link(fingerprint, text(finding.code)) if finding else "",
+        text(kind),
+        text(label),
+        f"{len(moments):,}",
+        f"{min(m.time for m in moments):.2f} s",
+        f"{max(m.time for m in moments):.2f} s",
+        str(min(steps)) if steps else NOT_KNOWN,
+        str(max(steps)) if steps else NOT_KNOWN,
+        duration(sum(seconds)) if seconds else "",
+        scope.link(fingerprint, text(finding.code)) if finding else "",
     ]

@@ -1,4 +1,4 @@
-"""The head of the page: what is wrong, what it costs, what to do first. Every word follows from the totals and the findings."""
+"""The head of the page: the worst problem, the costs and the first fix, all from the totals and the findings."""
 
 from collections import Counter
 
@@ -6,12 +6,12 @@ from torchtriage.findings.model import CostKind, Severity
 from torchtriage.findings.report import Report
 from torchtriage.reporters.html.markup import NOT_KNOWN, Scope, note, text, what_is_timed
 from torchtriage.reporters.shape_text import verdict as shape_verdict
-from torchtriage.reporters.summary import measure_hint, not_shown, tap_text
-from torchtriage.text import counted, duration
+from torchtriage.reporters.summary import NOTHING_WATCHED, measure_hint, not_shown, tap_text
+from torchtriage.text import counted, duration, row
 
 MEANING = {
     "P0": "weights, loss or data are corrupt, or the run is dead",
-    "P1": "a fifth or more of steady state is lost, compiled code runs eager without saying so, or learning has collapsed",
+    "P1": "a fifth or more of steady state is lost, compiled code silently runs eager, or learning has collapsed",
     "P2": "a twentieth or more of steady state is lost, or it grows with the run",
     "P3": "measurable",
     "P4": "cosmetic",
@@ -23,7 +23,7 @@ def badge(severity: Severity) -> str:
 
 
 def what_is_wrong(report: Report) -> str:
-    """The worst finding; or that there is none in what was watched."""
+    """The title of the worst finding, or that there is none."""
     if not report.findings:
         return "Nothing found" if report.watched else "Nothing was watched"
     worst = report.findings[0]
@@ -32,32 +32,41 @@ def what_is_wrong(report: Report) -> str:
 
 
 def what_it_costs(report: Report) -> str:
-    """Sentences on what was observed, and on what was not."""
+    """Sentences on the costs that were observed, and on those that were not."""
     totals, seconds = report.totals, report.history.seconds
-    said = []
+    sentences = []
     compiling = totals.get("compile_seconds")
     if compiling is not None:
-        who = "The process that compiled longest did so for" if len(report.history.processes) > 1 else "Compiling took"
-        of_run = f" of the {what_is_timed(report.run)}'s {duration(seconds)}" if seconds and seconds >= compiling else ""
-        said.append(f"{who} {duration(compiling)}{of_run} (observed).")
+        is_one = len(report.history.processes) <= 1
+        subject = "Compiling took" if is_one else "The process that compiled the longest took"
+        of_run = ""
+        if seconds and seconds >= compiling:
+            of_run = f" of the {what_is_timed(report.run)}'s {duration(seconds)}"
+        sentences.append(f"{subject} {duration(compiling)}{of_run} (observed).")
     elif report.findings:
-        said.append("Compile times are not known: the source holds none.")
+        sentences.append("Compile times are not known: the source has none.")
     if totals.get("eager_calls"):
-        said.append(f"{counted(totals['eager_calls'], 'call')} of compiled functions ran eager (observed).")
-    dearest = max((f for f in report.findings if f.cost.share is not None), key=lambda f: f.cost.share or 0.0, default=None)
-    if dearest is not None:
-        said.append(f"{dearest.code} at {dearest.location.function or dearest.location} alone takes {dearest.cost.share:.0%} "
-                    f"of steady state ({dearest.cost.kind}).")
-    unmeasured = sum(f.cost.kind is CostKind.NOT_MEASURED for f in report.findings)
-    if unmeasured:
-        said.append(f"The cost of {unmeasured} of {counted(len(report.findings), 'finding')} was not measured.")
-    return " ".join(said)
+        sentences.append(f"{counted(totals['eager_calls'], 'call')} of compiled functions ran eager (observed).")
+    with_share = [f for f in report.findings if f.cost.share is not None]
+    most_expensive = max(with_share, key=lambda f: f.cost.share or 0.0, default=None)
+    if most_expensive is not None:
+        cost, location = most_expensive.cost, most_expensive.location
+        place = location.function or location
+        sentences.append(
+            f"{most_expensive.code} at {place} alone takes {cost.share:.0%} of steady state ({cost.kind})."
+        )
+    num_unmeasured = sum(f.cost.kind is CostKind.NOT_MEASURED for f in report.findings)
+    if num_unmeasured:
+        total = counted(len(report.findings), "finding")
+        sentences.append(f"The cost of {num_unmeasured} of {total} was not measured.")
+    return " ".join(sentences)
 
 
 def severities(report: Report) -> str:
     counts = Counter(f.severity for f in report.findings)
+    total = counted(len(report.findings), "finding")
     parts = "".join(f"<li>{badge(severity)} {counts[severity]}</li>" for severity in sorted(counts))
-    return f'<ul class="counts" aria-label="Findings by severity"><li><b>{counted(len(report.findings), "finding")}</b></li>{parts}</ul>'
+    return f'<ul class="counts" aria-label="Findings by severity"><li><b>{total}</b></li>{parts}</ul>'
 
 
 def verdict(scope: Scope) -> str:
@@ -72,19 +81,19 @@ def verdict(scope: Scope) -> str:
         rows.append(("What to do first", f"{text(first.fix.text.rstrip('.'))}. {see}."))
         rows += _shape_policy(report)
     else:
-        watched = ", ".join(map(tap_text, report.watched)) or "nothing: torch was not imported, or no process joined"
-        rows.append(("Watched", text(watched)))
+        rows.append(("Watched", text(row(map(tap_text, report.watched)) or NOTHING_WATCHED)))
         rows.append(("Not seen", text("; ".join(map(tap_text, report.not_seen)) or "nothing is known to be missing")))
-    told = "".join(f"<div><dt>{name}</dt><dd>{words}</dd></div>" for name, words in rows)
+    answers = "".join(f"<div><dt>{name}</dt><dd>{words}</dd></div>" for name, words in rows)
     left_out = note(f"{'; '.join(not_shown(report))}.") if not_shown(report) else ""
     return (
         f'<section id="verdict" aria-labelledby="verdict-title">\n{severities(report)}\n'
-        f'<h1 id="verdict-title">{text(what_is_wrong(report))}</h1>\n<dl class="told">{told}</dl>\n{_tiles(report)}\n{left_out}</section>'
+        f'<h1 id="verdict-title">{text(what_is_wrong(report))}</h1>\n'
+        f'<dl class="answers">{answers}</dl>\n{_tiles(report)}\n{left_out}</section>'
     )
 
 
 def _shape_policy(report: Report) -> list[tuple[str, str]]:
-    """What was measured of it, or how to measure it where a finding leaves that choice."""
+    """The verdict on the shape policies; or the command that measures them, if a finding leaves that choice open."""
     if report.shapes is not None:
         return [("Shape policy", f'{text(shape_verdict(report.shapes))}. <a href="#shapes">See&nbsp;shapes</a>.')]
     hint = measure_hint(report)
@@ -95,15 +104,17 @@ def _tiles(report: Report) -> str:
     totals = report.totals
     seconds = totals.get("compile_seconds")
     places = totals.get("distinct_graph_breaks")
+    at_places = f" <small>at {counted(places, 'place')}</small>" if places else ""
     tiles = [
-        ("compiles", totals.get("compiles"), ""), ("recompiles", totals.get("recompiles"), ""),
-        ("graph breaks", totals.get("graph_breaks"), f"at {counted(places, 'place')}" if places else ""),
-        ("frames at their limit", totals.get("frames_at_limit"), ""), ("calls run eager", totals.get("eager_calls"), ""),
-        ("compiling (observed)", None if seconds is None else duration(seconds), ""), ("steps", totals.get("steps"), ""),
+        ("compiles", _number(totals.get("compiles"))),
+        ("recompiles", _number(totals.get("recompiles"))),
+        ("graph breaks", _number(totals.get("graph_breaks")) + at_places),
+        ("frames at their limit", _number(totals.get("frames_at_limit"))),
+        ("calls run eager", _number(totals.get("eager_calls"))),
+        ("compiling (observed)", _number(None if seconds is None else duration(seconds))),
+        ("steps", _number(totals.get("steps"))),
     ]
-    shown = "".join(f"<div><dt>{name}</dt><dd>{_number(value)}{f' <small>{more}</small>' if more else ''}</dd></div>"
-                    for name, value, more in tiles)
-    return f'<dl class="tiles">{shown}</dl>'
+    return f'<dl class="tiles">{"".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in tiles)}</dl>'
 
 
 def _number(value: float | str | None) -> str:
