@@ -1,4 +1,4 @@
-"""Agents to compare a learned one with: random, always waiting, fixed schedules, and the best of these by search."""
+"""Agents to compare with a trained one: random, always waiting, fixed schedules, and the best of these by search."""
 
 import itertools
 import statistics
@@ -26,7 +26,7 @@ class AlwaysWait:
 
 
 class RandomAgent:
-    """Every action alike."""
+    """Every action has the same probability."""
 
     def __init__(self, num_actions: int, seed: int) -> None:
         self._num_actions, self._generator = num_actions, torch.Generator().manual_seed(seed)
@@ -45,7 +45,7 @@ class Schedule:
     holding_steps: int  # from a seed's full blending to its fixing
 
     def actions(self, num_slots: int, num_steps: int) -> list[int]:
-        """One action a step. Seeds do the same thing in turn; what does not fit into the episode is left out."""
+        """One action per step. Seeds are treated one after the other; actions beyond the episode are omitted."""
         turns = max(self.num_seeds, 1)
         kinds = {
             GERMINATE: self.start,

@@ -1,8 +1,8 @@
-"""What statistics of gradients and weights cost, and how exact they are: beside a memory read, torch's own norm, other
-tools, a step.
+"""Cost and accuracy of statistics of gradients and weights, beside a memory read, torch's norm, other tools, a step.
 
-All but whole training steps and the part `team` is one thread, in processor seconds of that thread, which other work on
-the machine hardly moves; variants take turns within one process, and a ratio is that of neighbours in time.
+Everything except complete training steps and the part `team` runs on one thread and is measured in processor seconds of
+that thread, which other work on the machine hardly affects. Variants take turns within one process, and a ratio is
+between measurements that are adjacent in time.
 """
 
 import argparse

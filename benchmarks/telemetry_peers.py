@@ -1,7 +1,6 @@
-"""Our statistics beside those of other tools, in calls of torch.nn.utils.get_total_norm.
+"""Statistics of torchtriage beside those of other tools, in calls of torch.nn.utils.get_total_norm.
 
-The other tools are in a venv of their own; this file is what its interpreter runs, in one process in which all ways
-take turns.
+The other tools are in a separate venv, whose interpreter runs this file; all variants take turns in one process.
 """
 
 import argparse
@@ -97,7 +96,7 @@ TOOLS = {
 
 
 def tools(model: torch.nn.Module) -> tuple[dict[str, Callable[[], object]], dict[str, str]]:
-    """(those that there are, why others are not)"""
+    """(available tools, reasons why others are not available)"""
     found, missing = {}, {}
     for name, make in TOOLS.items():
         try:
@@ -154,7 +153,7 @@ def against_peers(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    """What the interpreter of the venv does; it prints one line of JSON."""
+    """The program that the interpreter of the venv runs; it prints one line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--scale", type=float, default=0.05)

@@ -1,4 +1,4 @@
-"""What torch's own threads save in a look, by its size: right after work of theirs, and where they had to be woken."""
+"""The time that torch's threads save in a sample, by its size, while they are awake and while they sleep."""
 
 import argparse
 import statistics

@@ -1,9 +1,9 @@
-"""How much the same program differs from run to run: one after the other, and in turns as `torchtriage shapes` runs it.
+"""The spread of one program from run to run: one after the other, and in turns as `torchtriage shapes` runs it.
 
     python benchmarks/turns.py [--program tiny_batches] [--runs 5] [--rounds 2]
 
-Each round makes so many runs of one program, as written, in a row and then in turns. Shown is the spread of the
-logarithm of what its calls took: over the runs of a row, and over those that took turns together.
+Each round makes --runs runs of the unmodified program, one after the other and then in turns. The spread shown is that
+of the logarithm of the time of all calls, within the runs of a round.
 """
 
 import argparse

@@ -248,7 +248,7 @@ class Watch:
         reports = environments.episode_reports()
         every = self.level.effective_level is TelemetryLevel.DEBUG
         for report in reports if every else reports[:1]:
-            report.tell(self.emitter)
+            report.emit(self.emitter)
         ratios = [one.normalized_ratio for row in environments.gradient_stats() for one in row if one is not None]
         names = ("accuracy", "host_accuracy", "kept_accuracy", "rent")
         found = {

@@ -84,16 +84,16 @@ def seen(watch: Watch, number: int = 1, metrics: dict[str, float] | None = None,
     )
 
 
-def told(jsonl: Path) -> list[dict[str, Any]]:
+def rows_of(jsonl: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in jsonl.read_text().splitlines()]
 
 
 def events(jsonl: Path, name: str) -> list[dict[str, Any]]:
-    return [row["values"] for row in told(jsonl) if row.get("event") == name]
+    return [row["values"] for row in rows_of(jsonl) if row.get("event") == name]
 
 
 def series(jsonl: Path) -> list[dict[str, Any]]:
-    return [row for row in told(jsonl) if "event" not in row]
+    return [row for row in rows_of(jsonl) if "event" not in row]
 
 
 def test_an_update_becomes_the_series_that_the_rules_read(jsonl: Path) -> None:
@@ -123,15 +123,15 @@ def test_an_update_becomes_the_series_that_the_rules_read(jsonl: Path) -> None:
     assert not {"ppo/rows", "ppo/minibatches"} & row.keys()
 
 
-def test_an_explained_variance_that_means_nothing_is_left_out(jsonl: Path) -> None:
+def test_an_undefined_explained_variance_is_omitted(jsonl: Path) -> None:
     watched = watch(jsonl)
     watched.after_update(seen(watched, metrics={"ppo/explained_variance": math.nan}))
     watched.close()
     assert "ppo/explained_variance" not in series(jsonl)[0]
-    assert not [row for row in told(jsonl) if "code" in row]
+    assert not [row for row in rows_of(jsonl) if "code" in row]
 
 
-def test_people_read_the_names_of_stable_baselines3(jsonl: Path) -> None:
+def test_metrics_also_have_the_names_of_stable_baselines3(jsonl: Path) -> None:
     watched = watch(jsonl)
     watched.after_update(seen(watched))
     watched.close()
@@ -174,7 +174,7 @@ def test_the_clipped_norm_is_recorded_where_gradients_are_clipped(
     assert row.get("grad_norm_after_clip") == (expected if expected is None else pytest.approx(expected, rel=1e-6))
 
 
-def test_a_drop_and_a_trend_of_the_return_are_told(jsonl: Path) -> None:
+def test_a_drop_and_a_trend_of_the_return_are_reported(jsonl: Path) -> None:
     watched = watch(jsonl, level="DEBUG")
     for number in range(1, 21):
         mean = 100.0 if number <= 10 else 20.0
@@ -187,7 +187,7 @@ def test_a_drop_and_a_trend_of_the_return_are_told(jsonl: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("ppo/kl", 0.9), ("ppo/ratio_max", 40.0), ("ppo/ratio_min", 0.01), ("ppo/kl", math.nan)]
 )
-def test_a_spike_between_two_looks_is_not_missed(jsonl: Path, name: str, value: float) -> None:
+def test_a_spike_between_two_samples_is_not_missed(jsonl: Path, name: str, value: float) -> None:
     watched = watch(jsonl)
     number = 1
     while watched.monitor.is_looking:  # the first updates are all looked at
@@ -209,7 +209,7 @@ def test_a_rule_that_fires_is_an_anomaly_and_escalates(jsonl: Path) -> None:
     assert watched.level.effective_level is TelemetryLevel.DEBUG
     watched.after_update(seen(watched, 2))
     watched.close()
-    assert "TT608" in [row.get("code") for row in told(jsonl)]
+    assert "TT608" in [row.get("code") for row in rows_of(jsonl)]
     assert events(jsonl, "ppo_update_completed")[1]["layers"]["layer_scores"]  # every layer, while escalated
 
 
@@ -224,7 +224,7 @@ def test_while_escalated_the_samples_with_bad_ratios_are_listed(jsonl: Path) -> 
     assert found["values"][0] == pytest.approx(50.0, rel=1e-3)
 
 
-def test_a_skipped_update_says_which_gradients_were_not_finite(jsonl: Path) -> None:
+def test_a_skipped_update_names_the_nonfinite_gradients(jsonl: Path) -> None:
     watched = watch(jsonl)
     watched.policy.value_head.bias.grad.fill_(math.nan)
     watched.after_update(seen(watched, metrics={"ppo/loss": math.nan}, is_skipped=True))
@@ -234,7 +234,7 @@ def test_a_skipped_update_says_which_gradients_were_not_finite(jsonl: Path) -> N
     assert events(jsonl, "anomaly_detected")[0]["code"] == "TT402"
 
 
-def test_what_follows_a_skipped_update_is_looked_at(jsonl: Path) -> None:
+def test_the_update_after_a_skipped_one_is_sampled(jsonl: Path) -> None:
     watched = watch(jsonl)
     number = 1
     while watched.monitor.is_looking:
@@ -244,7 +244,7 @@ def test_what_follows_a_skipped_update_is_looked_at(jsonl: Path) -> None:
     watched.after_update(seen(watched, number + 1, metrics={"ppo/updates_skipped_total": 2.0}, is_skipped=True))
     watched.close()
     assert [row["step"] for row in series(jsonl)][-2:] == [number - 1, number + 1]
-    assert "TT613" in [row.get("code") for row in told(jsonl)]
+    assert "TT613" in [row.get("code") for row in rows_of(jsonl)]
 
 
 @pytest.mark.parametrize(("level", "num_reports"), [("NORMAL", 1), ("DEBUG", 2)])
@@ -252,7 +252,7 @@ def test_the_growth_environment_reports_one_episode_or_all_at_debug(jsonl: Path,
     class Report:
         accuracy, host_accuracy, kept_accuracy, rent = 0.8, 0.5, 0.7, 0.1
 
-        def tell(self, emitter: Any) -> None:
+        def emit(self, emitter: Any) -> None:
             emitter.on_counterfactual_matrix(["slot0"], {(False,): 0.5, (True,): 0.8}, env_id=0)
 
     class Growth:
@@ -278,7 +278,7 @@ def test_off_records_nothing(jsonl: Path) -> None:
     assert not jsonl.exists() or jsonl.read_text() == ""
 
 
-def test_its_state_goes_on_to_the_bit(jsonl: Path, tmp_path: Path) -> None:
+def test_telemetry_continues_bitwise_from_its_state(jsonl: Path, tmp_path: Path) -> None:
     first, second = watch(jsonl), watch(tmp_path / "b.jsonl")
     for number in range(1, 6):
         first.after_update(seen(first, number, metrics={"ppo/grad_norm": float(number)}))
