@@ -123,7 +123,7 @@ def test_a_directory_is_run_as_python_would_run_it(tmp_path: Path) -> None:
     ],
 )
 def test_a_broken_torch_fails_as_it_does_without_torchtriage(body: str, place: str, tmp_path: Path) -> None:
-    """The modules that we wait for are imported through a loader of ours, which must not be in the traceback."""
+    """The awaited modules are imported through a loader of torchtriage, which must not be in the traceback."""
     write_torch(tmp_path / "torch", {place: body})
     script = write(tmp_path, "import torch")
     alone = plain(tmp_path, script)
@@ -134,7 +134,7 @@ def test_a_broken_torch_fails_as_it_does_without_torchtriage(body: str, place: s
 
 
 def write_torch(folder: Path, bodies: dict[str, str]) -> None:
-    """A package with the names that we wait for, and nothing in it but these bodies."""
+    """A package with the awaited module names, with only these bodies in it."""
     sources = {"__init__.py": "import torch._C\nimport torch._logging._internal\nimport torch._dynamo\n"}
     for name in ("_C.py", "_logging/__init__.py", "_logging/_internal.py", "_dynamo/__init__.py"):
         sources[name] = bodies.get(name, "")
@@ -339,7 +339,7 @@ def test_files_that_are_not_a_recording_are_never_deleted(kind: str, tmp_path: P
 def test_the_script_runs_even_if_the_output_cannot_be_written(output: str, tmp_path: Path) -> None:
     script = write(tmp_path, "import os, sys; print('ran', os.environ.get('TORCHTRIAGE')); sys.exit(4)")
     words = [*TORCHTRIAGE, "run", "-o", output, script.name]
-    if output == "full":    # a file may hold the run id and no more, as on a disk that is full
+    if output == "full":    # a file may have only the run id, as on a full disk
         words = ["sh", "-c", 'ulimit -f 1; exec "$@"', "sh", *words]
     done = subprocess.run(words, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60)
     assert done.returncode == 4, done.stderr

@@ -1,4 +1,4 @@
-"""The silent-eager meter: exact, asleep in a healthy run, and harmless whatever happens around it."""
+"""The silent-eager meter is exact, inactive in a healthy run, and never harms the process."""
 
 import shutil
 from pathlib import Path

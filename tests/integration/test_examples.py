@@ -1,4 +1,4 @@
-"""What each example and each hazard of the review documents does on this torch, sick and cured."""
+"""Each example gives its findings on this torch, and none of them when cured."""
 
 import functools
 import json

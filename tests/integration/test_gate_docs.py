@@ -1,4 +1,4 @@
-"""docs/guides/gate.md is true: its first example and every command of its workflow do what the page says."""
+"""docs/guides/gate.md is correct: its first example and every command of its workflow do what the page says."""
 
 import re
 import shutil
@@ -35,7 +35,7 @@ def blocks(language: str) -> list[str]:
 
 
 def workflow_commands() -> list[str]:
-    """The `run:` commands of the workflow, one a line."""
+    """The `run:` commands of the workflow, one per line."""
     [workflow] = blocks("yaml")
     lines = re.findall(r"^ +(?:- )?run: (?!\|)(.+)$|^ {10}(\S.*)$", workflow, re.M)
     return [one or many for one, many in lines if not one.startswith("pip ") and ": " not in many]

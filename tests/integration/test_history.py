@@ -1,4 +1,4 @@
-"""The history and the Chrome trace of real programs agree with the report, from whatever source they were read."""
+"""The history and the Chrome trace of real programs agree with the report, for every source."""
 
 import json
 import sys
@@ -225,7 +225,7 @@ def test_a_torch_trace_has_the_same_marks_and_chains_but_no_steps(report: Report
 
 
 def kinds_and_names(history: History) -> Counter[tuple[str, str]]:
-    """Without skips, which only a recording holds, and by bare names, as a trace has no source."""
+    """Without skips, which only a recording has, and by bare names, since a trace has no source."""
     return Counter((m.kind.value, m.compile_id) for m in history.moments if m.kind is not MomentKind.SKIP)
 
 

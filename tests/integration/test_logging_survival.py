@@ -1,4 +1,4 @@
-"""The program's logging is its own: ours survives whatever it does, and its own output stays what it is without us."""
+"""torchtriage survives any change of the logging configuration, and does not change the program's own logging."""
 
 import json
 import re
@@ -107,7 +107,7 @@ def test_no_event_is_lost_when_the_program_changes_logging(tmp_path: Path) -> No
 
 
 def run_both_ways(folder: Path, env: Mapping[str, str]) -> tuple[str, Outcome]:
-    """stderr without us, and the run with us; `{way}` in a value is "alone" or "ours"."""
+    """stderr without torchtriage, and the observed run; `{way}` in a value is "alone" or "ours"."""
     script = write(folder, SICK)
     alone = plain(folder, script, env={k: v.format(way="alone") for k, v in env.items()})
     assert alone.returncode == 0, alone.stderr
@@ -125,7 +125,7 @@ def test_the_log_of_the_program_is_unchanged(tmp_path: Path) -> None:
 
 
 def records(folder: Path) -> Counter[str]:
-    """How many records of each kind the trace files in a folder hold."""
+    """How many records of each kind the trace files in a folder have."""
     found: Counter[str] = Counter()
     for path in folder.rglob("dedicated_log_torch_trace_*"):
         for line in path.read_text().splitlines():
@@ -144,7 +144,7 @@ def test_the_trace_of_the_program_has_the_same_records(env: dict[str, str], tmp_
     alone = records(tmp_path / "trace-alone")
     assert records(tmp_path / "trace-ours") == alone
     if "TORCH_TRACE" not in env and torch_version() < (2, 13):
-        assert not alone        # that torch writes a trace for TORCH_TRACE alone
+        assert not alone        # this torch writes a trace for TORCH_TRACE only
         return
     assert alone["artifact dynamo_graph_break_reason"] > 2
     everything = "".join(p.read_text() for p in (tmp_path / "trace-ours").rglob("dedicated_log_torch_trace_*"))

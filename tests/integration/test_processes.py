@@ -153,7 +153,7 @@ def test_ranks_join_one_folder_and_are_distinguished(tmp_path: Path) -> None:
     done = command(tmp_path, "run", "-o", "out", "--", sys.executable, "-m", "torch.distributed.run", "--standalone",
                    "--nproc_per_node", "2", "train.py")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("findings,") == 1     # one report, not one a rank
+    assert done.stdout.count("findings,") == 1     # one report, not one per rank
     folder = tmp_path / "out.triage"
     report = Outcome(0, "", "", folder).report
     assert report["run"]["ranks"] == [0, 1]
@@ -227,7 +227,7 @@ def test_a_rank_waits_for_the_id_that_another_is_writing(tmp_path: Path) -> None
 
 
 def test_a_reused_process_id_gets_a_separate_file(tmp_path: Path) -> None:
-    """Worker processes come and go for days, and compile ids mean something only within one of them."""
+    """Worker processes start and end for days, and compile ids are meaningful only within one process."""
     facts: dict[str, Any] = {"host": "here", "rank": None}
     for _ in range(2):
         recorder = Recorder(tmp_path, lambda: facts)

@@ -1,4 +1,4 @@
-"""The policy step and the update compile whole: one graph each, no break, no recompile, the same weights as eager."""
+"""The policy step and the update are one graph each, without a recompile, and agree with eager."""
 
 import copy
 import signal
@@ -32,11 +32,11 @@ policies = pytest.mark.parametrize("make", [
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
     torch._dynamo.reset()
-    compiling._compiled.cache_clear()
+    compiling._shared_function.cache_clear()
     torch.manual_seed(0)
     yield
     torch._dynamo.reset()
-    compiling._compiled.cache_clear()
+    compiling._shared_function.cache_clear()
 
 
 def act_some(policy: Policy, act, steps: int) -> list[torch.Tensor]:
@@ -185,10 +185,14 @@ def test_a_compile_interrupted_by_ctrl_c_is_retried_once(deaths: int, status: in
 
 
 def test_a_missing_compiler_is_named() -> None:
-    error = RuntimeError(
-        "InvalidCxxCompiler: No working C++ compiler found in torch._inductor.config.cpp.cxx: (None, 'g++')"
-    )
-    assert "install a C++ compiler" in compiling._advice(error)
+    def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor], **options: object) -> object:
+        raise RuntimeError(
+            "InvalidCxxCompiler: No working C++ compiler found in torch._inductor.config.cpp.cxx: (None, 'g++')"
+        )
+
+    compiled = Compiled(break_of, 9, name="the function", backend=backend)
+    with pytest.raises(TriageError, match="install a C\\+\\+ compiler"):
+        compiled(torch.ones(2))
 
 
 def test_only_the_first_of_equal_functions_measures_the_compile_time() -> None:

@@ -1,4 +1,4 @@
-"""The recording is whole where WAL is refused, where the reader may not write, and after a kill."""
+"""The recording is complete where WAL is refused, where the reader may not write, and after a kill."""
 
 import json
 import math
@@ -94,7 +94,7 @@ def elsewhere() -> Iterator[Path]:
 
 
 def as_someone_else(function: Callable[[], object]) -> str:
-    """What the function returns, as JSON, called by a user who may write nothing here."""
+    """The result of the function, as JSON, called by a user without write access."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -161,7 +161,7 @@ def test_a_series_is_stored_as_float32_and_a_long_run_stays_small(tmp_path: Path
 
     counter = StepCounter()
     for hour in range(20):
-        counter.marks.extend(hour * 5000.0 + step for step in range(5000))     # a step a second
+        counter.marks.extend(hour * 5000.0 + step for step in range(5000))     # one step per second
         assert len(counter.series().values) <= MAX_POINTS
     assert set(counter.series().values) == {1.0}
     assert not counter.marks

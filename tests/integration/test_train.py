@@ -128,5 +128,5 @@ def wait_for(text: str, child: "subprocess.Popen[str]") -> None:
 
 
 def signal_group(child: "subprocess.Popen[str]") -> None:
-    """As a terminal does: every process of the group gets it."""
+    """Send the signal to every process of the group, as a terminal does."""
     os.killpg(child.pid, signal.SIGINT)

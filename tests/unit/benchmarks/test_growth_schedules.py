@@ -1,4 +1,4 @@
-"""The agents to compare with do what they say, and growing pays."""
+"""The agents for comparison follow their definitions, and growing pays off."""
 
 import pytest
 import torch

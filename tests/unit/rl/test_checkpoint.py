@@ -1,6 +1,4 @@
-"""A checkpoint is whole or not there, the one before it is kept,
-and one of another config is refused field by field.
-"""
+"""A checkpoint is written completely or not at all, the previous one is kept, and another config is refused."""
 
 import errno
 import os

@@ -1,6 +1,4 @@
-"""Settings of a training: published values, then a file, then flags;
-what is not understood is refused with what to do.
-"""
+"""Settings of a training: presets, files and flags, and the errors for invalid ones."""
 
 import dataclasses
 from pathlib import Path

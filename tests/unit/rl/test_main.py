@@ -1,4 +1,4 @@
-"""How a training process ends: its exit code, its last words, and what Ctrl-C does."""
+"""How a training process ends: its exit code, its last message, and the effect of Ctrl-C."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ def handlers() -> Iterator[None]:
 
 
 class Fails:
-    """A trainer that gets no further than its first step."""
+    """A trainer that fails in its first step."""
 
     def __init__(self, config: TrainConfig, **_: Any) -> None:
         pass

@@ -1,6 +1,4 @@
-"""What a training came to, its summary over seeds, its comparison with an earlier one,
-and whether compiling pays; all by hand.
-"""
+"""The results of a training, their summary over seeds, and the comparison with an earlier training."""
 
 import io
 import math
@@ -75,7 +73,7 @@ def test_only_a_clear_difference_is_reported() -> None:
 def test_several_seeds_are_compared_by_seed_and_not_by_episode() -> None:
     many = tuple([100.0] * 50)
     lines = comparison([results(0, many), results(1, tuple([0.0] * 50))], [results(0, many), results(1, many)], "b")
-    assert lines[1].endswith("no difference shown, the intervals overlap")  # over 100 episodes it would look certain
+    assert lines[1].endswith("no difference shown, the intervals overlap")  # over 100 episodes it would appear certain
 
 
 def test_one_value_has_no_interval() -> None:

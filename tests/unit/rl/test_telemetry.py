@@ -1,6 +1,4 @@
-"""Every monitor is called from one place:
-what an update shows becomes series, events, and details where a rule asks for them.
-"""
+"""An update becomes series, events, and details where a rule asks for them."""
 
 import json
 import math
@@ -190,14 +188,14 @@ def test_a_drop_and_a_trend_of_the_return_are_reported(jsonl: Path) -> None:
 def test_a_spike_between_two_samples_is_not_missed(jsonl: Path, name: str, value: float) -> None:
     watched = watch(jsonl)
     number = 1
-    while watched.monitor.is_looking:  # the first updates are all looked at
+    while watched.monitor.is_looking:  # the first updates are all sampled
         watched.after_update(seen(watched, number))
         number += 1
     watched.after_update(seen(watched, number, metrics={name: value}))
     for later in range(1, NORMAL_INTERVAL):
         watched.after_update(seen(watched, number + later))
     watched.close()
-    # Among the last rows: a rule that spoke may have brought further looks after it.
+    # Among the last rows: a rule that fired may have caused further samples after it.
     assert (value if not math.isnan(value) else "nan") in [row[name] for row in series(jsonl)[-NORMAL_INTERVAL:]]
     assert name in WORST
 
@@ -286,7 +284,7 @@ def test_telemetry_continues_bitwise_from_its_state(jsonl: Path, tmp_path: Path)
     for one in (first, second):
         one.after_update(seen(one, 6, metrics={"ppo/grad_norm": 9.0}))
     states = [one.state_dict() for one in (first, second)]
-    for state in states:  # what it took differs from run to run
+    for state in states:  # times differ from run to run
         for name in ("own_seconds", "run_seconds"):
             del state["monitor"]["config"][name]
     assert states[0] == states[1]

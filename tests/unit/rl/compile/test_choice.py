@@ -1,4 +1,4 @@
-"""`--compile auto`: by what was measured, by what a cache remembers, and said in words."""
+"""`--compile auto` decides by measured times and earlier compile times, and gives its reason."""
 
 from pathlib import Path
 

@@ -1,6 +1,4 @@
-"""Environments of gymnasium: what is real in a step under every autoreset mode,
-what is seen and taken, what is refused.
-"""
+"""Steps of gymnasium's environments in every autoreset mode, their spaces, and the errors for bad input."""
 
 import re
 import sys

@@ -27,10 +27,8 @@ def through_a_file(state):
     return torch.load(file, weights_only=True)
 
 
-def assert_goes_on_exactly(make, before=47, after=250):
-    """Stop `before` steps in, load into other environments,
-    and compare `after` more steps with the ones that went on.
-    """
+def assert_continues_exactly(make, before=47, after=250):
+    """Save after `before` steps, load into other environments, and compare `after` more steps."""
     original, resumed = make(), make()
     original.reset(3)
     resumed.reset(99)
@@ -65,7 +63,7 @@ def no_warnings():
     ],
 )
 def test_a_resumed_run_continues_exactly(name, stepping):
-    num_episodes = assert_goes_on_exactly(lambda: make_environments(name, 3, stepping))
+    num_episodes = assert_continues_exactly(lambda: make_environments(name, 3, stepping))
     assert num_episodes or name == "Acrobot-v1"  # whose episodes are longer
 
 
@@ -97,7 +95,7 @@ def test_a_state_saved_before_a_delayed_reset_continues_exactly():
 @pytest.mark.parametrize("env", [Noisy, Forgetful])
 @pytest.mark.parametrize("before", [1, 47])
 def test_an_environment_that_cannot_be_pickled_is_replayed(env, before):
-    assert assert_goes_on_exactly(lambda: serial(env), before) > 1
+    assert assert_continues_exactly(lambda: serial(env), before) > 1
 
 
 def test_a_resumed_state_can_be_saved_again():

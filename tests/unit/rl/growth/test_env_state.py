@@ -1,6 +1,4 @@
-"""The accumulators hold what was added, in a full-graph compiled region too,
-and give back the accuracy of every subset.
-"""
+"""The accumulators give the accuracy of every subset, also in a full-graph compiled region."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The growth environments as a trainer meets them: rewards, masks, gradients, exact resume, independence, one graph."""
+"""The growth environments as a trainer uses them: rewards, masks, gradients, exact resume, independence, one graph."""
 
 import dataclasses
 import io
@@ -50,7 +50,7 @@ def random_actions(generator: torch.Generator) -> torch.Tensor:
 
 
 def grown(made: GrowthEnvironments, slot: int) -> None:
-    """A seed in a slot of every environment that is holding."""
+    """A holding seed in a slot of every environment."""
     for action in (everywhere(GERMINATE, slot), everywhere(ADVANCE, slot), WAITS, WAITS):
         made.step(action)
     assert (made.program.stage_NS[:, slot] == HOLDING).all()
@@ -257,7 +257,8 @@ def test_reports_are_returned_once_and_emit_everything() -> None:
     assert sum(report.shapley) == pytest.approx(report.accuracy - report.host_accuracy, abs=1e-6)
     events: list[Any] = []
     report.emit(VectorizedEmitter(events.append, clock=lambda: 0.0))
-    assert [event.kind for event in events] == ["epoch_completed", "counterfactual_matrix_computed", "analytics_snapshot"]
+    kinds = [event.kind for event in events]
+    assert kinds == ["epoch_completed", "counterfactual_matrix_computed", "analytics_snapshot"]
     epoch, matrix, snapshot = events
     assert {event.env_id for event in events} == {2}
     assert epoch.slots["slot1"]["stage"] == "fixed"

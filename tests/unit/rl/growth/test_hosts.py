@@ -1,4 +1,4 @@
-"""A host with its seeds against the same network written out, for every subset of the slots."""
+"""A host with its seeds agrees with the same network computed row by row, for every subset of the slots."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""What each action does to a seed, and to no other."""
+"""The effect of each action on its seed, and on no other."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The normalizers' numbers, what they leave out, and how they are saved; float64 numpy is the truth."""
+"""The values of the normalizers against float64 numpy, the samples that they ignore, and their states."""
 
 import copy
 import io
@@ -131,7 +131,7 @@ def test_nonfinite_samples_are_ignored_and_counted(make: Make) -> None:
     bad = x.clone()
     bad.view(96, -1)[7, 0], bad.view(96, -1)[9, -1] = math.nan, -math.inf
     mask = torch.ones(96, dtype=torch.bool)
-    mask[9] = False  # not asked for, so not rejected either
+    mask[9] = False  # masked, so not rejected either
     dirty.update(bad, mask=mask)
     keep = [i for i in range(96) if i not in (7, 9)]
     clean.update(x[keep])
@@ -326,7 +326,7 @@ def test_a_state_of_three_bare_values_is_refused_with_a_reason() -> None:
         RunningMeanStd((3,)).load_state_dict({"mean": torch.zeros(3), "var": torch.ones(3), "count": torch.tensor(1.0)})
 
 
-# Devices: meta stands for a device that is not here
+# Devices: meta stands in for an accelerator
 
 
 @pytest.mark.parametrize("call", ["update", "normalize"])

@@ -1,6 +1,4 @@
-"""Inside a full-graph compiled region the normalizers make one graph,
-no break and no recompile, and the same numbers.
-"""
+"""In a full-graph compiled region the normalizers are one graph and agree with eager."""
 
 import math
 import warnings

@@ -1,4 +1,4 @@
-"""Two gloo ranks know together what one process would know alone, however often they merge."""
+"""Two gloo ranks together have the statistics of one process, however often they merge."""
 
 import os
 import subprocess

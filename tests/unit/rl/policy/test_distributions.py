@@ -1,4 +1,4 @@
-"""Actions drawn from given noise; torch.distributions is the truth."""
+"""Actions drawn from given noise agree with torch.distributions."""
 
 import math
 

@@ -1,6 +1,4 @@
-"""The LSTM with episodes inside a sequence:
-as nn.LSTM on the pieces, by native code and by torch alone; compiled whole.
-"""
+"""The LSTM with episodes inside a sequence agrees with nn.LSTM, in native code and in torch, eager and compiled."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -37,9 +35,7 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 
 
 def arguments(T: int, B: int, I: int, H: int, seed: int = 0, dtype: torch.dtype = F32) -> list[Tensor]:  # noqa: E741
-    """(x, keep, h, c, w_ih, w_hh, b), with an episode's start in about one step of four;
-    all but keep want a gradient.
-    """
+    """(x, keep, h, c, w_ih, w_hh, b); about one step in four starts an episode, and all but keep require a gradient."""
     generator = torch.Generator().manual_seed(seed)
     x, h, c, w_ih, w_hh, b = (
         torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
@@ -80,7 +76,7 @@ def with_gradients(function: Callable[..., tuple[Tensor, Tensor, Tensor]], args:
 
 
 def assert_alike(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float = 1e-5) -> None:
-    """To the tolerance, relative to the largest element: sums of many terms are as exact as these."""
+    """Compare relative to the largest element: a sum of many terms is only as accurate as its largest."""
     for name, value in expected.items():
         torch.testing.assert_close(
             found[name],
@@ -166,7 +162,7 @@ def test_sigmoid_and_tanh_are_accurate_to_two_ulp(isa: int, monkeypatch: pytest.
     zero = torch.zeros(len(points), 1)
     _, _, gates, _ = OPS.lstm_forward(z, torch.ones(1, len(points)), zero, zero, torch.zeros(4, 1))
     exact = points.double()
-    in_reach = points > -85  # below, a sigmoid is under 1e-37 and only its smallness counts
+    in_reach = points > -85  # below this, a sigmoid is under 1e-37, and only its order of magnitude matters
     for gate, expected in ((0, exact.sigmoid()), (2, exact.tanh())):
         found = gates[0, :, gate].double()
         torch.testing.assert_close(found[in_reach], expected[in_reach], rtol=2.5e-7, atol=0)

@@ -1,6 +1,4 @@
-"""Advantages: against sums written out transition by transition, over episodes that end,
-are cut short, or skip a step.
-"""
+"""Advantages equal explicit sums, over episodes that terminate, are truncated, or skip a step."""
 
 import torch
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""The PPO loss against its formula written out, its masks, and the metrics of an update."""
+"""The PPO loss against its formula, its masks, and the metrics of an update."""
 
 import math
 

@@ -1,6 +1,4 @@
-"""Rollouts: what is put in comes out in minibatches once each, all of one shape,
-in an order that the generator alone decides.
-"""
+"""Rollouts: every transition appears once in minibatches of one shape, in an order drawn from the generator."""
 
 import pytest
 import torch

@@ -1,6 +1,4 @@
-"""The update against torch.optim.Adam and clip_grad_norm_, what it skips, when it stops,
-what it says, and how it resumes.
-"""
+"""The update agrees with torch.optim.Adam and clip_grad_norm_; what it skips, when it stops, how it resumes."""
 
 import copy
 import math
