@@ -1,11 +1,12 @@
 """Lists the Python files of torchtriage that a datum passes through, in the order in which it reaches them.
 
-Each command runs under a profile function that is installed in all its processes. When a function of torchtriage
-returns, its local variables and its result are searched for the datum: a text or a number that occurs nowhere else in
-the program, also inside of lists, dicts, dataclasses, arrays and tensors, but not inside of a complete recording or
-report, which every rule is given. A file counts if the datum is found in one of its functions; __init__.py files do not
-count. The number of files of which any function runs is printed too, without calls during imports. Files in which the
-list differs from that of docs/internals/how-it-works.md are marked with + and -.
+Each command runs under a profile function that is installed in all its processes (of a shape study only in the one that
+directs it). When a function of torchtriage returns, its local variables and its result are searched for the datum: a
+text or a number that occurs nowhere else in the program, also inside of lists, dicts, dataclasses, arrays and tensors,
+but not inside of a complete recording or report, which every rule is given. A file counts if the datum is found in one
+of its functions; __init__.py files do not count. The number of files of which any function runs is printed too, without
+calls during imports. Files in which the list differs from that of docs/internals/how-it-works.md are marked with + and
+-.
 
     python benchmarks/paths.py              all paths
     python benchmarks/paths.py --only break
@@ -30,7 +31,8 @@ PAGE = ROOT / "docs" / "internals" / "how-it-works.md"
 TRACER = '''
 import array, os, struct, sys, threading
 
-if "PATHS_LOG" in os.environ:
+is_traced = "PATHS_LOG" in os.environ and ("TORCHTRIAGE" not in os.environ or "PATHS_IN_CHILDREN" in os.environ)
+if is_traced:
     package, datum = os.environ["PATHS_PACKAGE"], bytes.fromhex(os.environ["PATHS_DATUM"]).decode()
     number = float(datum) if datum.isdigit() else None
     encodings = [datum.encode()] if number is None else [struct.pack("<f", number), struct.pack("<d", number)]
@@ -143,6 +145,7 @@ class DatumPath:
     datum: str  # an integer is compared with numbers
     program: str = ""
     preparations: list[list[str]] = field(default_factory=list)
+    is_in_children: bool = True
 
 
 PATHS = {
@@ -170,9 +173,10 @@ PATHS = {
     ),
     "shapes": DatumPath(
         heading="A shape policy, from its choice to the advice",
-        command=["shapes", "--budget", "4m", "train.py"],
+        command=["shapes", "--budget", "2m", "train.py"],
         program=SIZES,
         datum="dynamic=True",
+        is_in_children=False,  # a run that is measured under a profile function is too slow for the budget
     ),
 }
 
@@ -194,6 +198,8 @@ def files_of(path: DatumPath) -> tuple[list[str], int]:
             "PATHS_PACKAGE": str(PACKAGE),
             "PATHS_DATUM": path.datum.encode().hex(),  # not as it is: every function with the environment would have it
         }
+        if path.is_in_children:
+            environment["PATHS_IN_CHILDREN"] = "1"
         subprocess.run([*TORCHTRIAGE, *path.command], cwd=folder, env=environment, stdout=subprocess.DEVNULL)
         # The launcher has the smallest process id and reads what the others wrote, so it comes last.
         logs = sorted((folder / "log").iterdir(), key=lambda log: int(log.name), reverse=True)

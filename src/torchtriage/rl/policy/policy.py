@@ -48,7 +48,9 @@ class Policy(nn.Module):  # type: ignore[misc]  # torch is untyped for mypy here
         _check(hidden, lstm_size, activation)
         self.is_discrete = spaces.num_actions is not None
         self.num_outputs = int(spaces.num_actions or spaces.action_size or 0)
-        self.num_states = (4 if critic_lstm else 2) if lstm_size else 0
+        self.num_states = 0
+        if lstm_size:
+            self.num_states = 4 if critic_lstm else 2
         self.state_size = self.num_states * lstm_size
         size = spaces.observation_size
         if lstm_size:
@@ -106,8 +108,7 @@ class Policy(nn.Module):  # type: ignore[misc]  # torch is untyped for mypy here
     def _groups(self) -> dict[str, list[nn.Parameter]]:
         """All parameters in the order of the flat vector; those that the two trunks use together are adjacent."""
         groups: dict[str, list[nn.Parameter]] = {}
-        linears = [[m for m in trunk if isinstance(m, nn.Linear)] for trunk in (self.actor, self.critic)]
-        for layer, both in enumerate(zip(*linears, strict=True)):
+        for layer, both in enumerate(zip(_linears(self.actor), _linears(self.critic), strict=True)):
             groups[f"weight {layer}"] = [linear.weight for linear in both]
             groups[f"bias {layer}"] = [linear.bias for linear in both]
         grouped = {id(p) for group in groups.values() for p in group}
@@ -139,7 +140,7 @@ class Policy(nn.Module):  # type: ignore[misc]  # torch is untyped for mypy here
             (self.value_head, VALUE_GAIN),
         )
         for module, gain in gains:
-            for linear in (m for m in module.modules() if isinstance(m, nn.Linear)):
+            for linear in _linears(module):
                 nn.init.orthogonal_(linear.weight, gain)
                 nn.init.zeros_(linear.bias)
 
@@ -175,6 +176,10 @@ def _trunk(size: int, hidden: Sequence[int], activation: type[nn.Module]) -> nn.
         layers += [nn.Linear(size, width), activation()]
         size = width
     return nn.Sequential(*layers)
+
+
+def _linears(module: nn.Module) -> list[nn.Linear]:
+    return [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
 
 
 def _joint_shape(group: list[nn.Parameter]) -> tuple[int, ...]:
