@@ -193,8 +193,8 @@ def save(name: str, before: Mapping[str, Any], results: Mapping[str, Any]) -> No
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     earlier = json.loads(path.read_text()) if path.exists() else {}
-    found = {**earlier, "machine": before, "load_average_after": list(os.getloadavg()), **results}
-    plain = json.dumps(found, indent=1, default=asdict)
+    document = {**earlier, "machine": before, "load_average_after": list(os.getloadavg()), **results}
+    plain = json.dumps(document, indent=1, default=asdict)
     path.write_text(plain + "\n")
     print(f"\nmachine: {before}\nload average after: {os.getloadavg()}\nwrote {path.relative_to(HERE.parent)}")
 

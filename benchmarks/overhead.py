@@ -121,21 +121,21 @@ def added_rows(title: str, measured: dict[str, list[Cost]]) -> list[list[str]]:
 
 def measure_part(part: str, options: argparse.Namespace) -> dict[str, dict[str, list[Cost]]]:
     """Every program of a part, by its title."""
-    found = {}
+    results = {}
     for name, *arguments in PARTS[part]:
         title = f"{part}, {name}"
         note(title)
         if part == "calls":
-            found[title] = calls(name, options.call_rounds)
+            results[title] = calls(name, options.call_rounds)
         elif part == "start-up":
-            found[title] = whole_process(
+            results[title] = whole_process(
                 [str(PROGRAMS / "start_up.py"), name, *arguments], VARIANTS, options.compile_rounds
             )
         else:
-            found[title] = whole_process(
+            results[title] = whole_process(
                 [str(PROGRAMS / f"{name}.py")], (PLAIN, OURS, LAUNCHED, "TORCH_TRACE"), options.empty_rounds
             )
-    return found
+    return results
 
 
 def show(measured: dict[str, dict[str, list[Cost]]]) -> None:

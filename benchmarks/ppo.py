@@ -101,7 +101,7 @@ def speed_of(variant: Variant, python: str, cache: Path) -> float:
 
 
 def speed(options: argparse.Namespace) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     peers = options.peers_python or peers_python("ppo-peers", PEERS)
     for title, variants, base in (
         ("MLP, CartPole-v1", MLP, SB3),
@@ -132,18 +132,18 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
             f" {base}\n"
         )
         print(table(["way", "steps/s", "ratio", "target"], rows))
-        found[title] = {"steps_per_second": measured, "ratios": by_base}
+        results[title] = {"steps_per_second": measured, "ratios": by_base}
         on, off = (measured.get(name) for name in ("torchtriage, compiled", "torchtriage, compiled, telemetry off"))
         if on and off:
             cost = Spread.of([b / a for a, b in zip(on, off, strict=True)])
             print(f"\ntelemetry on / off: {cost.show()} of the time, target 1.01")
-            found["telemetry"] = cost
-    return found
+            results["telemetry"] = cost
+    return results
 
 
 def wall(options: argparse.Namespace) -> dict[str, Any]:
     """100,000 steps from a cold start: the complete process, including imports."""
-    rows, found = [], {}
+    rows, results = [], {}
     for title, settings in (("MLP", CARTPOLE), ("LSTM", NO_VELOCITY)):
         for name, how in (("eager", EAGER), ("compiled, cold cache", COMPILED), ("compiled, warm cache", COMPILED)):
             if name.endswith("cold cache"):
@@ -156,16 +156,16 @@ def wall(options: argparse.Namespace) -> dict[str, Any]:
             )
             compiling = one["seconds_by"].get("compile", 0.0)
             rows.append([title, name, f"{one['process_seconds']:.1f} s", f"{compiling:.1f} s", f"{one['steady']:,.0f}"])
-            found[f"{title}, {name}"] = {
+            results[f"{title}, {name}"] = {
                 key: one[key] for key in ("process_seconds", "seconds", "seconds_by", "steady")
             }
     print(f"\n{options.wall_steps:,} steps, the whole process\n")
     print(table(["policy", "way", "seconds", "of which first calls that compile", "steps/s then"], rows))
-    return found
+    return results
 
 
 def returns(options: argparse.Namespace) -> dict[str, Any]:
-    rows, found = [], {}
+    rows, results = [], {}
     chosen = [name for name in RETURNS if not options.env or any(name.startswith(env) for env in options.env)]
     with tempfile.TemporaryDirectory() as cache:
         for name in chosen:
@@ -190,7 +190,7 @@ def returns(options: argparse.Namespace) -> dict[str, Any]:
                     published,
                 ]
             )
-            found[name] = {"scores": scores, "seconds": seconds}
+            results[name] = {"scores": scores, "seconds": seconds}
     print("\nreturn of 100 episodes with the most likely action after training, over seeds\n")
     head = [
         "environment",
@@ -202,7 +202,7 @@ def returns(options: argparse.Namespace) -> dict[str, Any]:
         "published, or required",
     ]
     print(table(head, rows))
-    return found
+    return results
 
 
 PARTS = {"speed": speed, "wall": wall, "returns": returns}

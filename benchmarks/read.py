@@ -42,7 +42,7 @@ OURS, TLPARSE = "torchtriage report", "tlparse 0.4.3"
 
 def real_traces(folder: Path) -> list[Path]:
     """One trace per program, made once by TORCH_TRACE and kept."""
-    found = []
+    traces = []
     for program, *arguments in TRACED:
         target = folder / "-".join((Path(program).stem, *arguments))
         if not target.exists():
@@ -51,8 +51,8 @@ def real_traces(folder: Path) -> list[Path]:
                 env = clean_environment(TORCH_TRACE=f"{scratch}/trace", TORCHINDUCTOR_CACHE_DIR=f"{scratch}/inductor")
                 run([sys.executable, str(PROGRAMS / program), *arguments], env)
                 shutil.copytree(f"{scratch}/trace", target)
-        found.append(max(target.iterdir(), key=lambda p: p.stat().st_size))
-    return found
+        traces.append(max(target.iterdir(), key=lambda p: p.stat().st_size))
+    return traces
 
 
 def large_trace(folder: Path, megabytes: float) -> tuple[Path, int]:

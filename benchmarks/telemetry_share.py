@@ -174,7 +174,7 @@ def measure(training: Training, monitor: "Monitor", seconds: float) -> dict[str,
 
 def shares(options: argparse.Namespace) -> dict[str, Any]:
     """The part of `make bench NAME=telemetry` that prints the share of a step."""
-    rows, found = [], {}
+    rows, results = [], {}
     for name in TRAININGS:
         for setting, target in TARGETS.items():
             note(f"steps: {name}, {setting}")
@@ -183,10 +183,10 @@ def shares(options: argparse.Namespace) -> dict[str, Any]:
             limit = f"{target:.1%}" if name != BUDGET_ONLY else "1.0%" if setting == DEFAULT else ""
             step = f"{statistics.median(seen['clock'][PLAIN]):.1f} ms"
             rows.append([name, setting, step, *share.cells(), limit, f"{seen['num_looks']} of {seen['num_steps']}"])
-            found[f"{name}, {setting}"] = {"share": share, **seen}
+            results[f"{name}, {setting}"] = {"share": share, **seen}
     print(f"\nshare of a training step, {options.threads} threads, blocks of {BLOCK} steps\n")
     print(table(["training", "Monitor", "plain step", *Share.HEADER, "target", "looks"], rows))
-    return found
+    return results
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +219,7 @@ class Share:
 
 def memory(options: argparse.Namespace) -> dict[str, Any]:
     """Peak memory of a process with Monitor and of one without."""
-    rows, found = [], {}
+    rows, results = [], {}
     for name in TRAININGS:
         note(f"memory: {name}")
         peaks: dict[str, list[float]] = {PLAIN: [], DEFAULT: []}
@@ -236,10 +236,10 @@ def memory(options: argparse.Namespace) -> dict[str, Any]:
                 f"{seen['ring_bytes'] / 2**20:.2f} MB",
             ]
         )
-        found[name] = {"peak_mb": peaks, "extra_mb": extra, "ring_bytes": seen["ring_bytes"]}
+        results[name] = {"peak_mb": peaks, "extra_mb": extra, "ring_bytes": seen["ring_bytes"]}
     print("\nmemory\n")
     print(table(["training", "peak without Monitor", "with it", "of that the ring"], rows))
-    return found
+    return results
 
 
 def _worker(options: argparse.Namespace, *words: str) -> dict[str, Any]:
@@ -272,15 +272,15 @@ def main() -> None:
         if options.seconds is not None:
             if monitor is None:
                 parser.error("--seconds compares with a plain training; name a setting of Monitor")
-            found = measure(training, monitor, options.seconds)
+            results = measure(training, monitor, options.seconds)
         else:
             training.block(monitor)
-            found = {"ring_bytes": monitor._followed.track.ring.host_KW.nbytes if monitor is not None else 0}
+            results = {"ring_bytes": monitor._followed.track.ring.host_KW.nbytes if monitor is not None else 0}
         if monitor is not None:
             monitor.close()
     print(
         json.dumps(
-            {**found, "peak_mb": own_peak_mb(), "num_parameters": sum(p.numel() for p in training.model.parameters())}
+            {**results, "peak_mb": own_peak_mb(), "num_parameters": sum(p.numel() for p in training.model.parameters())}
         )
     )
 
