@@ -173,7 +173,7 @@ PATHS = {
     ),
     "shapes": DatumPath(
         heading="A shape policy, from its choice to the advice",
-        command=["shapes", "--budget", "6m", "train.py"],
+        command=["shapes", "--budget", "100s", "train.py"],
         program=SIZES,
         datum="dynamic=True",
         is_in_children=False,  # a run that is measured under a profile function is too slow for the budget
