@@ -1,4 +1,4 @@
-"""What the benchmarks share: interleaved processes, medians with their spread, tables, and the JSON they leave."""
+"""Shared by the benchmarks: interleaved processes, medians with their spread, tables, and result files."""
 
 import json
 import os
@@ -22,7 +22,7 @@ T = TypeVar("T")
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
 RESULTS = HERE / "results"
-CACHE = HERE.parent / ".cache"  # venvs and traces that are dear to make again
+CACHE = HERE.parent / ".cache"  # venvs and traces that are expensive to make
 _OURS_AND_PEERS = ("TORCHTRIAGE", "TORCH_LOGS", "TORCH_TRACE", "TORCHINDUCTOR_CACHE_DIR")
 
 
@@ -45,9 +45,10 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """A process that ran to its end: how long it took, what it held in memory at most, what it printed.
+    """A process that ended: its time, its peak memory and its output.
 
-    `cpu_seconds` is that of the process and of the children it waited for; other work on the machine hardly moves it.
+    `cpu_seconds` is the processor time of the process and of the children it waited for; other work on the machine
+    hardly affects it.
     """
 
     seconds: float
@@ -91,7 +92,7 @@ def run(
 
 
 def _wait(child: "subprocess.Popen[bytes]", timeout: float) -> tuple[int, resource.struct_rusage]:
-    """(exit status, what it used); status -9 for a child that was still running when its time was over."""
+    """(exit status, what it used); status -9 for a child that exceeded its time."""
     killer = threading.Timer(timeout, child.kill)
     killer.start()
     try:
@@ -111,14 +112,14 @@ def clean_environment(**extra: str) -> dict[str, str]:
 
 
 def turns(variants: Sequence[str], rounds: int) -> Iterator[tuple[int, str]]:
-    """(round, variant), each round beginning with another one."""
+    """(round, variant), rotated, so that each round begins with another variant."""
     for number in range(rounds):
         shift = number % len(variants)
         yield from ((number, name) for name in (*variants[shift:], *variants[:shift]))
 
 
 def interleaved(variants: Sequence[str], measure: Callable[[str], T], rounds: int) -> dict[str, list[T]]:
-    """Measure every variant once a round."""
+    """Measure every variant once per round."""
     measured: dict[str, list[T]] = {name: [] for name in variants}
     for number, name in turns(variants, rounds):
         began = time.perf_counter()
@@ -128,7 +129,7 @@ def interleaved(variants: Sequence[str], measure: Callable[[str], T], rounds: in
 
 
 def in_turn(variants: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Processor seconds of this thread that every call takes in every round, after one that is not measured."""
+    """Processor seconds of this thread per call and round, after one call that is not measured."""
     for call in variants.values():
         call()
     measured: dict[str, list[float]] = {name: [] for name in variants}
@@ -140,7 +141,7 @@ def in_turn(variants: Mapping[str, Callable[[], object]], rounds: int) -> dict[s
 
 
 def ratios(measured: Mapping[str, Sequence[float]], base: str) -> dict[str, Spread]:
-    """Each variant over the base, round by round: neighbours in time share the machine's mood."""
+    """Each variant relative to the base, round by round: runs that are close in time share the state of the machine."""
     return {
         name: Spread.of([a / b for a, b in zip(values, measured[base], strict=True)])
         for name, values in measured.items()
@@ -156,7 +157,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def machine() -> dict[str, Any]:
-    """Where this was measured, and how busy the machine was with other work."""
+    """The machine, and how busy it was with other work."""
     model = next(
         (line.split(":", 1)[1].strip() for line in _proc("/proc/cpuinfo") if line.startswith("model name")),
         platform.processor(),
@@ -192,8 +193,8 @@ def save(name: str, before: Mapping[str, Any], results: Mapping[str, Any]) -> No
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
     earlier = json.loads(path.read_text()) if path.exists() else {}
-    found = {**earlier, "machine": before, "load_average_after": list(os.getloadavg()), **results}
-    plain = json.dumps(found, indent=1, default=asdict)
+    document = {**earlier, "machine": before, "load_average_after": list(os.getloadavg()), **results}
+    plain = json.dumps(document, indent=1, default=asdict)
     path.write_text(plain + "\n")
     print(f"\nmachine: {before}\nload average after: {os.getloadavg()}\nwrote {path.relative_to(HERE.parent)}")
 
@@ -203,7 +204,7 @@ def note(text: str) -> None:
 
 
 def tlparse() -> str:
-    """tlparse 0.4.3 in a venv of its own, made once."""
+    """tlparse 0.4.3 in a separate venv, made once."""
     folder = CACHE / "tlparse-0.4.3"
     if not (folder / "bin" / "tlparse").exists():
         note(f"making {folder}")
@@ -223,7 +224,7 @@ def peers_python(name: str, packages: Sequence[Sequence[str]]) -> str:
         run([sys.executable, "-m", "venv", str(folder)])
         site = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
         (site / "borrowed.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
-        for words in packages:  # each by itself, so that one that cannot be had does not keep the others away
+        for words in packages:  # one by one, so that a package that cannot be installed does not prevent the others
             run(
                 [str(python), "-m", "pip", "install", "--quiet", "-c", str(HERE.parent / "constraints.txt"), *words],
                 check=False,

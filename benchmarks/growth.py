@@ -1,12 +1,10 @@
-"""The growth environment: milliseconds a step, seconds to compile, and what agents reach on the same tasks over ten
-seeds.
+"""The growth environment: time per step, compile time, and the returns of agents on the same tasks over ten seeds.
 
     python benchmarks/growth.py [--seeds 10] [--episodes 4] [--trained] [--only speed|agents]
 
-Speed: 16 hosts x 4 slots x 16 subsets of the slots (the 12 of the plan and the single slots that interactions need),
-one thread, eager and compiled in turn. Agents: always waiting, random, the best fixed schedule (searched on tasks of
-its own), and with --trained PPO, trained anew for each seed. Every agent of a seed gets the same tasks: 16 environments
-x --episodes.
+Speed: 16 hosts x 4 slots x 16 subsets of the slots, one thread, eager and compiled in turn. Agents: always waiting,
+random, the best fixed schedule (searched on separate tasks), and with --trained PPO, trained for each seed. Every agent
+of a seed gets the same tasks: 16 environments x --episodes.
 """
 
 import argparse
@@ -21,7 +19,7 @@ import common
 
 NUM_ENVS = 16
 BLOCK = 20  # steps of a variant in a row
-SEARCH_SEED = 77_000  # far from those of the agents' tasks
+SEARCH_SEED = 77_000  # far from the seeds of the agents' tasks
 FIRST_STEP = """
 import time
 import torch

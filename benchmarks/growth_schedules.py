@@ -1,4 +1,4 @@
-"""Agents to compare a learned one with: random, always waiting, fixed schedules, and the best of these by search."""
+"""Agents to compare with a trained one: random, always waiting, fixed schedules, and the best of these by search."""
 
 import itertools
 import statistics
@@ -26,7 +26,7 @@ class AlwaysWait:
 
 
 class RandomAgent:
-    """Every action alike."""
+    """Every action has the same probability."""
 
     def __init__(self, num_actions: int, seed: int) -> None:
         self._num_actions, self._generator = num_actions, torch.Generator().manual_seed(seed)
@@ -45,7 +45,7 @@ class Schedule:
     holding_steps: int  # from a seed's full blending to its fixing
 
     def actions(self, num_slots: int, num_steps: int) -> list[int]:
-        """One action a step. Seeds do the same thing in turn; what does not fit into the episode is left out."""
+        """One action per step. Seeds are treated one after the other; actions beyond the episode are omitted."""
         turns = max(self.num_seeds, 1)
         kinds = {
             GERMINATE: self.start,
@@ -84,19 +84,18 @@ def mean_return(environments: GrowthEnvironments, agent: Agent, *, seed: int, ep
 
 
 def all_schedules(num_slots: int, num_steps: int) -> list[Schedule]:
-    """What the search looks through: all numbers of seeds, early and late, trained and watched for a short and a long
-    time.
+    """The schedules of the search: all numbers of seeds, early and late starts, short and long training and holding.
 
-    Only schedules whose every action fits into the episode.
+    Only schedules whose every action fits into the episode are included.
     """
     grid = itertools.product(range(1, num_slots + 1), (0, 6, 12), (4, 8), (2, 8, 14, 20))
-    found = [
+    schedules = [
         Schedule(num_seeds=n, start=start, training_steps=training, holding_steps=holding)
         for n, start, training, holding in grid
     ]
     return [
         schedule
-        for schedule in found
+        for schedule in schedules
         if num_steps - schedule.actions(num_slots, num_steps).count(WAIT) == 3 * schedule.num_seeds
     ]
 
@@ -110,9 +109,9 @@ def best_schedule(
 ) -> tuple[Schedule, float]:
     """The schedule with the highest mean return on the same tasks, and that return."""
     num_slots, num_steps = environments.settings.host.num_slots, environments.settings.episode_steps
-    found = [
+    values = [
         (mean_return(environments, ScheduledAgent(s, num_slots, num_steps), seed=seed, episodes=episodes), s)
         for s in schedules
     ]
-    value, schedule = max(found, key=lambda pair: pair[0])
+    value, schedule = max(values, key=lambda pair: pair[0])
     return schedule, value

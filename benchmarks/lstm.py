@@ -1,8 +1,7 @@
-"""What the LSTM of rl costs beside nn.LSTM: forward and backward, one step of acting, and compiling a training step
-from nothing.
+"""The LSTM of rl relative to nn.LSTM: forward and backward, one policy step, and the compile time of a training step.
 
-One thread, in processor seconds of that thread, variants in turn; compiling is wall time of a process of its own with
-an empty cache.
+One thread, in processor seconds of that thread, variants in turn. Compile time is the wall time of a separate process
+with an empty cache.
 """
 
 import argparse
@@ -24,7 +23,7 @@ THEIRS = "nn.LSTM"
 
 
 def variants_of(steps: int, sequences: int) -> dict[str, Callable[[], Tensor]]:
-    """Outputs by every way there is, from the same inputs."""
+    """The outputs of every implementation, from the same inputs."""
     theirs, ours = nn.LSTM(HIDDEN, HIDDEN), Lstm(HIDDEN, HIDDEN)
     x, keep, h, c = (
         torch.randn(steps, sequences, HIDDEN),

@@ -1,6 +1,4 @@
-"""What observing costs: compiled calls, start-up that compiles, processes that do nothing;
-beside TORCH_TRACE and TORCH_LOGS.
-"""
+"""The cost of observing compiled calls, start-up and idle processes, beside that of TORCH_TRACE and TORCH_LOGS."""
 
 import argparse
 import json
@@ -27,10 +25,10 @@ from common import (
 
 PLAIN, OURS = "plain", "torchtriage"
 VARIANTS = (PLAIN, OURS, "TORCH_TRACE", "TORCH_LOGS")
-MEASURING = "torchtriage --measure"  # opt-in: a clock read on both sides of every compiled piece; here one piece a call
+MEASURING = "torchtriage --measure"  # a clock read on both sides of every compiled piece; here one piece per call
 TARGETS = {"calls, inductor": 1.01, "start-up, inductor": 1.05}
-# A control: the recorder is a thread, and this one does nothing. It shows how far apart two programs are that do the
-# same, too.
+# A control: the recorder is a thread, and this thread does nothing. It also shows how much two programs differ that do
+# the same.
 WITH_THREAD = "plain, with a thread that sleeps"
 LAUNCHED = "torchtriage run"
 PARTS: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -60,7 +58,7 @@ def environment(variant: str, scratch: Path, cache: Path) -> dict[str, str]:
 
 
 def observed(variant: str, program: list[str], cache: Path | None = None) -> Ended:
-    """The program once, in a process of its own; without a shared cache, with a fresh one."""
+    """Run the program once, in a separate process; without a shared cache it gets a new one."""
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         env = environment(variant, scratch, cache or scratch / "inductor")
@@ -74,7 +72,7 @@ def observed(variant: str, program: list[str], cache: Path | None = None) -> End
 
 
 def calls(backend: str, rounds: int) -> dict[str, list[Cost]]:
-    """100,000 calls, timed inside the program; `cpu` stands for the fastest quarter of its blocks of 5,000."""
+    """100,000 calls, timed inside the program; `cpu` is the fastest quarter of its blocks of 5,000."""
     with tempfile.TemporaryDirectory() as cache:
         program = [str(PROGRAMS / "small_function.py"), backend]
 
@@ -108,7 +106,7 @@ def ratio_rows(title: str, measured: dict[str, list[Cost]]) -> list[list[str]]:
 
 
 def added_rows(title: str, measured: dict[str, list[Cost]]) -> list[list[str]]:
-    """What is added to a process, in milliseconds."""
+    """Milliseconds added to a process."""
     plain = measured[PLAIN]
     rows = [[title, PLAIN, f"{1000 * Spread.of([c.wall for c in plain]).median:.0f} ms", "", ""]]
     for name, costs in measured.items():
@@ -123,21 +121,21 @@ def added_rows(title: str, measured: dict[str, list[Cost]]) -> list[list[str]]:
 
 def measure_part(part: str, options: argparse.Namespace) -> dict[str, dict[str, list[Cost]]]:
     """Every program of a part, by its title."""
-    found = {}
+    results = {}
     for name, *arguments in PARTS[part]:
         title = f"{part}, {name}"
         note(title)
         if part == "calls":
-            found[title] = calls(name, options.call_rounds)
+            results[title] = calls(name, options.call_rounds)
         elif part == "start-up":
-            found[title] = whole_process(
+            results[title] = whole_process(
                 [str(PROGRAMS / "start_up.py"), name, *arguments], VARIANTS, options.compile_rounds
             )
         else:
-            found[title] = whole_process(
+            results[title] = whole_process(
                 [str(PROGRAMS / f"{name}.py")], (PLAIN, OURS, LAUNCHED, "TORCH_TRACE"), options.empty_rounds
             )
-    return found
+    return results
 
 
 def show(measured: dict[str, dict[str, list[Cost]]]) -> None:
@@ -156,7 +154,7 @@ def show(measured: dict[str, dict[str, list[Cost]]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--part", choices=PARTS, help="measure only this part anew; the rest is taken from the last results"
+        "--part", choices=PARTS, help="measure only this part; the others are taken from the last results"
     )
     parser.add_argument("--call-rounds", type=int, default=15)
     parser.add_argument("--compile-rounds", type=int, default=5)

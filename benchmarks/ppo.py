@@ -1,8 +1,7 @@
-"""PPO: returns over seeds against published figures, and environment steps a second beside Stable-Baselines3,
-sb3-contrib and a plain loop.
+"""PPO: returns over seeds against published figures, and speed beside Stable-Baselines3, sb3-contrib and a plain loop.
 
-The peers are the real packages, in a venv of their own that borrows torch from this one.
-Everything runs with one thread of torch. Processes take turns; a ratio is that of neighbours in time.
+The peers are the real packages, in a separate venv that shares torch with this one. Everything runs with one torch
+thread. Processes take turns; a ratio is between runs that are adjacent in time.
 """
 
 import argparse
@@ -67,7 +66,7 @@ LSTM = {
 PEERS = (("stable-baselines3==2.9.2", "sb3-contrib==2.9.2"),)
 TARGETS = {SB3: 3.0, RECURRENT: 12.0}
 EVALUATED: dict[str, Any] = {"eval_episodes": 100, "compile": "auto"}
-# name: settings, seeds, what was published or is asked for
+# name: settings, seeds, the published or required figure
 RETURNS: dict[str, tuple[dict[str, Any], int, str]] = {
     "CartPole-v1": ({"env": "CartPole-v1"}, 10, "RL Zoo 500 +- 0; 475 on 9 of 10 seeds"),
     "CartPoleNoVel-v1, LSTM": ({"env": "CartPoleNoVel-v1"}, 10, "RL Zoo 500 +- 0; 475 on 8 of 10 seeds"),
@@ -94,7 +93,7 @@ def train(settings: dict[str, Any], words: tuple[str, ...], cache: Path) -> dict
 
 
 def speed_of(variant: Variant, python: str, cache: Path) -> float:
-    """Environment steps a second once warm."""
+    """Environment steps per second once warm."""
     if variant.peer:
         words = [python, str(PROGRAMS / "ppo_peers.py"), variant.peer, "--total", str(variant.total)]
         return json.loads(run(words, clean_environment()).stdout.splitlines()[-1])["steps_per_second"]
@@ -102,7 +101,7 @@ def speed_of(variant: Variant, python: str, cache: Path) -> float:
 
 
 def speed(options: argparse.Namespace) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     peers = options.peers_python or peers_python("ppo-peers", PEERS)
     for title, variants, base in (
         ("MLP, CartPole-v1", MLP, SB3),
@@ -112,7 +111,7 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
             continue
         note(f"speed: {title}")
         with tempfile.TemporaryDirectory() as cache:
-            for variant in variants.values():  # fills the cache, so that no process that is measured compiles anew
+            for variant in variants.values():  # fills the cache, so that no measured process compiles
                 if variant.settings.get("compile") == "yes":
                     train(variant.settings | {"total_steps": 512}, variant.words, Path(cache))
             measured = interleaved(
@@ -133,18 +132,18 @@ def speed(options: argparse.Namespace) -> dict[str, Any]:
             f" {base}\n"
         )
         print(table(["way", "steps/s", "ratio", "target"], rows))
-        found[title] = {"steps_per_second": measured, "ratios": by_base}
+        results[title] = {"steps_per_second": measured, "ratios": by_base}
         on, off = (measured.get(name) for name in ("torchtriage, compiled", "torchtriage, compiled, telemetry off"))
         if on and off:
             cost = Spread.of([b / a for a, b in zip(on, off, strict=True)])
             print(f"\ntelemetry on / off: {cost.show()} of the time, target 1.01")
-            found["telemetry"] = cost
-    return found
+            results["telemetry"] = cost
+    return results
 
 
 def wall(options: argparse.Namespace) -> dict[str, Any]:
-    """100,000 steps from a cold start: the whole process, imports included."""
-    rows, found = [], {}
+    """100,000 steps from a cold start: the complete process, including imports."""
+    rows, results = [], {}
     for title, settings in (("MLP", CARTPOLE), ("LSTM", NO_VELOCITY)):
         for name, how in (("eager", EAGER), ("compiled, cold cache", COMPILED), ("compiled, warm cache", COMPILED)):
             if name.endswith("cold cache"):
@@ -157,16 +156,16 @@ def wall(options: argparse.Namespace) -> dict[str, Any]:
             )
             compiling = one["seconds_by"].get("compile", 0.0)
             rows.append([title, name, f"{one['process_seconds']:.1f} s", f"{compiling:.1f} s", f"{one['steady']:,.0f}"])
-            found[f"{title}, {name}"] = {
+            results[f"{title}, {name}"] = {
                 key: one[key] for key in ("process_seconds", "seconds", "seconds_by", "steady")
             }
     print(f"\n{options.wall_steps:,} steps, the whole process\n")
     print(table(["policy", "way", "seconds", "of which first calls that compile", "steps/s then"], rows))
-    return found
+    return results
 
 
 def returns(options: argparse.Namespace) -> dict[str, Any]:
-    rows, found = [], {}
+    rows, results = [], {}
     chosen = [name for name in RETURNS if not options.env or any(name.startswith(env) for env in options.env)]
     with tempfile.TemporaryDirectory() as cache:
         for name in chosen:
@@ -191,7 +190,7 @@ def returns(options: argparse.Namespace) -> dict[str, Any]:
                     published,
                 ]
             )
-            found[name] = {"scores": scores, "seconds": seconds}
+            results[name] = {"scores": scores, "seconds": seconds}
     print("\nreturn of 100 episodes with the most likely action after training, over seeds\n")
     head = [
         "environment",
@@ -200,10 +199,10 @@ def returns(options: argparse.Namespace) -> dict[str, Any]:
         "least",
         "at 475 or more",
         "a seed takes",
-        "published, or asked for",
+        "published, or required",
     ]
     print(table(head, rows))
-    return found
+    return results
 
 
 PARTS = {"speed": speed, "wall": wall, "returns": returns}
@@ -218,7 +217,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--policy", choices=("MLP", "LSTM"), default="", help="speed of this one only")
     parser.add_argument("--wall-steps", type=int, default=100_000)
-    parser.add_argument("--seeds", type=int, default=10, help="at most so many of each environment")
+    parser.add_argument("--seeds", type=int, default=10, help="at most this many for each environment")
     parser.add_argument("--env", action="append", help="returns of these environments only")
     options = parser.parse_args()
     before = machine()

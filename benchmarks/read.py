@@ -1,6 +1,4 @@
-"""How fast a large trace is read, and in how much memory, beside tlparse on the same file;
-and `report` of a recording.
-"""
+"""Speed and memory of reading a large trace, beside tlparse on the same file, and of `report` of a recording."""
 
 import argparse
 import json
@@ -43,8 +41,8 @@ OURS, TLPARSE = "torchtriage report", "tlparse 0.4.3"
 
 
 def real_traces(folder: Path) -> list[Path]:
-    """One trace a program, made once by TORCH_TRACE and kept."""
-    found = []
+    """One trace per program, made once by TORCH_TRACE and kept."""
+    traces = []
     for program, *arguments in TRACED:
         target = folder / "-".join((Path(program).stem, *arguments))
         if not target.exists():
@@ -53,8 +51,8 @@ def real_traces(folder: Path) -> list[Path]:
                 env = clean_environment(TORCH_TRACE=f"{scratch}/trace", TORCHINDUCTOR_CACHE_DIR=f"{scratch}/inductor")
                 run([sys.executable, str(PROGRAMS / program), *arguments], env)
                 shutil.copytree(f"{scratch}/trace", target)
-        found.append(max(target.iterdir(), key=lambda p: p.stat().st_size))
-    return found
+        traces.append(max(target.iterdir(), key=lambda p: p.stat().st_size))
+    return traces
 
 
 def large_trace(folder: Path, megabytes: float) -> tuple[Path, int]:
@@ -107,7 +105,7 @@ def trace_rows(measured: dict[str, list[Ended]], size_mb: float, results: dict[s
 
 
 def times_faster(measured: dict[str, list[Ended]]) -> tuple[Spread, Spread]:
-    """(wall, processor time): how many times as fast we are, round by round."""
+    """(wall, processor time): how many times as fast torchtriage is, round by round."""
     pairs = list(zip(measured[TLPARSE], measured[OURS], strict=True))
     return Spread.of([a.seconds / b.seconds for a, b in pairs]), Spread.of(
         [a.cpu_seconds / b.cpu_seconds for a, b in pairs]

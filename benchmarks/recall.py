@@ -1,7 +1,6 @@
-"""What is found in real programs of a corpus, against the truth, beside tlparse and torch._dynamo.explain on the same
-programs.
+"""Findings in the real programs of a corpus against the truth, beside tlparse and torch._dynamo.explain.
 
-The corpus needs a venv of its own with its packages, torchtriage and torchtriage.pth; its README says how. Then:
+The corpus needs a separate venv with its packages, torchtriage and torchtriage.pth; its README says how. Then:
 python benchmarks/recall.py --python VENV/bin/python [--corpus DIR] [--only case,case] [--keep DIR]
 """
 
@@ -61,7 +60,7 @@ class Hits:
 
 @dataclass(slots=True, kw_only=True)
 class Case:
-    """What each tool made of one program."""
+    """The results of each tool for one program."""
 
     name: str
     breaks: Hits
@@ -121,7 +120,7 @@ def explained(python: str, script: Path, scratch: Path) -> dict[str, list[Any]]:
 
 
 def breaks_with_id(report: Mapping[str, Any], truth: Mapping[str, Any]) -> Hits:
-    """Distinct by file, line and GB id; the truth knows the end of the path."""
+    """Distinct by file, line and GB id; the truth has only the end of the path."""
     true = {(b["file_suffix"], b["line"], b["gb_id"]) for b in truth["breaks"]}
     found = {(b["path"].replace("\\", "/"), b["line"], b["gb_id"] or "") for b in report["events"]["graph_breaks"]}
     hit = {t for t in true for f in found if f[0].endswith(t[0]) and f[1:] == t[1:]}
@@ -139,7 +138,7 @@ def places(found: Iterable[Place], truth: Mapping[str, Any]) -> Hits:
 
 
 def recompiles(report: Mapping[str, Any], truth: Mapping[str, Any]) -> Hits:
-    """By function and compile id; the refused attempt at a limit is in the truth's list and is no recompile."""
+    """By function and compile id; the truth lists the attempt that is refused at a limit, which is not a recompile."""
     true = Counter((r["function"], r["compile_id"]) for r in truth["recompiles"])
     found = Counter((r["function"], str(r["compile_id"]).strip("[]")) for r in report["events"]["recompiles"])
     both = (found & true).total()
@@ -171,7 +170,7 @@ def measure(name: str, truth: Mapping[str, Any], options: argparse.Namespace) ->
 
 
 def specific_share(codes: Mapping[str, int], families: tuple[str, ...]) -> tuple[int, int]:
-    """(findings with a rule of their own, findings) of these families."""
+    """(findings with a specific rule, findings) of these families."""
     mine = {code: n for code, n in codes.items() if code.startswith(families)}
     return sum(n for code, n in mine.items() if code not in UNSPECIFIC), sum(mine.values())
 
@@ -234,7 +233,7 @@ def main() -> None:
     shares = {title: specific_share(total.codes, families) for title, families in FAMILIES.items()}
     for title, (specific, number) in shares.items():
         share = f"{specific} of {number} ({specific / max(1, number):.0%})"
-        print(f"\nfindings with a rule of their own, {title}: {share}, target >= {MIN_SPECIFIC:.0%}")
+        print(f"\nfindings with a specific rule, {title}: {share}, target >= {MIN_SPECIFIC:.0%}")
     print("codes:", dict(sorted(total.codes.items())))
     save("recall", before, {"cases": cases, "all": total, "specific": shares})
 

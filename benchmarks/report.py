@@ -1,6 +1,4 @@
-"""What the HTML report takes: the time to make it, its size, beside tlparse's pages;
-and how fast its filter answers in Chromium.
-"""
+"""Time and size of the HTML report, beside tlparse, and how fast its filter responds in Chromium."""
 
 import argparse
 import shutil
@@ -29,7 +27,7 @@ MAX_MB = 2.0
 MAX_FILTER_MS = 100.0
 OURS, TLPARSE = "torchtriage report -o report.html", "tlparse 0.4.3"
 CHOICES = (("code", "TT202"), ("code", ""), ("text", "forward cat"), ("text", ""), ("file", "part3.py"), ("file", ""))
-# From the reader's choice to the frame that shows its outcome: the script, the layout, and the timeline drawn anew.
+# From the reader's choice to the frame that shows its outcome: the script, the layout, and drawing the timeline again.
 ANSWER = """([name, value]) => new Promise((done) => {
   const field = document.querySelector(`#filter [name=${name}]`);
   const shown = new MessageChannel(), began = performance.now();
@@ -114,7 +112,7 @@ def large_report(source: Path) -> Report:
 
 
 def answers(text: str, rounds: int) -> dict[str, list[float]] | None:
-    """Milliseconds of each choice; None where there is no browser to ask."""
+    """Milliseconds of each choice; None without a browser."""
     chromium = shutil.which("chromium")
     try:
         from playwright.sync_api import sync_playwright

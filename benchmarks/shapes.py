@@ -1,17 +1,16 @@
-"""Shape policies: does `torchtriage shapes` find the best one, the same one each time, and what does asking cost?
+"""Shape policies: whether `torchtriage shapes` finds the best one, consistently, and how long it takes.
 
     python benchmarks/shapes.py [--programs flex_decode,ragged_text] [--part truth | --with-truth] [--rounds 3]
     [--repeats 3] [--jobs 2]
 
-Advice: independent runs of the command. Truth: every policy in every round, by the tool's own trials, for so many
-rounds whatever they show; only a policy at 1.5 times the best is not repeated, and a run that takes three times one as
-written is stopped. Shown are the totals for the program's own number of units, and for a hundred times as many
-(estimated from the second half of each run). Without a truth, which takes as long again, each advice is judged by what
-the other runs of the command measured, never by its own. An advice is right if the truth of its policy lies within 5 %
-of the best, and worse than as written if the whole interval of their ratio lies above 1. A refusal says to keep the
-program as written for now, and is judged as that. With --jobs 2 two programs are measured at a time, on a core each.
---add puts
-what is measured beside what the results hold already: three times --repeats 1 --add is --repeats 3, in three pieces.
+Advice: independent runs of the command. Truth: every policy in every round, by the tool's own trials, for --rounds
+rounds. Only a policy at 1.5 times the best is not repeated, and a run that takes three times as long as the unmodified
+program is stopped. The totals shown are for the program's own number of units, and for a hundred times as many
+(estimated from the second half of each run). Without a truth, which takes as long again, each advice is judged by the
+measurements of the other runs of the command, never by its own. An advice is right if the truth of its policy is within
+5 % of the best, and worse than the unmodified program if the entire interval of their ratio is above 1. A refusal means
+to keep the program unmodified, and is judged as such. With --jobs 2, two programs are measured at a time, on one core
+each. --add adds the measurements to the existing results: three times --repeats 1 --add equals --repeats 3.
 """
 
 import argparse
@@ -45,7 +44,7 @@ BUDGETS = {
     "two_towers": "10m",
     **dict.fromkeys(TRANSFORMERS, "8m"),
 }  # two rounds of all their policies take longer
-WITHIN = 1.05  # of the best total, and an advice is right
+WITHIN = 1.05  # an advice within this share of the best total is right
 LONGER = 100  # times the program's own units
 PATIENCE_SECONDS = 7200.0  # for one program
 TOO_LONG = 3.0  # times a run as written, and a run for the truth is stopped
@@ -55,7 +54,7 @@ REFUSED = "refused"
 
 
 class Patient(Budget):
-    """Time for every run that is not hopelessly behind."""
+    """A budget with time for every run that is not far behind."""
 
     def in_turns(self, race: Race, names: Sequence[str], num_to_come: int) -> float:
         del names, num_to_come
@@ -63,7 +62,7 @@ class Patient(Budget):
 
 
 class Exhaustive(Experiment):
-    """Every policy in every round, as long as it is not beyond hope: no verdict ends it sooner."""
+    """Runs every policy in every round unless it is far behind; no verdict ends the race earlier."""
 
     def _run_rounds(self) -> None:
         race = self.measurement.race
@@ -111,19 +110,19 @@ class Truth:
         return policy in self.own and self.over(policy) <= WITHIN
 
     def over(self, policy: str) -> float:
-        """Its total in those of the best."""
+        """Its total relative to that of the best."""
         found = levels(self.own)
         return found[policy] / min(found.values())
 
     def is_worse(self, policy: str) -> bool:
-        """Than as written, beyond doubt."""
+        """Whether it is certainly worse than the unmodified program."""
         low = self.ratio(policy, BASELINE).low if policy in self.own else None
         return low is not None and low > 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advised:
-    """What one run of the command said, and how long it took."""
+    """The advice of one run of the command, and how long it took."""
 
     policy: str  # empty: it refused
     text: str
@@ -133,12 +132,12 @@ class Advised:
 
     @property
     def followed(self) -> str:
-        """What a user does who goes by it."""
+        """The policy that a user has who follows it."""
         return self.policy or BASELINE
 
 
 def earlier() -> dict[str, dict[str, Any]]:
-    """What the results hold already, by program."""
+    """The existing results, by program."""
     path = RESULTS / "shapes.json"
     programs = json.loads(path.read_text())["programs"] if path.exists() else {}
 
@@ -158,7 +157,7 @@ def earlier() -> dict[str, dict[str, Any]]:
 
 
 def added(before: Mapping[str, dict[str, Any]], found: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """What was found beside what was there: an advice more, a truth in the place of the one before."""
+    """The results with a new measurement: an advice is added, a truth is replaced."""
     merged = {name: {**before.get(name, {}), **found.get(name, {})} for name in sorted({*before, *found})}
     for name, parts in merged.items():
         if advised := [*before.get(name, {}).get("advice", ()), *found.get(name, {}).get("advice", ())]:
@@ -215,7 +214,7 @@ def advice_of(name: str, budget: str, backend: str | None) -> Advised:
 
 
 def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
-    """What was asked for of one program; what cannot be measured says why and does not end the others."""
+    """Measure one program; a failure is reported and does not end the others."""
     found: dict[str, Any] = {}
     try:
         if options.part == "truth" or options.with_truth:
@@ -231,7 +230,7 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure_all(names: Sequence[str], options: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """As many programs at a time as there are jobs; the processes of a job inherit the core of its thread."""
+    """Measure one program per job at a time; the processes of a job inherit the core of its thread."""
     cores = itertools.cycle(sorted(os.sched_getaffinity(0)))
 
     def pin() -> None:
@@ -264,7 +263,7 @@ def show_truth(found: Mapping[str, dict[str, Any]]) -> None:
 
 
 def judges(truth: Truth | None, advised: Sequence[Advised]) -> list[Truth]:
-    """For each advice what it is judged by."""
+    """The truth by which each advice is judged."""
     if truth is not None:
         return [truth] * len(advised)
     return (
@@ -370,7 +369,7 @@ def main() -> None:
     parser.add_argument(
         "--backend", help="instead of the programs' own, to try this benchmark out: the figures mean nothing then"
     )
-    parser.add_argument("--add", action="store_true", help="beside the runs that the results hold already")
+    parser.add_argument("--add", action="store_true", help="add to the runs in the existing results")
     parser.add_argument("--jobs", type=int, default=1, help="programs at a time, on a core each")
     options = parser.parse_args()
     unknown = set(options.programs) - set(known)

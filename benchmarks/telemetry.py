@@ -1,8 +1,8 @@
-"""What statistics of gradients and weights cost, and how exact they are: beside a memory read, torch's own norm, other
-tools, a step.
+"""Cost and accuracy of statistics of gradients and weights, beside a memory read, torch's norm, other tools, a step.
 
-All but whole training steps and the part `team` is one thread, in processor seconds of that thread, which other work on
-the machine hardly moves; variants take turns within one process, and a ratio is that of neighbours in time.
+Everything except complete training steps and the part `team` runs on one thread and is measured in processor seconds of
+that thread, which other work on the machine hardly affects. Variants take turns within one process, and a ratio is
+between measurements that are adjacent in time.
 """
 
 import argparse
@@ -62,10 +62,10 @@ class Bytes:
         self._tensors = tensors
         self._pointers = np.array([t.data_ptr() for t in tensors], dtype=np.int64)
         self._sizes = np.array([t.numel() * t.element_size() for t in tensors], dtype=np.int64)
-        found = kernel.load()
-        if found is None:
+        loaded = kernel.load()
+        if loaded is None:
             raise SystemExit("the native part was not built; install a C compiler and run: make demo")
-        self._kernel, self.num = found, int(self._sizes.sum())
+        self._kernel, self.num = loaded, int(self._sizes.sum())
 
     def read(self) -> None:
         self._kernel.read(
@@ -75,7 +75,7 @@ class Bytes:
 
 def against_a_read(options: argparse.Namespace) -> dict[str, Any]:
     """Every dtype and kind of data, in reads of the same bytes."""
-    rows, found = [], {}
+    rows, results = [], {}
     for (dtype, kind), targets in TARGETS.items():
         note(f"reads: {dtype} {kind}")
         random = torch.Generator().manual_seed(0)
@@ -90,21 +90,21 @@ def against_a_read(options: argparse.Namespace) -> dict[str, Any]:
         rows.append(
             [f"{dtype}, {kind}", f"{speed:.1f} GB/s", by_read["without"].show(2), by_read["with"].show(2), limit]
         )
-        found[f"{dtype}, {kind}"] = {"ratios": by_read, "gigabytes_per_second": speed}
+        results[f"{dtype}, {kind}"] = {"ratios": by_read, "gigabytes_per_second": speed}
         del tensors, yardstick, plain, counting
     print(
         f"\n148 tensors, {options.scale:.3g} x 101M elements, statistics / read of the same bytes"
         f" ({kernel.described()['kernel']})\n"
     )
     print(table(["data", "read", "without small and large counts", "with them", "target"], rows))
-    return found
+    return results
 
 
 def accuracy(options: argparse.Namespace) -> dict[str, Any]:
     """The largest error of each path over sizes from 1 to a million."""
     reference = importlib.import_module("tests.unit.telemetry.reference")
-    found = kernel.load()
-    paths = ["aten", *(found.isas if found else [])]
+    loaded = kernel.load()
+    paths = ["aten", *(loaded.isas if loaded else [])]
     rows, worst = [], {}
     for kind in reference.KINDS:
         tensors = [reference.sample(kind, size) for size in (*reference.SIZES, options.accuracy_size)]
@@ -140,7 +140,7 @@ def operations(options: argparse.Namespace) -> dict[str, Any]:
     aten_statistics.CPU_CHUNK = aten_statistics.CHUNK
     cases = {f"{num:,} of 64 elements": [(64,)] * num for num in (1, 148, 1000)}
     cases[f"148, {options.scale:.3g} x 101M elements"] = list(transformer_shapes(options.scale))
-    rows, found = [], {}
+    rows, results = [], {}
     for title, shapes in cases.items():
         tensors = [torch.zeros(shape) for shape in shapes]
         plan = aten_statistics.AtenPlan(tensors)
@@ -150,7 +150,7 @@ def operations(options: argparse.Namespace) -> dict[str, Any]:
         reads = sum("_local_scalar_dense" in name for name in seen.names)
         fills = -(-sum(t.numel() for t in tensors) // aten_statistics.CHUNK)
         rows.append([title, fills, len(seen.names), reads, f"{seen.num_bytes} bytes"])
-        found[title] = {
+        results[title] = {
             "fills_of_the_buffer": fills,
             "operations": len(seen.names),
             "host_reads": reads,
@@ -158,7 +158,7 @@ def operations(options: argparse.Namespace) -> dict[str, Any]:
         }
     print("\nthe ATen path, one dtype, after the first step\n")
     print(table(["tensors", "fills of the buffer", "operations", "host reads", "allocated"], rows))
-    return found
+    return results
 
 
 PARTS = {

@@ -1,7 +1,6 @@
-"""Our statistics beside those of other tools, in calls of torch.nn.utils.get_total_norm.
+"""Statistics of torchtriage beside those of other tools, in calls of torch.nn.utils.get_total_norm.
 
-The other tools are in a venv of their own; this file is what its interpreter runs, in one process in which all ways
-take turns.
+The other tools are in a separate venv, whose interpreter runs this file; all variants take turns in one process.
 """
 
 import argparse
@@ -46,13 +45,13 @@ def transformer_shapes(scale: float) -> Iterator[tuple[int, ...]]:
 
 def stacked(parameters: list[torch.nn.Parameter]) -> list[list[float]]:
     """Five scalars of the gradient and five of the weight, stacked, one transfer in the end."""
-    found = []
+    rows = []
     for p in parameters:
         g, w = p.grad, p.detach()
-        found.append(
+        rows.append(
             torch.stack([x for t in (g, w) for x in (t.norm(), t.mean(), t.std(correction=0), t.min(), t.max())])
         )
-    return torch.stack(found).tolist()
+    return torch.stack(rows).tolist()
 
 
 def wandb_statistics(model: torch.nn.Module) -> Callable[[], object]:
@@ -97,14 +96,14 @@ TOOLS = {
 
 
 def tools(model: torch.nn.Module) -> tuple[dict[str, Callable[[], object]], dict[str, str]]:
-    """(those that there are, why others are not)"""
-    found, missing = {}, {}
+    """(available tools, reasons why others are not available)"""
+    available, missing = {}, {}
     for name, make in TOOLS.items():
         try:
-            found[name] = make(model)
+            available[name] = make(model)
         except Exception as error:  # a package that does not fit this torch fails in its own way
             missing[name] = f"{type(error).__name__}: {error}"
-    return found, missing
+    return available, missing
 
 
 def compared(shapes: list[tuple[int, ...]], rounds: int) -> dict[str, Any]:
@@ -131,7 +130,7 @@ def against_peers(options: argparse.Namespace) -> dict[str, Any]:
     note("peers")
     words = ["--rounds", str(options.peer_rounds), "--scale", str(options.peer_scale)]
     ended = run([options.peers_python or peers_python("peers", PEERS), __file__, *words], clean_environment())
-    found = {}
+    results = {}
     for title, seen in json.loads(ended.stdout.splitlines()[-1]).items():
         by_norm = ratios(seen["seconds"], BASE)
         targets = TINY_TARGETS if title == TINY else {}
@@ -149,12 +148,12 @@ def against_peers(options: argparse.Namespace) -> dict[str, Any]:
         for name, why in seen["missing"].items():
             print(f"left out: {name}: {why}")
         milliseconds = {name: 1e3 * Spread.of(seconds).median for name, seconds in seen["seconds"].items()}
-        found[title] = {"ratios": by_norm, "milliseconds": milliseconds, "missing": seen["missing"]}
-    return found
+        results[title] = {"ratios": by_norm, "milliseconds": milliseconds, "missing": seen["missing"]}
+    return results
 
 
 def main() -> None:
-    """What the interpreter of the venv does; it prints one line of JSON."""
+    """The program that the interpreter of the venv runs; it prints one line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--scale", type=float, default=0.05)

@@ -1,8 +1,8 @@
-"""What Monitor costs a whole training step, and in memory: three trainings, with and without it.
+"""The cost of Monitor in a complete training step, and in memory: three trainings, with and without it.
 
-One process a training and setting. Blocks of steps with and without Monitor take turns in it, so that both see the same
-memory, caches and neighbours; the share is that of a block over the plain block beside it. Beside it stands what
-Monitor's own calls take, which has less noise but does not tell what they do to the caches.
+There is one process per training and setting. Blocks of steps with and without Monitor take turns in it, so that both
+see the same memory, caches and neighbours; the share is that of a block relative to the adjacent plain block. The table
+also has the time of Monitor's own calls, which has less noise but does not include their effect on the caches.
 """
 
 import argparse
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from torchtriage.telemetry import Monitor
 
 PLAIN, WITH, EVERY_STEP, DEFAULT = "plain", "with", "every step", "default interval"
-# Without a budget, or it would look at fewer steps; the default has one.
+# Without a budget, which would reduce the number of samples; the default has one.
 CONFIGS: dict[str, dict[str, Any]] = {EVERY_STEP: {"normal_interval": 1, "overhead_budget": 1.0}, DEFAULT: {}}
 TARGETS = {EVERY_STEP: 0.01, DEFAULT: 0.003}
-BUDGET_ONLY = (  # so little arithmetic a parameter that only the budget of the default (1 %) is promised
+BUDGET_ONLY = (  # so little arithmetic per parameter that only the budget of the default (1 %) is promised
     "MLP, 8M, batch 64"
 )
-BLOCK = 10  # steps: one look at the default interval
-WARM_UP = 4  # blocks: Monitor looks at all of the first 20 steps
+BLOCK = 10  # steps: one sample at the default interval
+WARM_UP = 4  # blocks: Monitor samples all of the first 20 steps
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Training:
         self.own_seconds += time.perf_counter() - began
 
     def block(self, monitor: "Monitor | None") -> tuple[float, float]:
-        """Milliseconds a step: of the clock, and of the processor on this thread."""
+        """Milliseconds per step: wall time, and processor time of this thread."""
         began, began_cpu = time.perf_counter(), time.thread_time()
         for _ in range(BLOCK):
             self.step(monitor)
@@ -134,7 +134,7 @@ TRAININGS = {"PPO LSTM, 0.3M": ppo_lstm, "transformer, 5M": transformer, BUDGET_
 def new_monitor(training: Training, setting: str, folder: str) -> "Monitor | None":
     if setting == PLAIN:
         return None
-    # Here, so that the memory of a plain training is that of one that never heard of us.
+    # Imported here, so that the memory of a plain training does not include torchtriage.
     from torchtriage.telemetry import Monitor, TelemetryConfig
     from torchtriage.telemetry.sinks.recording import RecordingSink
 
@@ -143,7 +143,7 @@ def new_monitor(training: Training, setting: str, folder: str) -> "Monitor | Non
 
 
 def measure(training: Training, monitor: "Monitor", seconds: float) -> dict[str, Any]:
-    """Milliseconds a step of blocks that take turns, and what Monitor did in those with it."""
+    """Milliseconds per step of blocks that take turns, and the work of Monitor in its blocks."""
     for _ in range(WARM_UP):
         training.block(monitor)
     training.block(None)
@@ -174,7 +174,7 @@ def measure(training: Training, monitor: "Monitor", seconds: float) -> dict[str,
 
 def shares(options: argparse.Namespace) -> dict[str, Any]:
     """The part of `make bench NAME=telemetry` that prints the share of a step."""
-    rows, found = [], {}
+    rows, results = [], {}
     for name in TRAININGS:
         for setting, target in TARGETS.items():
             note(f"steps: {name}, {setting}")
@@ -183,15 +183,15 @@ def shares(options: argparse.Namespace) -> dict[str, Any]:
             limit = f"{target:.1%}" if name != BUDGET_ONLY else "1.0%" if setting == DEFAULT else ""
             step = f"{statistics.median(seen['clock'][PLAIN]):.1f} ms"
             rows.append([name, setting, step, *share.cells(), limit, f"{seen['num_looks']} of {seen['num_steps']}"])
-            found[f"{name}, {setting}"] = {"share": share, **seen}
+            results[f"{name}, {setting}"] = {"share": share, **seen}
     print(f"\nshare of a training step, {options.threads} threads, blocks of {BLOCK} steps\n")
     print(table(["training", "Monitor", "plain step", *Share.HEADER, "target", "looks"], rows))
-    return found
+    return results
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """Of a plain step, what Monitor adds: blocks against their neighbours by two clocks, and its own work by itself."""
+    """The share that Monitor adds to a plain step: adjacent blocks by two clocks, and its own calls alone."""
 
     HEADER: ClassVar = ("clock (quartiles)", "processor (quartiles)", "its calls", "and background")
     clock: list[float]  # lower quartile, median, upper quartile
@@ -219,7 +219,7 @@ class Share:
 
 def memory(options: argparse.Namespace) -> dict[str, Any]:
     """Peak memory of a process with Monitor and of one without."""
-    rows, found = [], {}
+    rows, results = [], {}
     for name in TRAININGS:
         note(f"memory: {name}")
         peaks: dict[str, list[float]] = {PLAIN: [], DEFAULT: []}
@@ -236,10 +236,10 @@ def memory(options: argparse.Namespace) -> dict[str, Any]:
                 f"{seen['ring_bytes'] / 2**20:.2f} MB",
             ]
         )
-        found[name] = {"peak_mb": peaks, "extra_mb": extra, "ring_bytes": seen["ring_bytes"]}
+        results[name] = {"peak_mb": peaks, "extra_mb": extra, "ring_bytes": seen["ring_bytes"]}
     print("\nmemory\n")
     print(table(["training", "peak without Monitor", "with it", "of that the ring"], rows))
-    return found
+    return results
 
 
 def _worker(options: argparse.Namespace, *words: str) -> dict[str, Any]:
@@ -249,13 +249,13 @@ def _worker(options: argparse.Namespace, *words: str) -> dict[str, Any]:
 
 
 def own_peak_mb() -> float:
-    """Of this process since it was started; what its parent sees of it is at least the parent's own peak."""
+    """The peak of this process; the value that its parent sees is at least the parent's own peak."""
     status = Path("/proc/self/status").read_text()
     return float(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
 def main() -> None:
-    """What a process of its own does; it prints one line of JSON."""
+    """The program of a separate process; it prints one line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("training", choices=TRAININGS)
     parser.add_argument("setting", choices=[PLAIN, *CONFIGS])
@@ -272,15 +272,15 @@ def main() -> None:
         if options.seconds is not None:
             if monitor is None:
                 parser.error("--seconds compares with a plain training; name a setting of Monitor")
-            found = measure(training, monitor, options.seconds)
+            results = measure(training, monitor, options.seconds)
         else:
             training.block(monitor)
-            found = {"ring_bytes": monitor._followed.track.ring.host_KW.nbytes if monitor is not None else 0}
+            results = {"ring_bytes": monitor._followed.track.ring.host_KW.nbytes if monitor is not None else 0}
         if monitor is not None:
             monitor.close()
     print(
         json.dumps(
-            {**found, "peak_mb": own_peak_mb(), "num_parameters": sum(p.numel() for p in training.model.parameters())}
+            {**results, "peak_mb": own_peak_mb(), "num_parameters": sum(p.numel() for p in training.model.parameters())}
         )
     )
 

@@ -1,4 +1,4 @@
-"""What torch's own threads save in a look, by its size: right after work of theirs, and where they had to be woken."""
+"""The time that torch's threads save in a sample, by its size, while they are awake and while they sleep."""
 
 import argparse
 import statistics
@@ -17,12 +17,12 @@ NAP_SECONDS = 0.02  # after which the threads of the runtime sleep
 def teams(options: argparse.Namespace) -> dict[str, Any]:
     torch.set_num_threads(options.threads)
     limit, plan.TEAM_BYTES = plan.TEAM_BYTES, 0
-    rows, found = [], {}
+    rows, results = [], {}
     for size_kb in SIZES_KB:
         note(f"team: {size_kb} KB")
         awake, woken = _measured(size_kb, 0.0, 200), _measured(size_kb, NAP_SECONDS, 60)
         rows.append([f"{size_kb:,} KB", *_cells(awake), *_cells(woken)])
-        found[f"{size_kb} KB"] = {"awake": awake, "woken": woken}
+        results[f"{size_kb} KB"] = {"awake": awake, "woken": woken}
     plan.TEAM_BYTES = limit
     torch.set_num_threads(1)
     print(
@@ -30,7 +30,7 @@ def teams(options: argparse.Namespace) -> dict[str, Any]:
         " KB on\n"
     )
     print(table(["gradients", "awake: one", "team", "ratio", "woken: one", "team", "ratio"], rows))
-    return found
+    return results
 
 
 def _measured(size_kb: int, nap: float, num: int) -> dict[str, list[float]]:

@@ -1,4 +1,4 @@
-"""What a reader of tlparse's output can find about graph breaks and recompiles."""
+"""Graph breaks and recompiles in the output of tlparse."""
 
 import html
 import re

@@ -1,9 +1,9 @@
-"""How much the same program differs from run to run: one after the other, and in turns as `torchtriage shapes` runs it.
+"""The spread of one program from run to run: one after the other, and in turns as `torchtriage shapes` runs it.
 
     python benchmarks/turns.py [--program tiny_batches] [--runs 5] [--rounds 2]
 
-Each round makes so many runs of one program, as written, in a row and then in turns. Shown is the spread of the
-logarithm of what its calls took: over the runs of a row, and over those that took turns together.
+Each round makes --runs runs of the unmodified program, one after the other and then in turns. The spread shown is that
+of the logarithm of the time of all calls, within the runs of a round.
 """
 
 import argparse
@@ -48,8 +48,8 @@ def main() -> None:
     options = parser.parse_args()
     os.environ.update(clean_environment())
     before, policy = machine(), baseline_policy()
-    found: dict[str, list[list[float]]] = {"one after the other": [], f"in turns of {1e3 * TURN_SECONDS:.0f} ms": []}
-    in_a_row, in_turns = found.values()
+    results: dict[str, list[list[float]]] = {"one after the other": [], f"in turns of {1e3 * TURN_SECONDS:.0f} ms": []}
+    in_a_row, in_turns = results.values()
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(PROGRAMS / f"shapes_{options.program}.py")]
         program = Program(command=command, folder=Path(folder), cache=checked_cache(Path(folder), sys.executable))
@@ -65,7 +65,7 @@ def main() -> None:
             f"{statistics.median(v for values in groups for v in values):.2f}",
             "; ".join(" ".join(f"{v:.2f}" for v in values) for values in groups),
         ]
-        for how, groups in found.items()
+        for how, groups in results.items()
     ]
     print(table(["runs of one program", "spread", "median, s", "seconds of all"], rows))
     save(
@@ -73,8 +73,8 @@ def main() -> None:
         before,
         {
             "program": options.program,
-            "seconds": found,
-            "spread": {how: spread(groups) for how, groups in found.items()},
+            "seconds": results,
+            "spread": {how: spread(groups) for how, groups in results.items()},
         },
     )
 

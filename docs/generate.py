@@ -1,4 +1,7 @@
-"""Writes docs/reference/rules.md and docs/reference/commands from the catalogue and the parser; `--check` only compares."""
+"""Writes docs/reference/rules.md and docs/reference/commands from the rule pages and the parser.
+
+With `--check` it only compares.
+"""
 
 import argparse
 import sys
@@ -9,14 +12,23 @@ from torchtriage.findings import catalogue
 
 REFERENCE = Path(__file__).parent / "reference"
 FAMILIES = {
-    "TT1": "graph breaks", "TT2": "recompiles", "TT3": "compile coverage and cost", "TT4": "gradients, weights, numerics",
-    "TT5": "recurrent state", "TT6": "PPO", "TT9": "the recording itself",
+    "TT1": "graph breaks",
+    "TT2": "recompiles",
+    "TT3": "compile coverage and cost",
+    "TT4": "gradients, weights, numerics",
+    "TT5": "recurrent state",
+    "TT6": "PPO",
+    "TT9": "the recording itself",
 }
 
 
 def rules_page() -> str:
-    lines = ["# Rules", "",
-             "`torchtriage explain CODE` shows a page; each has an example before and after, the fix, and when it is not safe.", ""]
+    lines = [
+        "# Rules",
+        "",
+        "`torchtriage explain CODE` prints the page of a rule: an example, the fix, and when the fix is not safe.",
+        "",
+    ]
     for prefix, title in FAMILIES.items():
         lines += [f"## {prefix}xx: {title}", "", "| code | severity | slug | what it finds |", "|---|---|---|---|"]
         for rule in (catalogue.rule(code) for code in catalogue.codes() if code.startswith(prefix)):
@@ -27,11 +39,12 @@ def rules_page() -> str:
 
 
 def command_page(name: str, parser: argparse.ArgumentParser) -> str:
-    """A command's text and options, and below it those of its actions, if it has some."""
+    """The help text and options of a command, followed by those of its actions, if it has any."""
     nested = next((a.choices for a in parser._actions if isinstance(a, argparse._SubParsersAction)), {})
     lines = [f"# torchtriage {name}", "", "```", parser.description or "", "```", "", *options_table(parser)]
     for action, sub in nested.items():
-        lines += ["", f"## torchtriage {name} {action}", "", "```", sub.description or "", "```", "", *options_table(sub)]
+        lines += ["", f"## torchtriage {name} {action}", "", "```", sub.description or "", "```", ""]
+        lines += options_table(sub)
     return "\n".join(lines) + "\n"
 
 
@@ -42,17 +55,18 @@ def options_table(parser: argparse.ArgumentParser) -> list[str]:
         value = f" {action.metavar}" if action.option_strings and action.metavar else ""
         if action.option_strings and action.choices:
             value = f" {'|'.join(map(str, action.choices))}"
-        cells = (f"`{names}{value}`", action.help or "")
+        cells = (f"`{names}{value}`", action.help or "the program, with its arguments")
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return lines
 
 
 def pages() -> dict[Path, str]:
-    found = {REFERENCE / "rules.md": rules_page()}
+    texts = {REFERENCE / "rules.md": rules_page()}
     subparsers = next(a for a in build_parser()._actions if isinstance(a, argparse._SubParsersAction))
     for command in COMMANDS:
-        found[REFERENCE / "commands" / f"{command.name}.md"] = command_page(command.name, subparsers.choices[command.name])
-    return found
+        page = REFERENCE / "commands" / f"{command.name}.md"
+        texts[page] = command_page(command.name, subparsers.choices[command.name])
+    return texts
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Takes docs/report.png: the report of the demo, run anew, as Chromium shows it."""
+"""Runs the demo and writes a screenshot of its HTML report in Chromium to docs/report.png."""
 
 import shutil
 import subprocess

@@ -19,7 +19,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PAGES = (
-    "README.md", "docs/tutorial.md", "docs/guides/learning-health.md", "docs/guides/shapes.md", "docs/guides/tickets.md",
+    "README.md",
+    "docs/tutorial.md",
+    "docs/guides/learning-health.md",
+    "docs/guides/shapes.md",
+    "docs/guides/tickets.md",
     "docs/reference/formats.md",
 )
 BLOCK = re.compile(

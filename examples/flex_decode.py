@@ -1,11 +1,12 @@
-"""flex_attention decoding over a KV cache: static shapes or a Python offset compile every token, the cure compiles once.
+"""flex_attention decoding over a KV cache: static shapes or a Python offset compile every token, the cure only once.
 
-The offset is where the query stands in the sequence; `score_mod` captures it. A captured tensor is an input of the compiled kernel, so
-`fill_` changes its value for nothing; a captured Python number is a constant of a static kernel, so a new value is a new kernel.
+`score_mod` captures the offset, the position of the query in the sequence. A captured tensor is an input of the
+compiled kernel, so `fill_` changes its value without a compile. A captured Python number is a constant of a static
+kernel, so every new value compiles a new kernel.
 
-    python examples/flex_decode.py                          dynamic=False, Python offset, growing cache: every token compiles
-    python examples/flex_decode.py --cured                  offset tensor and dynamic=True: one compile, whatever the length
-    python examples/flex_decode.py --cured --cache fixed    a preallocated cache: one static compile
+    flex_decode.py                          dynamic=False, Python offset, growing cache: every token compiles
+    flex_decode.py --cured                  offset tensor and dynamic=True: one compile for all lengths
+    flex_decode.py --cured --cache fixed    a preallocated cache: one static compile
 """
 
 import argparse
@@ -30,14 +31,14 @@ def score_mod_at(offset: Tensor | int) -> ScoreMod:
 
     def score_mod(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
         distance = q_idx + offset - kv_idx
-        # Numbers are written out: under dynamic=True a global float becomes an input, which the CPU kernel's template does not take.
+        # A literal: under dynamic=True a global float becomes an input, which the CPU kernel does not accept.
         return torch.where(distance >= 0, score - 0.5 * distance, -float("inf"))
 
     return score_mod
 
 
 class TensorOffset:
-    """One `score_mod` for the whole sequence; its offset is a tensor."""
+    """One `score_mod` for the entire sequence; its offset is a tensor."""
 
     def __init__(self) -> None:
         self.offset = torch.zeros((), dtype=torch.int64)
@@ -49,14 +50,14 @@ class TensorOffset:
 
 
 class PythonOffset:
-    """A `score_mod` for each position, with the number inside."""
+    """One `score_mod` per position, with the offset as a constant."""
 
     def at(self, position: int) -> ScoreMod:
         return score_mod_at(position)
 
 
 class GrowingCache:
-    """Keys and values so far: the attention sees one key more at every token."""
+    """Keys and values so far: attention has one more key at every token."""
 
     def __init__(self) -> None:
         self.keys_BHKD = self.values_BHKD = torch.empty(1, HEADS, 0, HEAD_SIZE)
@@ -68,7 +69,7 @@ class GrowingCache:
 
 
 class FixedCache:
-    """Room for the longest sequence: one shape for all tokens; the causal `score_mod` hides what is not written yet."""
+    """A cache with the size of the longest sequence: one shape for all tokens; `score_mod` masks unwritten keys."""
 
     def __init__(self, capacity: int) -> None:
         self.keys_BHKD, self.values_BHKD = torch.zeros(2, 1, HEADS, capacity, HEAD_SIZE)
@@ -95,7 +96,7 @@ class Sequence:
         return cls(*torch.randn(3, 1, HEADS, length, HEAD_SIZE, generator=torch.Generator().manual_seed(0)))
 
 
-# The same body twice: compiled code is kept by function, and one query or many, and so the best policy, differ.
+# The same body twice: compiled code is cached per function, and one query and many have different best policies.
 def prefill(queries_BHQD: Tensor, keys_BHKD: Tensor, values_BHKD: Tensor, score_mod: ScoreMod) -> Tensor:
     return flex_attention(queries_BHQD, keys_BHKD, values_BHKD, score_mod=score_mod)
 
@@ -104,15 +105,22 @@ def decode(queries_BHQD: Tensor, keys_BHKD: Tensor, values_BHKD: Tensor, score_m
     return flex_attention(queries_BHQD, keys_BHKD, values_BHKD, score_mod=score_mod)
 
 
-def generate(sequence: Sequence, num_prompt: int, first: Attend, then: Attend, cache: GrowingCache | FixedCache,
-             offsets: TensorOffset | PythonOffset) -> Tensor:
-    """The prompt in one call of `first`, then each token in one of `then`; gives the attention of the whole sequence."""
+def generate(
+    sequence: Sequence,
+    num_prompt: int,
+    first: Attend,
+    then: Attend,
+    cache: GrowingCache | FixedCache,
+    offsets: TensorOffset | PythonOffset,
+) -> Tensor:
+    """The attention of the entire sequence: the prompt in one call of `first`, then one call of `then` per token."""
     length = sequence.queries_BHKD.shape[2]
     bounds = [(0, num_prompt), *((i, i + 1) for i in range(num_prompt, length))]
     outputs = []
     for begin, end in bounds:
         attend = first if begin == 0 else then
-        keys_BHKD, values_BHKD = cache.append(sequence.keys_BHKD[:, :, begin:end], sequence.values_BHKD[:, :, begin:end])
+        new_keys, new_values = sequence.keys_BHKD[:, :, begin:end], sequence.values_BHKD[:, :, begin:end]
+        keys_BHKD, values_BHKD = cache.append(new_keys, new_values)
         outputs.append(attend(sequence.queries_BHKD[:, :, begin:end], keys_BHKD, values_BHKD, offsets.at(begin)))
     return torch.cat(outputs, 2)
 

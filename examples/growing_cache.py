@@ -1,4 +1,4 @@
-"""A decode loop over a growing cache: dynamic=False compiles every length until the limit, then runs eager without a word."""
+"""A decode loop over a growing cache: dynamic=False compiles every length up to the limit, then runs eager."""
 
 import sys
 

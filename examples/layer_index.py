@@ -1,4 +1,4 @@
-"""Layers that share one forward and differ in a Python number: each number is a new constant, so each layer is a compile of its own."""
+"""Layers that share one forward and differ in a Python number: each number is a constant, so each layer compiles."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A compiled update with a scheduled learning rate: a Python number is a constant of the compiled code, a tensor is an input."""
+"""A compiled update with a scheduled learning rate: a Python number is a constant of its code, a tensor an input."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The last batch of an epoch is shorter than the others: a second compile, slower kernels for all sizes; or drop it, or pad it."""
+"""A shorter last batch causes a second compile, with slower kernels for all sizes; drop or pad the batch instead."""
 
 import sys
 

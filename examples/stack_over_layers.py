@@ -1,4 +1,4 @@
-"""Per-layer gradient statistics inside a compiled function: one recompile for every new layer count, and a break at .tolist()."""
+"""Per-layer gradient statistics in a compiled function: a recompile per layer count, and a break at .tolist()."""
 
 import sys
 

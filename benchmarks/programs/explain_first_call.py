@@ -1,5 +1,4 @@
-"""Runs a script with torch.compile replaced by torch._dynamo.explain on the first call of each compiled object, then
-eager.
+"""Runs a script in eager mode, with torch._dynamo.explain on the first call of each compiled object.
 
 python explain_first_call.py OUT.json script.py
 """

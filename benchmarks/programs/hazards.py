@@ -1,5 +1,6 @@
-"""Small training loops, each with hazards that people meet;
-python hazards.py NAME STEPS runs one of them on the eager backend.
+"""Small training loops with common hazards, on the eager backend.
+
+python hazards.py NAME STEPS runs one of them.
 """
 
 import copy
@@ -159,7 +160,7 @@ def containers(steps: int) -> None:
 
 
 def identities(steps: int) -> None:
-    """A fresh lambda a step, another dtype every fifth step, a non-contiguous input every third."""
+    """A fresh lambda per step, another dtype every fifth step, a non-contiguous input every third."""
     net = nn.Linear(8, 8)
 
     @compile_
@@ -174,7 +175,7 @@ def identities(steps: int) -> None:
 
 
 def uncuttable(steps: int) -> None:
-    """A break inside a loop and inside try: the whole frame runs eager; and a generator that is compiled."""
+    """A break inside a loop and inside try: the entire frame runs eager; and a generator that is compiled."""
     net = nn.Linear(8, 8)
 
     @compile_

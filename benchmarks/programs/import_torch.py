@@ -1,3 +1,3 @@
-"""Imports torch and ends: what a process that never compiles pays."""
+"""Imports torch and ends: the cost for a process that never compiles."""
 
 import torch  # noqa: F401 - that is all it does

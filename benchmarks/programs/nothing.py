@@ -1,1 +1,1 @@
-"""Does nothing: what a process that never imports torch pays."""
+"""Does nothing: the cost for a process that never imports torch."""

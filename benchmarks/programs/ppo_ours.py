@@ -1,5 +1,6 @@
 """One training as `torchtriage train` runs it, without its command line: prints its results as JSON.
-`--sync`: gymnasium's own stepping.
+
+`--sync` uses gymnasium's own stepping.
 """
 
 import argparse

@@ -1,8 +1,7 @@
-"""Other people's PPO on CartPole with the same parameters: prints environment steps a second, and the time at every
-rollout, as JSON.
+"""PPO of other packages on CartPole with the same parameters: prints steps per second and the time at every rollout.
 
 `sb3` and `recurrent` are the real packages (stable-baselines3, sb3-contrib); `loop` is a plain single-file loop in the
-manner of CleanRL, written here because the package that carries that name is years older than gymnasium.
+style of CleanRL, written here because the package with that name is years older than gymnasium.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Training of an MLP on batches of one size.
 
-Best: as written. No shape changes, so automatic and static compile the same code once; symbolic shapes can only cost.
+Best: unmodified. No shape changes, so automatic and static compile the same code once; symbolic shapes can only cost.
 """
 
 import torch

@@ -1,7 +1,6 @@
-"""flex_attention decoding over a cache that grows by pages, compiled with dynamic=False: the public case behind this
-command, on the CPU.
+"""flex_attention decoding over a cache that grows by pages, compiled with dynamic=False, on the CPU.
 
-Best: dynamic=True, or the length marked. A flex kernel takes seconds to compile, every page is another length. See
+Best: dynamic=True, or the length marked. A flex kernel takes seconds to compile, and every page has another length. See
 examples/flex_decode.py.
 """
 
@@ -11,7 +10,7 @@ from torch.nn.attention.flex_attention import flex_attention
 
 HEADS, HEAD_SIZE, PAGE, NUM_PAGES, TOKENS = 4, 32, 64, 3, 64
 
-offset = torch.zeros((), dtype=torch.int64)  # where the query stands; a Python number would be a new kernel a token
+offset = torch.zeros((), dtype=torch.int64)  # position of the query; a Python number would be a new kernel per token
 
 
 def score_mod(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:

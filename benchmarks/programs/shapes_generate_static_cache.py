@@ -1,6 +1,6 @@
-"""transformers' generate with a static cache, and prompts of one length; the forward compiled with dynamic=True.
+"""transformers' generate with a static cache and prompts of one length; the forward compiled with dynamic=True.
 
-Best: automatic. Two shapes in all, the prompt and a token: symbolic sizes buy nothing.
+Best: automatic. There are only two shapes, the prompt and a token, so symbolic sizes gain nothing.
 """
 
 import torch

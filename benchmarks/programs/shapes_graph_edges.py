@@ -1,7 +1,7 @@
 """Message passing over small graphs: the numbers of nodes and of edges differ from graph to graph.
 
-Best: dynamic=True, or both sizes marked. Two dimensions vary on their own; automatic shapes learn of them one after the
-other.
+Best: dynamic=True, or both sizes marked. Two dimensions vary independently; automatic shapes make them symbolic one
+after the other.
 """
 
 import torch

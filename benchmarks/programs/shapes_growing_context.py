@@ -1,8 +1,7 @@
-"""A recurrent cell that looks back at all its earlier states: the context grows by one at every step, and begins anew
-with each sequence.
+"""A recurrent cell that attends to all its earlier states: the context grows by one per step, in each sequence.
 
-Best: as written. Sixty lengths; automatic shapes are symbolic from the second one on, and the static compile of the
-first is cheap.
+Best: unmodified. There are sixty lengths; automatic shapes are symbolic from the second one on, and the static compile
+of the first is cheap.
 """
 
 import torch

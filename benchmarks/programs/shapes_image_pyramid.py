@@ -1,6 +1,6 @@
 """An edge filter over the levels of an image pyramid, compiled with dynamic=True because the sizes differ.
 
-Best: the two sizes marked, which leaves the channels fixed. Three static compiles are not made up for in so few images.
+Best: the two sizes marked, which keeps the channels static. With so few images, three static compiles do not pay off.
 """
 
 import torch

@@ -1,7 +1,7 @@
-"""Sequences packed one after the other into a single row, whose length differs at every step; trained.
+"""Training on sequences packed one after the other into a single row, whose length differs at every step.
 
-Best: the length marked; dynamic=True costs 7 %. Nearly every step has a length of its own; automatic shapes get there
-one compile later.
+Best: the length marked; dynamic=True costs 7 %. Nearly every step has a different length; automatic shapes need
+one more compile.
 """
 
 import torch

@@ -1,6 +1,6 @@
-"""Prompts of many lengths go through one compiled function, single tokens over a cache of fixed size through another.
+"""Prompts of many lengths go through one compiled function, single tokens over a fixed-size cache through another.
 
-Best: as written, with dynamic=True for both. The tokens, which have one shape, gain nothing measurable from a static
+Best: unmodified, with dynamic=True for both. The tokens, which have one shape, gain nothing measurable from a static
 graph.
 """
 
@@ -19,7 +19,7 @@ def heads(x_TW: Tensor) -> Tensor:
 
 
 def prefill(x_TW: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Causal attention over the prompt: its last output, and the keys and values that later tokens look at."""
+    """Causal attention over the prompt: its last output, and the keys and values that later tokens attend to."""
     q_TW, k_TW, v_TW = mix(norm(x_TW)).chunk(3, 1)
     scores_HTT = heads(q_TW) @ heads(k_TW).mT / (WIDTH / HEADS) ** 0.5
     is_later_TT = torch.ones(x_TW.shape[0], x_TW.shape[0], dtype=torch.bool).triu(1)
@@ -28,7 +28,7 @@ def prefill(x_TW: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def decode(x_W: Tensor, k_CW: Tensor, v_CW: Tensor, position: Tensor) -> Tensor:
-    """One token: written into the cache at `position`, and attending to all that is in there."""
+    """One token: written into the cache at `position`, and attending to all of it."""
     q_W, k_W, v_W = mix(norm(x_W)).chunk(3)
     k_CW.index_copy_(0, position[None], k_W[None])
     v_CW.index_copy_(0, position[None], v_W[None])

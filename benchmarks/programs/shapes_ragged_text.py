@@ -1,6 +1,6 @@
 """Sentences padded to the longest of their batch: two dozen lengths, in no order.
 
-Best: the length marked. A static compile for each costs more than the steps are worth, and dynamic=True makes sizes
+Best: the length marked. A static compile per length costs more than it saves, and dynamic=True makes sizes
 symbolic that never vary.
 """
 

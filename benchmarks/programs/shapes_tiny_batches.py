@@ -1,7 +1,7 @@
 """Two batch sizes of a small model, for many thousands of calls, compiled with dynamic=True.
 
 Best: the batch marked, which is one compile; dynamic=False and automatic take two. A call takes microseconds, so every
-symbolic size that a kernel is handed shows.
+symbolic size that is passed to a kernel matters.
 """
 
 import torch

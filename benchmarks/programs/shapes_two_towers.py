@@ -1,7 +1,7 @@
 """Images of two sizes go through one compiled function, texts of every length through another, both with dynamic=True.
 
-Best: a policy each. The index arithmetic of shifted windows takes twice as long with unknown sizes, of which there are
-only two; texts have too many lengths to compile each.
+Best: one policy per function. The index arithmetic of shifted windows takes twice as long with unknown sizes, of which
+there are only two; texts have too many lengths to compile each.
 """
 
 import torch
@@ -13,7 +13,7 @@ SIDES = (64, 96)
 
 
 def see(image_HWC: Tensor) -> Tensor:
-    """Shifted windows, one after the other, each pixel normalised."""
+    """Shifted windows, one after the other, each pixel normalized."""
     height, width, channels = image_HWC.shape
     shifted = image_HWC.roll((-WINDOW // 2, -WINDOW // 2), (0, 1))
     pixels = (

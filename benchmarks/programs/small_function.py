@@ -1,5 +1,6 @@
 """100,000 calls of a small compiled function, in blocks; prints the seconds of each block.
-`thread`: beside a thread that sleeps.
+
+`thread` runs it beside a thread that sleeps.
 """
 
 import json

@@ -1,6 +1,4 @@
-"""Compiles a handful of different small models, forward and backward, and a few helpers:
-a start-up that is nearly all compile.
-"""
+"""Compiles several small models, forward and backward, and a few helpers: a start-up that mostly compiles."""
 
 import sys
 import time
@@ -9,7 +7,7 @@ import torch
 from torch import nn
 
 BACKEND = sys.argv[1]
-COPIES = int(sys.argv[2])  # how many models of each kind; each has another width, so each is compiled anew
+COPIES = int(sys.argv[2])  # models of each kind; each has another width, so each compiles
 
 
 class Attention(nn.Module):
@@ -51,7 +49,7 @@ def main() -> None:
     began = time.perf_counter()
     for copy in range(COPIES):
         width = 16 + 8 * copy
-        torch.compiler.reset()  # else the copies would share a frame, and meet its recompile limit
+        torch.compiler.reset()  # otherwise the copies would share a frame and reach its recompile limit
         for model in (mlp(width), Gated(width), Attention(width)):
             compiled = torch.compile(model, backend=BACKEND, dynamic=False)
             for length in (4, 6):  # the second length is a recompile

@@ -8,7 +8,11 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = (
-    "README.md", "docs/tutorial.md", "docs/guides/learning-health.md", "docs/guides/shapes.md", "docs/guides/tickets.md",
+    "README.md",
+    "docs/tutorial.md",
+    "docs/guides/learning-health.md",
+    "docs/guides/shapes.md",
+    "docs/guides/tickets.md",
     "docs/reference/formats.md",
 )
 
@@ -19,4 +23,5 @@ def test_commands_print_what_the_page_shows(page: str) -> None:
     done = subprocess.run(
         [sys.executable, "docs/transcripts.py", "--check", page], cwd=ROOT, capture_output=True, text=True, timeout=600,
     )
-    assert done.returncode == 0, f"{done.stdout}{done.stderr}rewrite it with: {sys.executable} docs/transcripts.py {page}"
+    advice = f"rewrite it with: {sys.executable} docs/transcripts.py {page}"
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}{advice}"

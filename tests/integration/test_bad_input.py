@@ -32,11 +32,18 @@ f(torch.ones(2))
 
 @contextmanager
 def started(folder: Path, source: str, *flags: str) -> Iterator["subprocess.Popen[str]"]:
-    """`torchtriage run` in a process group of its own, from the moment the script has printed "ready"."""
+    """`torchtriage run` in a separate process group, from the moment the script has printed "ready"."""
     script = write(folder, source)
     words = [*TORCHTRIAGE, "run", "-o", str(folder / "out.triage"), *flags, script.name]
-    child = subprocess.Popen(words, cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                             start_new_session=True)
+    child = subprocess.Popen(
+        words,
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     assert child.stdout is not None
     try:
         while (line := child.stdout.readline()) != "ready\n":
@@ -63,7 +70,7 @@ def test_a_missing_script_is_named_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(AS_ROOT, reason="root may read everything")
-def test_an_unreadable_script_is_said(tmp_path: Path) -> None:
+def test_an_unreadable_script_is_reported(tmp_path: Path) -> None:
     write(tmp_path, "print(1)").chmod(0)
     done = command(tmp_path, "run", "train.py")
     assert done.returncode == 2
@@ -71,12 +78,23 @@ def test_an_unreadable_script_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("source", [
-    "raise ValueError('mine')", "def f():\n    1 / 0\nf()", "x = (", "import sys; sys.exit(3)", "import sys; sys.exit('a message')",
-    "import os; os._exit(5)", "import os; os.abort()", "raise KeyboardInterrupt", "import nowhere",
-    "raise ExceptionGroup('two', [ValueError(1), KeyError(2)])", "b'\\xff'.decode()",
-])
-def test_a_script_that_fails_does_so_as_without_us(source: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "source",
+    [
+        "raise ValueError('mine')",
+        "def f():\n    1 / 0\nf()",
+        "x = (",
+        "import sys; sys.exit(3)",
+        "import sys; sys.exit('a message')",
+        "import os; os._exit(5)",
+        "import os; os.abort()",
+        "raise KeyboardInterrupt",
+        "import nowhere",
+        "raise ExceptionGroup('two', [ValueError(1), KeyError(2)])",
+        "b'\\xff'.decode()",
+    ],
+)
+def test_a_script_fails_as_it_does_without_torchtriage(source: str, tmp_path: Path) -> None:
     script = write(tmp_path, source)
     alone = plain(tmp_path, script)
     seen = observe(tmp_path, source, flags=["-q"])
@@ -94,12 +112,18 @@ def test_a_directory_is_run_as_python_would_run_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("place", "body"), [
-    ("_C.py", "raise ImportError('libtorch.so: cannot open shared object file')"), ("_C.py", "raise RuntimeError('no driver')"),
-    ("_logging/_internal.py", "x = ("), ("_dynamo/__init__.py", "import nowhere"), ("_dynamo/__init__.py", "raise RuntimeError('later')"),
-])
-def test_a_torch_that_cannot_be_imported_fails_as_without_us(body: str, place: str, tmp_path: Path) -> None:
-    """The modules that we wait for are imported through a loader of ours, which must not be in the traceback."""
+@pytest.mark.parametrize(
+    ("place", "body"),
+    [
+        ("_C.py", "raise ImportError('libtorch.so: cannot open shared object file')"),
+        ("_C.py", "raise RuntimeError('no driver')"),
+        ("_logging/_internal.py", "x = ("),
+        ("_dynamo/__init__.py", "import nowhere"),
+        ("_dynamo/__init__.py", "raise RuntimeError('later')"),
+    ],
+)
+def test_a_broken_torch_fails_as_it_does_without_torchtriage(body: str, place: str, tmp_path: Path) -> None:
+    """The awaited modules are imported through a loader of torchtriage, which must not be in the traceback."""
     write_torch(tmp_path / "torch", {place: body})
     script = write(tmp_path, "import torch")
     alone = plain(tmp_path, script)
@@ -110,7 +134,7 @@ def test_a_torch_that_cannot_be_imported_fails_as_without_us(body: str, place: s
 
 
 def write_torch(folder: Path, bodies: dict[str, str]) -> None:
-    """A package with the names that we wait for, and nothing in it but these bodies."""
+    """A package with the awaited module names, with only these bodies in it."""
     sources = {"__init__.py": "import torch._C\nimport torch._logging._internal\nimport torch._dynamo\n"}
     for name in ("_C.py", "_logging/__init__.py", "_logging/_internal.py", "_dynamo/__init__.py"):
         sources[name] = bodies.get(name, "")
@@ -121,7 +145,7 @@ def write_torch(folder: Path, bodies: dict[str, str]) -> None:
 
 
 @pytest.mark.thorough
-def test_what_torch_raises_reaches_the_program_without_a_frame_of_ours(tmp_path: Path) -> None:
+def test_errors_of_torch_have_no_frame_of_torchtriage(tmp_path: Path) -> None:
     source = """
         import sys, traceback, torch
         def attempt(function, *args, **kwargs):
@@ -160,7 +184,7 @@ def without_stamps(log: str) -> str:
     return re.sub(r"^([VIWE])\d{4} \d\d:\d\d:\d\d\.\d{6} \d+ ", r"\1 ", log, flags=re.M)
 
 
-def test_ctrl_c_is_the_programs_own_and_the_findings_are_still_printed(tmp_path: Path) -> None:
+def test_ctrl_c_reaches_the_program_and_findings_are_still_printed(tmp_path: Path) -> None:
     source = BREAK + """\
 import time
 try:
@@ -181,7 +205,7 @@ finally:
 
 
 @pytest.mark.thorough
-def test_a_program_that_catches_ctrl_c_goes_on(tmp_path: Path) -> None:
+def test_a_program_that_catches_ctrl_c_continues(tmp_path: Path) -> None:
     source = """
         import sys, time
         try:
@@ -199,7 +223,7 @@ def test_a_program_that_catches_ctrl_c_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_sigterm_to_us_is_passed_on(tmp_path: Path) -> None:
+def test_sigterm_is_passed_on_to_the_program(tmp_path: Path) -> None:
     source = """
         import signal, sys, time
         signal.signal(signal.SIGTERM, lambda *_: (print("asked to end", flush=True), sys.exit(9)))
@@ -233,20 +257,20 @@ def test_os_exit_loses_no_event(tmp_path: Path) -> None:
 
 # Torch
 
-def test_a_program_without_torch_is_told_so(tmp_path: Path) -> None:
+def test_a_program_without_torch_gets_a_message(tmp_path: Path) -> None:
     seen = observe(tmp_path, "print('done')")
     assert seen.status == 0
     assert seen.stdout.startswith("done\n")
     assert "torch was never imported" in seen.finding("TT903")["title"]
 
 
-def test_a_command_that_is_not_python_is_told_so(tmp_path: Path) -> None:
+def test_a_command_that_is_not_python_gets_a_message(tmp_path: Path) -> None:
     done = command(tmp_path, "run", "-o", "out", "--", "true")
     assert done.returncode == 0
     assert "no process joined" in done.stdout
 
 
-def test_a_program_that_never_compiles_is_told_what_was_watched(tmp_path: Path) -> None:
+def test_a_program_that_never_compiles_learns_what_was_observed(tmp_path: Path) -> None:
     write(tmp_path, "import torch; torch.ones(2).sum()")
     direct = command(tmp_path, "run", "-o", "direct", "train.py")
     below = command(tmp_path, "run", "-o", "below", "--", "sh", "-c", f"{sys.executable} train.py; true")
@@ -267,7 +291,9 @@ def test_a_python_without_torch_keeps_its_import_error(tmp_path: Path) -> None:
     (site / "src.pth").write_text(f"{root / 'src'}\n")
     shutil.copy(root / "torchtriage.pth", site)
     write(tmp_path, "import torch")
-    alone = subprocess.run([python, "train.py"], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60)
+    alone = subprocess.run(
+        [python, "train.py"], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60
+    )
     assert "No module named 'torch'" in alone.stderr
     done = command(tmp_path, "run", "-q", "-o", "out", "--", str(python), "train.py")
     assert (done.returncode, done.stderr) == (1, alone.stderr)
@@ -292,7 +318,7 @@ def test_an_earlier_run_is_kept_without_force_and_replaced_with_it(tmp_path: Pat
 
 
 @pytest.mark.parametrize("kind", ["folder", "database", "file"])
-def test_what_is_not_a_recording_is_never_deleted(kind: str, tmp_path: Path) -> None:
+def test_files_that_are_not_a_recording_are_never_deleted(kind: str, tmp_path: Path) -> None:
     script = write(tmp_path, "print('ran')")
     target = tmp_path / "out.triage"
     kept = target
@@ -310,10 +336,10 @@ def test_what_is_not_a_recording_is_never_deleted(kind: str, tmp_path: Path) -> 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("output", ["/proc/x.triage", "train.py/x.triage", "full"])
-def test_an_output_that_cannot_be_written_is_said_and_the_script_runs(output: str, tmp_path: Path) -> None:
+def test_the_script_runs_even_if_the_output_cannot_be_written(output: str, tmp_path: Path) -> None:
     script = write(tmp_path, "import os, sys; print('ran', os.environ.get('TORCHTRIAGE')); sys.exit(4)")
     words = [*TORCHTRIAGE, "run", "-o", output, script.name]
-    if output == "full":    # a file may hold the run id and no more, as on a disk that is full
+    if output == "full":    # a file may have only the run id, as on a full disk
         words = ["sh", "-c", 'ulimit -f 1; exec "$@"', "sh", *words]
     done = subprocess.run(words, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60)
     assert done.returncode == 4, done.stderr
@@ -324,7 +350,7 @@ def test_an_output_that_cannot_be_written_is_said_and_the_script_runs(output: st
 
 
 @pytest.mark.thorough
-def test_a_disk_that_fills_up_is_said_and_the_script_runs_on(tmp_path: Path) -> None:
+def test_the_script_continues_if_the_disk_fills_up(tmp_path: Path) -> None:
     source = """
         import sys, torch
         torch._dynamo.config.recompile_limit = 100
@@ -373,7 +399,7 @@ def test_a_command_that_does_not_exist_is_named_and_leaves_nothing(output: str, 
     (["report", "-", "--update-baseline"], "add --baseline FILE"),
     (["report", "-", "--baseline", "nowhere.json"], "nowhere.json"),
 ])
-def test_wrong_words_are_status_2_and_say_what_to_do(words: list[str], said: str, tmp_path: Path) -> None:
+def test_wrong_arguments_exit_with_2_and_say_what_to_do(words: list[str], said: str, tmp_path: Path) -> None:
     done = command(tmp_path, *words, stdin="")
     assert done.returncode == 2
     assert said in done.stderr
@@ -391,7 +417,7 @@ def test_wrong_words_are_status_2_and_say_what_to_do(words: list[str], said: str
     ("format = 'xml'", "must be one of text, json"),
     ("not toml", "cannot read"),
 ])
-def test_wrong_settings_are_status_2_and_name_the_file(table: str, said: str, tmp_path: Path) -> None:
+def test_wrong_settings_exit_with_2_and_name_the_file(table: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(f"[tool.torchtriage]\n{table}\n")
     write(tmp_path, "print('ran')")
     done = command(tmp_path, "run", "-o", "out", "train.py")
@@ -432,7 +458,7 @@ def test_a_newer_recording_is_refused_with_what_to_do(recording: Path, tmp_path:
     assert done.stdout == ""
 
 
-def test_an_event_of_a_later_version_is_counted_not_lost(recording: Path, tmp_path: Path) -> None:
+def test_an_event_of_a_later_version_is_counted(recording: Path, tmp_path: Path) -> None:
     folder = copied(recording, tmp_path)
     with sqlite3.connect(process_file(folder)) as db:
         db.execute("insert into events (kind, payload) values ('telepathy', '{}')")
@@ -472,29 +498,41 @@ def test_a_damaged_fact_is_left_out_and_reported(value: str, recording: Path, tm
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("content", [
-    b"", b"\n\n\n", random.Random(0).randbytes(5000), b"{" * 10_000, b"\0" * 10_000,
-    b"\xff\xfe\x00caf\xe9 [__recompiles] Recompiling function caf\xe9\n\x80\x81",
-    b"V9999 99:99:99.999999 1 torch/_dynamo/x.py:1] [0/0] [__recompiles] Recompiling",
-    b'V1115 23:29:16.365000 1 torch/x.py:1] {"dynamo_start": ',
-    b'V1115 23:29:16.365000 1 torch/x.py:1] {"artifact": {"name": 3}, "frame_id": {}}\n\tx\n',
-    b'V1115 23:29:16.365000 1 torch/x.py:1] {"compilation_metrics": [], "rank": "x"}\n',
-    b'V1115 23:29:16.365000 1 torch/x.py:1] {"compilation_metrics": {"duration_us": "x", "co_name": 3}, "frame_id": 0}\n',
-    b'V1115 23:29:16.365000 1 torch/x.py:1] {"dynamo_start": {"stack": [{"filename": [], "line": "x", "name": null}]}, "frame_id": 0}\n',
-    b'V1115 23:29:16.365000 1 torch/x.py:1] {"create_symbol": {"source": 3, "val": []}, "rank": {}}\n',
-    b'V0000 99:99:99.365000 1 torch/x.py:1] {"dynamo_start": {"stack": [1]}}\n',
-], ids=range(14))
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\n\n\n",
+        random.Random(0).randbytes(5000),
+        b"{" * 10_000,
+        b"\0" * 10_000,
+        b"\xff\xfe\x00caf\xe9 [__recompiles] Recompiling function caf\xe9\n\x80\x81",
+        b"V9999 99:99:99.999999 1 torch/_dynamo/x.py:1] [0/0] [__recompiles] Recompiling",
+        b'V1115 23:29:16.365000 1 torch/x.py:1] {"dynamo_start": ',
+        b'V1115 23:29:16.365000 1 torch/x.py:1] {"artifact": {"name": 3}, "frame_id": {}}\n\tx\n',
+        b'V1115 23:29:16.365000 1 torch/x.py:1] {"compilation_metrics": [], "rank": "x"}\n',
+        b'V1115 23:29:16.365000 1 torch/x.py:1] '
+        b'{"compilation_metrics": {"duration_us": "x", "co_name": 3}, "frame_id": 0}\n',
+        b'V1115 23:29:16.365000 1 torch/x.py:1] '
+        b'{"dynamo_start": {"stack": [{"filename": [], "line": "x", "name": null}]}, "frame_id": 0}\n',
+        b'V1115 23:29:16.365000 1 torch/x.py:1] {"create_symbol": {"source": 3, "val": []}, "rank": {}}\n',
+        b'V0000 99:99:99.365000 1 torch/x.py:1] {"dynamo_start": {"stack": [1]}}\n',
+    ],
+    ids=range(14),
+)
 def test_any_bytes_can_be_reported_on(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "input").write_bytes(content)
     done = command(tmp_path, "report", "input")
     assert done.returncode == 0, done.stderr
     assert done.stdout
-    piped = subprocess.run([*TORCHTRIAGE, "report", "-"], input=content, env=environment(), capture_output=True, timeout=60)
+    piped = subprocess.run(
+        [*TORCHTRIAGE, "report", "-"], input=content, env=environment(), capture_output=True, timeout=60
+    )
     assert piped.returncode == 0, piped.stderr
 
 
 @pytest.mark.thorough
-def test_a_folder_of_anything_is_reported_on_or_refused(tmp_path: Path) -> None:
+def test_any_folder_is_reported_on_or_refused(tmp_path: Path) -> None:
     (tmp_path / "folder" / "below").mkdir(parents=True)
     (tmp_path / "folder" / "below" / "image.png").write_bytes(random.Random(1).randbytes(5000))
     (tmp_path / "folder" / "loop").symlink_to(tmp_path / "folder")
@@ -557,15 +595,21 @@ def with_a_wild_value(record: Any, rng: random.Random) -> Any:
     return record
 
 
-def test_a_reader_that_leaves_early_is_no_error(recording: Path, tmp_path: Path) -> None:
+def test_a_closed_output_pipe_is_not_an_error(recording: Path, tmp_path: Path) -> None:
     write(tmp_path, "import sys; sys.exit(3)")
     for status, words in [
         (0, ["report", str(recording), "-v"]), (1, ["report", "-q", str(recording), "--fail-on", "P4"]),
         (0, ["report", str(recording), "--format", "json", "--events"]), (0, ["explain"]), (0, ["explain", "TT301"]),
         (3, ["run", "-q", "-o", "out", "train.py"]),
     ]:
-        child = subprocess.Popen([*TORCHTRIAGE, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
-                                 cwd=tmp_path)
+        child = subprocess.Popen(
+            [*TORCHTRIAGE, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+            cwd=tmp_path,
+        )
         assert child.stdout is not None
         child.stdout.close()
         assert child.stderr is not None

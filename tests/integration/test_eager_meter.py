@@ -1,4 +1,4 @@
-"""The silent-eager meter: exact, asleep in a healthy run, and harmless whatever happens around it."""
+"""The silent-eager meter is exact, inactive in a healthy run, and never harms the process."""
 
 import shutil
 from pathlib import Path
@@ -65,7 +65,7 @@ os.waitpid(child, 0)
     assert "silent-eager meter" in seen.report["watched"]
 
 
-def test_a_healthy_run_does_not_arm_it(tmp_path: Path) -> None:
+def test_a_healthy_run_does_not_arm_the_meter(tmp_path: Path) -> None:
     source = HEAD + """
 for i in range(50):
     healthy(torch.ones(2 + i % 3))
@@ -79,7 +79,7 @@ print(torch._C._dynamo.eval_frame.set_guard_complete_hook(None))
     assert "silent-eager meter" not in seen.report["watched"]
 
 
-def test_two_thousand_exceptions_a_second_do_not_abort_it(tmp_path: Path) -> None:
+def test_two_thousand_exceptions_per_second_do_not_abort_the_process(tmp_path: Path) -> None:
     source = HEAD + """
 class Interrupted(Exception):
     pass
@@ -105,7 +105,7 @@ while time.monotonic() < until:
             sick(inputs[num_calls % 4])
             num_calls += 1
         armed = False
-    except Exception:   # the interrupt itself, or what torch makes of one in the middle of its own code
+    except Exception:   # the interrupt itself, or the error that torch raises when interrupted
         num_interrupts += 1
 signal.setitimer(signal.ITIMER_REAL, 0)
 assert num_calls > 1000 and num_interrupts > 100, (num_calls, num_interrupts)
@@ -115,19 +115,24 @@ print(num_calls)
     assert seen.status == 0, seen.stderr
     (process,) = read_recording(seen.folder).processes
     counted = process.facts["eager_calls"]
-    # How many calls reach the hook depends on where torch was interrupted; that it still counts, and nothing aborts, does not.
+    # How many calls reach the hook depends on where torch was interrupted. In any case it still counts, and nothing
+    # aborts.
     assert counted["eager"] > 0
     assert counted["hits"] > 0
     assert [code for code in seen.codes if code.startswith("TT9")] == []
 
 
-def test_without_the_native_part_it_is_absent_with_its_reason(tmp_path: Path) -> None:
+def test_without_the_native_part_the_meter_is_absent_with_a_reason(tmp_path: Path) -> None:
     package = Path(__file__).parents[2] / "src" / "torchtriage"
-    shutil.copytree(package, tmp_path / "site" / "torchtriage", ignore=shutil.ignore_patterns("_guard_meter*", "__pycache__"))
+    shutil.copytree(
+        package, tmp_path / "site" / "torchtriage", ignore=shutil.ignore_patterns("_guard_meter*", "__pycache__")
+    )
     source = HEAD + "hit_the_limit()\nrun_eager(10)\nimport torchtriage\nprint(torchtriage.__file__)\n"
     seen = observe(tmp_path, source, env={"PYTHONPATH": str(tmp_path / "site")})
     assert seen.status == 0, seen.stderr
     assert seen.stdout.startswith(str(tmp_path / "site"))
-    assert [text for text in seen.report["not_seen"] if text.startswith("silent-eager meter: the native part was not built")]
+    assert [
+        text for text in seen.report["not_seen"] if text.startswith("silent-eager meter: the native part was not built")
+    ]
     assert seen.report["totals"]["eager_calls"] is None
     assert "not counted" in seen.finding("TT301")["title"]

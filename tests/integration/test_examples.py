@@ -1,4 +1,4 @@
-"""What each example and each hazard of the review documents does on this torch, sick and cured."""
+"""Each example gives its findings on this torch, and none of them when cured."""
 
 import functools
 import json
@@ -85,7 +85,7 @@ def test_a_cured_example_has_none_of_them(name: str, cured: dict) -> None:
 
 
 @pytest.mark.thorough
-def test_a_stack_over_layers_recompiles_once_a_layer_count_and_breaks_only_at_tolist(report_of: Callable[[str], dict]) -> None:
+def test_a_stack_over_layers_recompiles_per_layer_count_and_breaks_at_tolist(report_of: Callable[[str], dict]) -> None:
     report = report_of("stack_over_layers")
     assert {e["line"] for e in report["events"]["graph_breaks"]} == {18}
     assert sum(e["function"] == "telemetry_in_the_graph" for e in report["events"]["recompiles"]) == 4
@@ -99,7 +99,7 @@ def test_a_device_change_recompiles_and_does_not_break(report_of: Callable[[str]
 
 
 @pytest.mark.thorough
-def test_tuple_keys_recompile_once_a_key_and_do_not_break(report_of: Callable[[str], dict]) -> None:
+def test_tuple_keys_recompile_once_per_key_and_do_not_break(report_of: Callable[[str], dict]) -> None:
     totals = report_of("tuple_keys")["totals"]
     assert totals["graph_breaks"] == 0
     assert totals["recompiles"] == 5    # six pairs

@@ -1,4 +1,4 @@
-"""docs/guides/gate.md is true: its first example and every command of its workflow do what the page says."""
+"""docs/guides/gate.md is correct: its first example and every command of its workflow do what the page says."""
 
 import re
 import shutil
@@ -35,7 +35,7 @@ def blocks(language: str) -> list[str]:
 
 
 def workflow_commands() -> list[str]:
-    """The `run:` commands of the workflow, one a line."""
+    """The `run:` commands of the workflow, one per line."""
     [workflow] = blocks("yaml")
     lines = re.findall(r"^ +(?:- )?run: (?!\|)(.+)$|^ {10}(\S.*)$", workflow, re.M)
     return [one or many for one, many in lines if not one.startswith("pip ") and ": " not in many]
@@ -44,7 +44,9 @@ def workflow_commands() -> list[str]:
 def shell(folder: Path, line: str) -> Done:
     """The line as a shell runs it where torchtriage is installed."""
     path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
-    return subprocess.run(line, shell=True, cwd=folder, env=environment({"PATH": path}), capture_output=True, text=True, timeout=300)
+    return subprocess.run(
+        line, shell=True, cwd=folder, env=environment({"PATH": path}), capture_output=True, text=True, timeout=300
+    )
 
 
 @pytest.fixture
@@ -56,7 +58,7 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_workflow_passes_on_what_was_accepted_and_fails_on_what_is_new(project: Path) -> None:
+def test_the_workflow_passes_accepted_findings_and_fails_on_new_ones(project: Path) -> None:
     [first_time] = blocks("sh")
     for line in first_time.splitlines():
         done = shell(project, line)

@@ -1,4 +1,4 @@
-"""The program's logging is its own: ours survives whatever it does, and its own output stays what it is without us."""
+"""torchtriage survives any change of the logging configuration, and does not change the program's own logging."""
 
 import json
 import re
@@ -14,7 +14,9 @@ from tests.programs import Outcome, observe, plain, torch_version, write
 pytestmark = pytest.mark.thorough
 
 DISTURBANCES = {
-    "dict_config": "logging.config.dictConfig({'version': 1, 'disable_existing_loggers': True, 'root': {'level': 'WARNING'}})",
+    "dict_config": (
+        "logging.config.dictConfig({'version': 1, 'disable_existing_loggers': True, 'root': {'level': 'WARNING'}})"
+    ),
     "disable": "logging.disable(logging.CRITICAL)",
     "basic_config": "logging.basicConfig(force=True)",
     "clear": "trace.handlers.clear()",
@@ -90,7 +92,7 @@ def breaks(seen: Outcome) -> Counter[str]:
     return Counter(e["function"] for e in seen.report["events"]["graph_breaks"])
 
 
-def test_every_event_arrives_whatever_the_program_does_to_logging(tmp_path: Path) -> None:
+def test_no_event_is_lost_when_the_program_changes_logging(tmp_path: Path) -> None:
     source = HEAD + "compile_and_run('undisturbed')\n"
     for name, statement in DISTURBANCES.items():
         source += f"{statement}\ncompile_and_run('{name}')\n"
@@ -105,7 +107,7 @@ def test_every_event_arrives_whatever_the_program_does_to_logging(tmp_path: Path
 
 
 def run_both_ways(folder: Path, env: Mapping[str, str]) -> tuple[str, Outcome]:
-    """stderr without us, and the run with us; `{way}` in a value is "alone" or "ours"."""
+    """stderr without torchtriage, and the observed run; `{way}` in a value is "alone" or "ours"."""
     script = write(folder, SICK)
     alone = plain(folder, script, env={k: v.format(way="alone") for k, v in env.items()})
     assert alone.returncode == 0, alone.stderr
@@ -115,7 +117,7 @@ def run_both_ways(folder: Path, env: Mapping[str, str]) -> tuple[str, Outcome]:
     return alone.stderr, seen
 
 
-def test_the_programs_own_log_is_the_same(tmp_path: Path) -> None:
+def test_the_log_of_the_program_is_unchanged(tmp_path: Path) -> None:
     alone, seen = run_both_ways(tmp_path, {"TORCH_LOGS": "graph_breaks,recompiles,graph_code,dynamic,bytecode"})
     assert "[__graph_breaks]" in alone
     assert "[__recompiles]" in alone
@@ -123,7 +125,7 @@ def test_the_programs_own_log_is_the_same(tmp_path: Path) -> None:
 
 
 def records(folder: Path) -> Counter[str]:
-    """How many records of each kind the trace files in a folder hold."""
+    """How many records of each kind the trace files in a folder have."""
     found: Counter[str] = Counter()
     for path in folder.rglob("dedicated_log_torch_trace_*"):
         for line in path.read_text().splitlines():
@@ -137,12 +139,12 @@ def records(folder: Path) -> Counter[str]:
 @pytest.mark.parametrize("env", [
     {"TORCH_TRACE": "trace-{way}"}, {"TORCH_COMPILE_DEBUG": "1", "TORCH_COMPILE_DEBUG_DIR": "trace-{way}"},
 ], ids=["TORCH_TRACE", "TORCH_COMPILE_DEBUG"])
-def test_the_programs_own_trace_has_the_same_records(env: dict[str, str], tmp_path: Path) -> None:
+def test_the_trace_of_the_program_has_the_same_records(env: dict[str, str], tmp_path: Path) -> None:
     run_both_ways(tmp_path, env)
     alone = records(tmp_path / "trace-alone")
     assert records(tmp_path / "trace-ours") == alone
     if "TORCH_TRACE" not in env and torch_version() < (2, 13):
-        assert not alone        # that torch writes a trace for TORCH_TRACE alone
+        assert not alone        # this torch writes a trace for TORCH_TRACE only
         return
     assert alone["artifact dynamo_graph_break_reason"] > 2
     everything = "".join(p.read_text() for p in (tmp_path / "trace-ours").rglob("dedicated_log_torch_trace_*"))
@@ -151,7 +153,7 @@ def test_the_programs_own_trace_has_the_same_records(env: dict[str, str], tmp_pa
     assert not re.search(r"Graph break: (skip|torch\.compile cannot properly resume)", everything)    # 2.9, 2.13
 
 
-def test_a_handler_of_the_programs_own_gets_every_record(tmp_path: Path) -> None:
+def test_a_handler_of_the_program_gets_every_record(tmp_path: Path) -> None:
     source = textwrap.dedent("""
         import logging, torch
         class Mine(logging.Handler):

@@ -34,7 +34,8 @@ x = torch.ones(4)
 for _ in range({STEPS}):
     x = quick(slow(x)) / 4
     optimizer.step()
-print(json.dumps([x.tolist(), dict(counters["frames"]), dict(counters["stats"]), sum(counters["graph_break"].values())]))
+frames, stats, breaks = counters["frames"], counters["stats"], counters["graph_break"]
+print(json.dumps([x.tolist(), dict(frames), dict(stats), sum(breaks.values())]))
 """
 
 
@@ -62,8 +63,13 @@ def test_every_piece_and_gap_is_counted(measured: Outcome) -> None:
     pieces = {e.compile_id: e.calls for e in process.of(PieceTime)}
     assert pieces == {"0/0": STEPS, "1/0": STEPS, "2/0": STEPS, "3/0": STEPS}
     gaps = {(e.compile_id, e.to_compile_id): e.calls for e in process.of(GapTime)}
-    # A gap in which something was compiled is no run-time cost, so the first of each is left out.
-    assert gaps == {("0/0", "1/0"): STEPS - 1, ("1/0", "2/0"): STEPS - 1, ("2/0", "3/0"): STEPS - 1, ("3/0", "0/0"): STEPS - 1}
+    # A gap in which something was compiled is not a run-time cost, so the first of each is excluded.
+    assert gaps == {
+        ("0/0", "1/0"): STEPS - 1,
+        ("1/0", "2/0"): STEPS - 1,
+        ("2/0", "3/0"): STEPS - 1,
+        ("3/0", "0/0"): STEPS - 1,
+    }
 
 
 @pytest.mark.thorough
@@ -74,7 +80,7 @@ def test_measuring_does_not_change_the_run(measured: Outcome, tmp_path: Path) ->
     assert last in measured.stdout.splitlines()
 
 
-def test_without_it_the_cost_is_said_to_be_unknown_and_how_to_know(tmp_path: Path) -> None:
+def test_without_measure_the_cost_is_unknown_and_measure_is_suggested(tmp_path: Path) -> None:
     seen = observe(tmp_path, SOURCE.replace("0.02", "0.0"), flags=["-q"])
     cost = at(seen, "slow")
     assert cost["ms_per_step"] is None
@@ -86,7 +92,7 @@ def test_without_it_the_cost_is_said_to_be_unknown_and_how_to_know(tmp_path: Pat
 
 
 @pytest.mark.thorough
-def test_a_child_measures_its_own(tmp_path: Path) -> None:
+def test_a_child_process_measures_itself(tmp_path: Path) -> None:
     source = textwrap.dedent("""
         import os, torch
         @torch.compile(backend="eager")

@@ -1,4 +1,4 @@
-"""Every process of a run joins one folder, with a file of its own if something happened in it."""
+"""Every process of a run joins one folder, with a separate file if it has events."""
 
 import json
 import sqlite3
@@ -89,20 +89,26 @@ def names(process: Process) -> Counter[str]:
     return Counter(e.function for e in process.of(GraphBreak))
 
 
-def test_each_process_with_events_has_a_file_and_no_other(family: Outcome) -> None:
+def test_exactly_the_processes_with_events_have_a_file(family: Outcome) -> None:
     found = sorted(tuple(sorted(names(p))) for p in processes(family.folder))
-    in_main = ("after_children", "before_children", "beside_fork", "beside_spawn", *(f"in_thread_{i}" for i in range(4)))
+    in_main = (
+        "after_children",
+        "before_children",
+        "beside_fork",
+        "beside_spawn",
+        *(f"in_thread_{i}" for i in range(4)),
+    )
     assert found == [in_main, ("in_fork",), ("in_spawn",), ("in_subprocess",), ("in_worker",)]
 
 
-def test_no_event_is_lost_or_doubled(family: Outcome) -> None:
+def test_no_event_is_lost_or_duplicated(family: Outcome) -> None:
     counts = sum((names(p) for p in processes(family.folder)), Counter[str]())
     assert counts.pop("in_worker") == 4
     assert set(counts.values()) == {2}, counts
     assert family.report["totals"]["graph_breaks"] == 2 * 11 + 4
 
 
-def test_each_file_is_whole_and_holds_one_process_that_ended(family: Outcome) -> None:
+def test_each_file_is_complete_and_has_one_process_that_ended(family: Outcome) -> None:
     pids = []
     for path in family.folder.glob("*.sqlite"):
         with sqlite3.connect(path) as db:
@@ -115,7 +121,7 @@ def test_each_file_is_whole_and_holds_one_process_that_ended(family: Outcome) ->
     assert "TT902" not in family.codes
 
 
-def test_a_child_counts_its_own_steps_only(family: Outcome) -> None:
+def test_a_child_process_counts_only_its_own_steps(family: Outcome) -> None:
     steps = {next(iter(sorted(names(p)))): p.num_steps for p in processes(family.folder)}
     assert steps.pop("after_children") == 3
     assert set(steps.values()) == {None}
@@ -124,7 +130,7 @@ def test_a_child_counts_its_own_steps_only(family: Outcome) -> None:
 # torchrun
 
 @pytest.mark.thorough
-def test_ranks_join_one_folder_and_are_told_apart(tmp_path: Path) -> None:
+def test_ranks_join_one_folder_and_are_distinguished(tmp_path: Path) -> None:
     source = """
         import torch, torch.distributed as dist
         dist.init_process_group("gloo")
@@ -147,12 +153,16 @@ def test_ranks_join_one_folder_and_are_told_apart(tmp_path: Path) -> None:
     done = command(tmp_path, "run", "-o", "out", "--", sys.executable, "-m", "torch.distributed.run", "--standalone",
                    "--nproc_per_node", "2", "train.py")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("findings,") == 1     # one report, not one a rank
+    assert done.stdout.count("findings,") == 1     # one report, not one per rank
     folder = tmp_path / "out.triage"
     report = Outcome(0, "", "", folder).report
     assert report["run"]["ranks"] == [0, 1]
     assert sorted(p.name.split("-")[0] for p in folder.glob("rank*.sqlite")) == ["rank0", "rank1"]
-    assert [(e["rank"], e["compile_id"]) for e in report["events"]["recompiles"]] == [(0, "0/1"), (1, "0/1"), (1, "0/2")]
+    assert [(e["rank"], e["compile_id"]) for e in report["events"]["recompiles"]] == [
+        (0, "0/1"),
+        (1, "0/1"),
+        (1, "0/2"),
+    ]
     assert [(e["rank"], e["function"]) for e in report["events"]["graph_breaks"]] == [(1, "on_one")]
     by_code = {f["code"]: f for f in report["findings"]}
     assert by_code["TT101"]["ranks"] == [1]
@@ -163,11 +173,13 @@ def test_ranks_join_one_folder_and_are_told_apart(tmp_path: Path) -> None:
 
 def run_with_variable(folder: Path, *args: str, **variables: str) -> "subprocess.CompletedProcess[str]":
     env = environment({"TORCHTRIAGE": "out.triage", **variables})
-    return subprocess.run([sys.executable, "train.py", *args], cwd=folder, env=env, capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        [sys.executable, "train.py", *args], cwd=folder, env=env, capture_output=True, text=True, timeout=120
+    )
 
 
 @pytest.mark.thorough
-def test_the_variable_records_any_command_and_spares_an_earlier_run(tmp_path: Path) -> None:
+def test_the_variable_records_any_command_and_keeps_an_earlier_run(tmp_path: Path) -> None:
     source = """
         import os, subprocess, sys, torch
         @torch.compile(backend="eager")
@@ -191,7 +203,7 @@ def test_the_variable_records_any_command_and_spares_an_earlier_run(tmp_path: Pa
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out-2.triage", "out.triage", "train.py"]
 
 
-def test_the_variable_says_what_it_cannot_write_and_the_program_runs(tmp_path: Path) -> None:
+def test_with_the_variable_the_program_runs_even_if_nothing_can_be_written(tmp_path: Path) -> None:
     write(tmp_path, "import os, sys; print('ran', os.environ.get('TORCHTRIAGE')); sys.exit(6)")
     done = run_with_variable(tmp_path, TORCHTRIAGE="/proc/x.triage")
     assert (done.returncode, done.stdout) == (6, "ran None\n")
@@ -199,7 +211,7 @@ def test_the_variable_says_what_it_cannot_write_and_the_program_runs(tmp_path: P
 
 
 def test_a_rank_waits_for_the_id_that_another_is_writing(tmp_path: Path) -> None:
-    """The ranks of a scheduler agree on an id without talking; the one that makes the file has not written it at once."""
+    """The ranks of a scheduler agree on an id through a file, which the rank that creates it does not write at once."""
     path = tmp_path / "run_id"
     path.touch()
 
@@ -214,8 +226,8 @@ def test_a_rank_waits_for_the_id_that_another_is_writing(tmp_path: Path) -> None
     assert not claim(str(tmp_path), "slurm_job_id-8-0")
 
 
-def test_a_process_id_that_comes_again_gets_a_file_of_its_own(tmp_path: Path) -> None:
-    """Worker processes come and go for days, and compile ids mean something only within one of them."""
+def test_a_reused_process_id_gets_a_separate_file(tmp_path: Path) -> None:
+    """Worker processes start and end for days, and compile ids are meaningful only within one process."""
     facts: dict[str, Any] = {"host": "here", "rank": None}
     for _ in range(2):
         recorder = Recorder(tmp_path, lambda: facts)
@@ -225,7 +237,7 @@ def test_a_process_id_that_comes_again_gets_a_file_of_its_own(tmp_path: Path) ->
 
 
 @pytest.mark.thorough
-def test_a_program_that_replaces_itself_leaves_both_of_its_lives(tmp_path: Path) -> None:
+def test_a_program_that_calls_exec_is_recorded_before_and_after(tmp_path: Path) -> None:
     source = """
         import os, sys, torch
         @torch.compile(backend="eager")

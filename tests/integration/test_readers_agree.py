@@ -1,4 +1,4 @@
-"""A script recorded by `run`, by TORCH_TRACE and by TORCH_LOGS gives the same findings, wherever they hold the same facts."""
+"""`run`, TORCH_TRACE and TORCH_LOGS give the same findings for a script, wherever they have the same facts."""
 
 import json
 import subprocess
@@ -121,7 +121,9 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any
     folder = tmp_path_factory.mktemp("agree")
     script = write(folder, SICK)
     env = environment({"TORCH_TRACE": "trace", "TORCH_LOGS": "graph_breaks,recompiles"})
-    done = subprocess.run([sys.executable, script.name], cwd=folder, env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, script.name], cwd=folder, env=env, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     (folder / "run.log").write_text(done.stderr)
     seen = observe(folder, SICK)
@@ -134,14 +136,14 @@ def read(source: Path) -> dict[str, Any]:
 
 
 def places(report: dict[str, Any]) -> list[tuple[str, str, int]]:
-    """(code, function, line) of the findings on breaks, recompiles and limits; only a recording knows the class of a method."""
+    """(code, function, line) of the findings on breaks, recompiles and limits; only a recording has classes."""
     return sorted(
         (f["code"], f["function"].rpartition(".")[2], f["line"]) for f in report["findings"]
         if f["code"].startswith(("TT1", "TT2")) or f["code"] == "TT301"
     )
 
 
-def test_the_script_has_every_family_in_it(reports: dict[str, dict[str, Any]]) -> None:
+def test_the_script_has_every_family_of_findings(reports: dict[str, dict[str, Any]]) -> None:
     codes = {code for code, _, _ in places(reports["run"])}
     assert len([code for code in codes if code.startswith("TT1")]) >= 5
     assert len([code for code in codes if code.startswith("TT2")]) >= 4
@@ -154,9 +156,14 @@ def test_the_findings_are_the_same(other: str, reports: dict[str, dict[str, Any]
 
 
 def test_the_fingerprints_are_the_same(reports: dict[str, dict[str, Any]]) -> None:
-    """Only a recording keeps the source line of a frame that recompiles, so there the other two agree with each other."""
+    """Only a recording has the source line of a frame that recompiles, so for recompiles the other two are compared."""
+
     def fingerprints(reader: str, family: str) -> set[tuple[str, int, str]]:
-        return {(f["code"], f["line"], f["fingerprint"]) for f in reports[reader]["findings"] if f["code"].startswith(family)}
+        return {
+            (f["code"], f["line"], f["fingerprint"])
+            for f in reports[reader]["findings"]
+            if f["code"].startswith(family)
+        }
 
     assert fingerprints("trace", "TT1") == fingerprints("log", "TT1")
     assert fingerprints("trace", "TT2") == fingerprints("log", "TT2")
@@ -170,20 +177,22 @@ def line_of(text: str) -> int:
 
 def test_the_totals_are_the_same(reports: dict[str, dict[str, Any]]) -> None:
     names = ("graph_breaks", "distinct_graph_breaks", "recompiles", "frames_at_limit")
-    run, trace, log = ({name: report["totals"][name] for name in names} for report in (reports[k] for k in ("run", "trace", "log")))
+    run, trace, log = (
+        {name: report["totals"][name] for name in names} for report in (reports[k] for k in ("run", "trace", "log"))
+    )
     assert trace == run
     assert log == run
     assert reports["trace"]["totals"]["compiles"] == reports["run"]["totals"]["compiles"]
 
 
-def test_each_says_what_it_cannot_see(reports: dict[str, dict[str, Any]]) -> None:
+def test_each_source_lists_what_it_cannot_show(reports: dict[str, dict[str, Any]]) -> None:
     assert reports["run"]["totals"]["eager_calls"] is not None
     assert reports["trace"]["totals"]["eager_calls"] is None
     assert "compile times" in reports["log"]["not_seen"]
     assert "compile times" not in reports["trace"]["not_seen"]
 
 
-def test_a_pasted_fragment_is_a_finding_at_an_unknown_place(tmp_path: Path) -> None:
+def test_a_pasted_fragment_gives_a_finding_at_an_unknown_place(tmp_path: Path) -> None:
     fragment = (
         "[__recompiles] Recompiling function flex_attention\n"
         "    triggered by the following guard failure(s):\n"
@@ -199,7 +208,7 @@ def test_a_pasted_fragment_is_a_finding_at_an_unknown_place(tmp_path: Path) -> N
 
 
 @pytest.mark.thorough
-def test_a_run_can_be_read_while_it_goes_on(tmp_path: Path) -> None:
+def test_a_run_can_be_read_while_it_continues(tmp_path: Path) -> None:
     source = """
         import sys, torch
         @torch.compile(backend="eager", dynamic=False)
@@ -213,8 +222,15 @@ def test_a_run_can_be_read_while_it_goes_on(tmp_path: Path) -> None:
             print("done", flush=True)
         """
     script = write(tmp_path, source)
-    run = subprocess.Popen([*TORCHTRIAGE, "run", "-q", "-o", "out", script.name], cwd=tmp_path, env=environment(), text=True,
-                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    run = subprocess.Popen(
+        [*TORCHTRIAGE, "run", "-q", "-o", "out", script.name],
+        cwd=tmp_path,
+        env=environment(),
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     assert run.stdin is not None
     assert run.stdout is not None
     counts = []
@@ -237,7 +253,7 @@ def test_a_run_can_be_read_while_it_goes_on(tmp_path: Path) -> None:
 
 
 def breaks_on_disk(folder: Path, expected: int) -> int:
-    """What a reader sees, once the recorder has had the time to write it; reports of a run under way do not call it dead."""
+    """The report once the recorder has written the events; a run that continues is not reported as dead."""
     for _ in range(50):
         report = read(folder)
         assert "TT902" not in [f["code"] for f in report["findings"]]

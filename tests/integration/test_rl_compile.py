@@ -1,4 +1,4 @@
-"""The policy step and the update compile whole: one graph each, no break, no recompile, the same weights as eager."""
+"""The policy step and the update are one graph each, without a recompile, and agree with eager."""
 
 import copy
 import signal
@@ -32,15 +32,15 @@ policies = pytest.mark.parametrize("make", [
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
     torch._dynamo.reset()
-    compiling._compiled.cache_clear()
+    compiling._shared_function.cache_clear()
     torch.manual_seed(0)
     yield
     torch._dynamo.reset()
-    compiling._compiled.cache_clear()
+    compiling._shared_function.cache_clear()
 
 
 def act_some(policy: Policy, act, steps: int) -> list[torch.Tensor]:
-    """Steps with episodes that begin now and then; also in a mode of gradients that differs, as where one forgets no_grad."""
+    """Steps in which episodes sometimes begin; also in another grad mode, as when a caller forgets no_grad."""
     generator = torch.Generator().manual_seed(1)
     state_NS = policy.initial_state(N)
     done = []
@@ -48,7 +48,9 @@ def act_some(policy: Policy, act, steps: int) -> list[torch.Tensor]:
         observation_NO = torch.randn(N, 4, generator=generator)
         keep_N = (torch.rand(N, generator=generator) > 0.2).float()
         with torch.set_grad_enabled(step % 2 == 0):
-            action, log_prob_N, value_N, state_NS = act(observation_NO, state_NS, keep_N, policy.noise(N, generator=generator))
+            action, log_prob_N, value_N, state_NS = act(
+                observation_NO, state_NS, keep_N, policy.noise(N, generator=generator)
+            )
         done += [action, log_prob_N, value_N, state_NS]
     return done
 
@@ -69,7 +71,7 @@ def learn(update: Update, batches: list[Minibatch], epochs: int) -> dict[str, fl
 def ragged(policy: Policy) -> list[Minibatch]:
     steps = 4 if policy.num_states else 1
     sick = minibatch(policy, steps=steps, seed=1)
-    sick.advantage_TB[0, 3] = torch.nan         # a skipped minibatch is no other graph
+    sick.advantage_TB[0, 3] = torch.nan         # a skipped minibatch uses the same graph
     return [minibatch(policy, steps=steps), sick, minibatch(policy, steps=steps, live=11, seed=2)]
 
 
@@ -92,19 +94,23 @@ def compare(policy: Policy, backend: str, epochs: int, tolerance: float) -> None
 
 
 @policies
-def test_acting_and_learning_are_one_graph_each_whatever_changes(make) -> None:
+def test_policy_step_and_update_are_one_graph_each(make) -> None:
     compare(make(), "eager", epochs=8, tolerance=1e-4)
 
 
 @pytest.mark.parametrize("lstm_size", [0, 8])
-def test_inductor_learns_what_eager_learns(lstm_size: int) -> None:
+def test_inductor_updates_agree_with_eager(lstm_size: int) -> None:
     compare(Policy(DISCRETE, hidden=(16,), lstm_size=lstm_size), "inductor", epochs=3, tolerance=1e-4)
 
 
-def test_equal_networks_share_a_graph_and_others_never_do() -> None:
-    """Many trainings in one process: nothing but tensors is checked, so a graph must not be taken for that of another policy."""
+def test_only_equal_networks_share_a_graph() -> None:
+    """Many trainings in one process: only tensors are checked, so a graph must not be used for another policy."""
     with torchtriage.watch() as seen:
-        for activation in (*["tanh"] * 9, "relu", "tanh"):      # the same tensors, another computation; 8 recompiles are Dynamo's limit
+        for activation in (
+            *["tanh"] * 9,
+            "relu",
+            "tanh",
+        ):  # the same tensors, another computation; 8 recompiles are Dynamo's limit
             policy = Policy(DISCRETE, activation=activation)
             eager = copy.deepcopy(policy)
             batch = minibatch(policy)
@@ -115,7 +121,7 @@ def test_equal_networks_share_a_graph_and_others_never_do() -> None:
     assert (totals["compiles"], totals["recompiles"]) == (2, 0)
 
 
-def test_another_number_of_environments_compiles_once_more() -> None:
+def test_a_different_number_of_environments_compiles_once_more() -> None:
     policy = Policy(DISCRETE)
     act = CompiledAct(policy, "eager")
     with torchtriage.watch() as seen:
@@ -136,7 +142,7 @@ def break_of(flag: int):
 BREAKS: list[int] = []
 
 
-def test_a_function_that_breaks_is_an_error_that_says_what_to_do_and_is_tried_again() -> None:
+def test_a_graph_break_is_an_error_with_advice_and_is_retried() -> None:
     compiled = Compiled(break_of, 3, name="the function", backend="eager")
     BREAKS.append(1)
     try:
@@ -150,7 +156,7 @@ def test_a_function_that_breaks_is_an_error_that_says_what_to_do_and_is_tried_ag
     assert compiled.first_seconds > 0
 
 
-def test_shapes_that_never_end_are_an_error_that_says_so() -> None:
+def test_shapes_that_keep_changing_are_an_error_with_advice() -> None:
     compiled = Compiled(break_of, 1, name="the function", backend="eager")
     with torch._dynamo.config.patch(recompile_limit=3):
         for size in range(2, 5):
@@ -159,8 +165,10 @@ def test_shapes_that_never_end_are_an_error_that_says_so() -> None:
             compiled(torch.ones(5))
 
 
-@pytest.mark.parametrize(("deaths", "status", "comes_through"), [(1, -signal.SIGINT, True), (2, -signal.SIGINT, False), (1, 1, False)])
-def test_a_compiler_that_ctrl_c_reached_is_tried_once_more(deaths: int, status: int, comes_through: bool) -> None:
+@pytest.mark.parametrize(
+    ("deaths", "status", "comes_through"), [(1, -signal.SIGINT, True), (2, -signal.SIGINT, False), (1, 1, False)]
+)
+def test_a_compile_interrupted_by_ctrl_c_is_retried_once(deaths: int, status: int, comes_through: bool) -> None:
     left = [subprocess.CalledProcessError(status, "g++") for _ in range(deaths)]
 
     def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor], **options: object) -> object:
@@ -177,11 +185,17 @@ def test_a_compiler_that_ctrl_c_reached_is_tried_once_more(deaths: int, status: 
 
 
 def test_a_missing_compiler_is_named() -> None:
-    error = RuntimeError("InvalidCxxCompiler: No working C++ compiler found in torch._inductor.config.cpp.cxx: (None, 'g++')")
-    assert "install a C++ compiler" in compiling._advice(error)
+    def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor], **options: object) -> object:
+        raise RuntimeError(
+            "InvalidCxxCompiler: No working C++ compiler found in torch._inductor.config.cpp.cxx: (None, 'g++')"
+        )
+
+    compiled = Compiled(break_of, 9, name="the function", backend=backend)
+    with pytest.raises(TriageError, match="install a C\\+\\+ compiler"):
+        compiled(torch.ones(2))
 
 
-def test_only_the_first_of_equal_functions_says_how_long_compiling_takes() -> None:
+def test_only_the_first_of_equal_functions_measures_the_compile_time() -> None:
     first, second, other = (Compiled(break_of, flag, name="the function", backend="eager") for flag in (7, 7, 8))
     for compiled in (first, second, other):
         compiled(torch.ones(2))

@@ -17,9 +17,10 @@ pytestmark = pytest.mark.thorough
 BLOCK = re.compile(r"(Before|After):\s*\n+```python([^\n]*)\n(.*?)```", re.S)
 LEARNING = ("TT4", "TT5", "TT6")    # numbers of a training, not torch.compile: test_learning_pages.py
 NEEDS_A_WHOLE_RUN = {"TT303"}   # "was never compiled" is only known once the program has ended
-TOLD_AS = {"TT222": "TT104"}    # a value from .item() is told with the break that made it
+REPORTED_AS = {"TT222": "TT104"}    # a value from .item() is reported with the break that caused it
 if torch_version() < (2, 13):
-    TOLD_AS["TT302"] = "TT303"  # that torch skips a frame without a word: all there is to see is that nothing was compiled
+    # This torch skips a frame silently: the only sign is that nothing was compiled.
+    REPORTED_AS["TT302"] = "TT303"
 
 
 def examples(of_learning: bool = False) -> list[tuple[str, str, str]]:
@@ -36,7 +37,7 @@ def codes_seen_in(path: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
     torch._dynamo.reset()
     torch.manual_seed(0)
-    monkeypatch.chdir(path.parent)      # what lies elsewhere is not the user's own
+    monkeypatch.chdir(path.parent)      # only files below the working folder are the user's
     # Dynamo imports the module of a function that it inlines, and keeps it by name.
     module = types.ModuleType(path.stem)
     monkeypatch.setitem(sys.modules, path.stem, module)
@@ -53,15 +54,15 @@ def codes_seen_in(path: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
 def test_the_example_on_the_page_shows_the_rule(
     code: str, which: str, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told = TOLD_AS.get(code, code)
-    if told in NEEDS_A_WHOLE_RUN:
+    reported = REPORTED_AS.get(code, code)
+    if reported in NEEDS_A_WHOLE_RUN:
         seen = set(observe(tmp_path, source).codes)
     else:
         seen = codes_seen_in(write(tmp_path, source, f"example_{code}_{which}.py"), monkeypatch)
     if which == "Before":
-        assert told in seen
+        assert reported in seen
     else:
-        assert not {code, told} & seen
+        assert not {code, reported} & seen
 
 
 def test_every_rule_about_torch_has_an_example_that_runs() -> None:

@@ -12,7 +12,8 @@ TAIL = """
 import json
 from torch._dynamo.utils import counters
 print(json.dumps({
-    "frames": dict(counters["frames"]), "stats": dict(counters["stats"]), "unimplemented": sum(counters["unimplemented"].values()),
+    "frames": dict(counters["frames"]), "stats": dict(counters["stats"]),
+    "unimplemented": sum(counters["unimplemented"].values()),
     "graph_break": sum(counters["graph_break"].values()), "rng": torch.get_rng_state().sum().item(),
     "numbers": float(sum(p.double().sum() for p in globals().get("kept", []))),
     "compile_times": len(torch._dynamo.utils.compilation_time_metrics),
@@ -92,7 +93,7 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", [
     name if name == "breaks and recompiles" else pytest.param(name, marks=pytest.mark.thorough) for name in PROGRAMS
 ])
-def test_the_run_is_the_same_with_and_without_us(name: str, tmp_path: Path) -> None:
+def test_the_run_is_the_same_with_and_without_torchtriage(name: str, tmp_path: Path) -> None:
     import textwrap
 
     source = textwrap.dedent(PROGRAMS[name]) + TAIL
@@ -105,7 +106,7 @@ def test_the_run_is_the_same_with_and_without_us(name: str, tmp_path: Path) -> N
     assert json.loads(printed.splitlines()[-1])["frames"]["total"] > 0
 
 
-def test_what_the_program_sees_of_itself_is_what_python_shows_it(tmp_path: Path) -> None:
+def test_the_program_sees_itself_as_under_plain_python(tmp_path: Path) -> None:
     source = """
         import sys, os, __main__
         print(__name__, __file__ == os.path.abspath("train.py"), sys.argv, sys.path[0] == os.getcwd(), sys.stdin.read())

@@ -1,4 +1,4 @@
-"""The recording is whole where WAL is refused, where the reader may not write, and after a kill."""
+"""The recording is complete where WAL is refused, where the reader may not write, and after a kill."""
 
 import json
 import math
@@ -33,7 +33,7 @@ def broken(name):
     torch.compile(space[name], backend="eager")(torch.ones(2))
 """
 
-# Every process of the run believes that its folder lies on a network, and copies often.
+# Every process of the run treats its folder as one on a network, and copies often.
 ON_NETWORK = """
 from torchtriage.recording import store
 store._on_network = lambda path: True
@@ -54,9 +54,12 @@ def breaks(seen: Outcome) -> list[str]:
     return [e["function"] for e in seen.report["events"]["graph_breaks"]]
 
 
-def test_on_a_network_file_system_the_whole_recording_arrives_at_the_end(tmp_path: Path) -> None:
-    seen = observe(tmp_path, BREAK + "broken('first')\nif os.fork() == 0:\n    broken('in_child')\n    os._exit(0)\nos.wait()\n",
-                   env=on_network(tmp_path))
+def test_on_a_network_file_system_the_complete_recording_arrives_at_the_end(tmp_path: Path) -> None:
+    seen = observe(
+        tmp_path,
+        BREAK + "broken('first')\nif os.fork() == 0:\n    broken('in_child')\n    os._exit(0)\nos.wait()\n",
+        env=on_network(tmp_path),
+    )
     assert seen.status == 0, seen.stderr
     assert sorted(breaks(seen)) == ["first", "in_child"]
     assert seen.report["run"]["exit_status"] == 0
@@ -68,8 +71,11 @@ def test_on_a_network_file_system_the_whole_recording_arrives_at_the_end(tmp_pat
     assert not [p for p in (tmp_path / "local").glob("torchtriage-*") if any(p.iterdir())]
 
 
-def test_on_a_network_file_system_a_kill_loses_only_what_was_not_copied_yet(tmp_path: Path) -> None:
-    source = BREAK + "broken('first')\ntime.sleep(1)\nbroken('second')\ntime.sleep(1)\nos.kill(os.getpid(), signal.SIGKILL)\n"
+def test_on_a_network_file_system_a_kill_loses_only_uncopied_events(tmp_path: Path) -> None:
+    source = (
+        BREAK
+        + "broken('first')\ntime.sleep(1)\nbroken('second')\ntime.sleep(1)\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    )
     seen = observe(tmp_path, source, env=on_network(tmp_path))
     assert seen.status == 137
     assert breaks(seen)[0] == "first"
@@ -88,7 +94,7 @@ def elsewhere() -> Iterator[Path]:
 
 
 def as_someone_else(function: Callable[[], object]) -> str:
-    """What the function returns, as JSON, called by a user who may write nothing here."""
+    """The result of the function, as JSON, called by a user without write access."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -108,7 +114,7 @@ def as_someone_else(function: Callable[[], object]) -> str:
 
 
 @pytest.mark.parametrize("left", ["closed", "killed", "killed, without its -shm"])
-def test_a_folder_that_may_not_be_written_can_be_read(left: str, elsewhere: Path) -> None:
+def test_a_read_only_folder_can_be_read(left: str, elsewhere: Path) -> None:
     folder = elsewhere / "out.triage"
     program = f"""
 import os, signal
@@ -138,7 +144,7 @@ writer.close() if {left!r} == "closed" else os.kill(os.getpid(), signal.SIGKILL)
     assert sorted(path.name for path in folder.iterdir()) == before
 
 
-def test_a_series_comes_back_as_float32_and_a_long_run_stays_small(tmp_path: Path) -> None:
+def test_a_series_is_stored_as_float32_and_a_long_run_stays_small(tmp_path: Path) -> None:
     from torchtriage.capture.taps.steps import MAX_POINTS, StepCounter
 
     rng = random.Random(0)
@@ -155,13 +161,13 @@ def test_a_series_comes_back_as_float32_and_a_long_run_stays_small(tmp_path: Pat
 
     counter = StepCounter()
     for hour in range(20):
-        counter.marks.extend(hour * 5000.0 + step for step in range(5000))     # a step a second
+        counter.marks.extend(hour * 5000.0 + step for step in range(5000))     # one step per second
         assert len(counter.series().values) <= MAX_POINTS
     assert set(counter.series().values) == {1.0}
     assert not counter.marks
 
 
-def test_a_storm_of_events_stays_bounded_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flood_of_events_stays_bounded_and_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torchtriage.recording.recorder.MAX_EVENTS", 500)
     monkeypatch.setattr("torchtriage.recording.recorder.MAX_QUEUE", 200)
     folder = tmp_path / "out.triage"

@@ -1,4 +1,4 @@
-"""`torchtriage train` as a user runs it: short trainings of CartPole in processes of their own."""
+"""`torchtriage train` as a user runs it: short trainings of CartPole in separate processes."""
 
 import json
 import os
@@ -20,10 +20,14 @@ SHORT = ["train", "--no-compile", "--total-steps", "2000", "--epochs", "4", "--e
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, "subprocess.CompletedProcess[str]"]:
     folder = tmp_path_factory.mktemp("trained")
-    return folder, command(folder, *SHORT, "-o", "a", "--html", "--jsonl", "a.jsonl", "--checkpoint", "kept", "--profile")
+    return folder, command(
+        folder, *SHORT, "-o", "a", "--html", "--jsonl", "a.jsonl", "--checkpoint", "kept", "--profile"
+    )
 
 
-def test_a_training_prints_results_and_findings_and_leaves_a_recording(trained: tuple[Path, "subprocess.CompletedProcess[str]"]) -> None:
+def test_a_training_prints_results_and_findings_and_leaves_a_recording(
+    trained: tuple[Path, "subprocess.CompletedProcess[str]"],
+) -> None:
     folder, done = trained
     assert done.returncode == 0, done.stderr
     assert "torchtriage: not compiling: --compile no" in done.stderr
@@ -33,24 +37,36 @@ def test_a_training_prints_results_and_findings_and_leaves_a_recording(trained: 
     (process,) = read_recording(folder / "a.triage").processes
     results = process.facts["train"]["results"]
     assert (results["num_steps"], len(results["eval_returns"]), results["is_complete"]) == (2048, 4, True)
-    drawn = {"rollout/ep_rew_mean", "time/fps", "ppo/kl", "ppo/entropy", "grad_norm", "grad_health", "update_ratio/actor"}
+    drawn = {
+        "rollout/ep_rew_mean",
+        "time/fps",
+        "ppo/kl",
+        "ppo/entropy",
+        "grad_norm",
+        "grad_health",
+        "update_ratio/actor",
+    }
     assert drawn <= set(process.series)
-    assert {"ppo_update_completed", "batch_completed", "analytics_snapshot"} <= {event.name for event in process.of(TrainingEvent)}
+    assert {"ppo_update_completed", "batch_completed", "analytics_snapshot"} <= {
+        event.name for event in process.of(TrainingEvent)
+    }
     assert process.facts["num_steps"] == 8
 
 
-def test_everything_asked_for_is_beside_it(trained: tuple[Path, "subprocess.CompletedProcess[str]"]) -> None:
+def test_everything_requested_is_beside_the_recording(trained: tuple[Path, "subprocess.CompletedProcess[str]"]) -> None:
     folder, _ = trained
     assert "rollout/ep_rew_mean" in (folder / "a.html").read_text()
     assert list((folder / "a.profile").glob("*.pt.trace.json.gz"))
     assert [path.name for path in (folder / "kept").iterdir()] == ["update-00000008.pt"]
     rows = [json.loads(line) for line in (folder / "a.jsonl").read_text().splitlines()]
-    told = next(row for row in rows if row.get("event") == "ppo_update_completed")
-    assert {"train/approx_kl", "train/entropy_loss", "rollout/ep_rew_mean"} <= told["values"]["metrics"].keys()
+    update = next(row for row in rows if row.get("event") == "ppo_update_completed")
+    assert {"train/approx_kl", "train/entropy_loss", "rollout/ep_rew_mean"} <= update["values"]["metrics"].keys()
     assert any("ppo/kl" in row for row in rows)
 
 
-def test_seeds_are_summed_up_compared_and_drawn_as_curves(trained: tuple[Path, "subprocess.CompletedProcess[str]"]) -> None:
+def test_seeds_are_summarized_compared_and_drawn_as_curves(
+    trained: tuple[Path, "subprocess.CompletedProcess[str]"],
+) -> None:
     folder, _ = trained
     done = command(folder, *SHORT, "-o", "b", "--html", "--seeds", "2", "--jobs", "2", "--compare-with", "a.triage")
     assert done.returncode == 0, done.stderr
@@ -59,10 +75,13 @@ def test_seeds_are_summed_up_compared_and_drawn_as_curves(trained: tuple[Path, "
     page = (folder / "b.html").read_text()
     assert "seed 0" in page
     assert "seed 1" in page
-    assert [p.facts["train"]["results"]["seed"] for p in read_recording(folder / "b.triage").processes] in ([0, 1], [1, 0])
+    assert [p.facts["train"]["results"]["seed"] for p in read_recording(folder / "b.triage").processes] in (
+        [0, 1],
+        [1, 0],
+    )
 
 
-def test_an_unknown_environment_is_said_with_the_nearest_names(tmp_path: Path) -> None:
+def test_an_unknown_environment_is_reported_with_the_nearest_names(tmp_path: Path) -> None:
     done = command(tmp_path, *SHORT, "--env", "CartPol-v1", "-o", "a")
     assert done.returncode == 2
     assert "CartPole-v1" in done.stderr
@@ -73,8 +92,15 @@ def test_an_unknown_environment_is_said_with_the_nearest_names(tmp_path: Path) -
 @pytest.mark.thorough
 def test_ctrl_c_finishes_the_update_and_leaves_a_checkpoint_and_a_recording(tmp_path: Path) -> None:
     words = [*TORCHTRIAGE, "train", "--no-compile", "--total-steps", "1e8", "-o", "a"]
-    child = subprocess.Popen(words, cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                             start_new_session=True)
+    child = subprocess.Popen(
+        words,
+        cwd=tmp_path,
+        env=environment(),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     assert child.stderr is not None
     wait_for("not compiling", child)
     time.sleep(1)
@@ -102,5 +128,5 @@ def wait_for(text: str, child: "subprocess.Popen[str]") -> None:
 
 
 def signal_group(child: "subprocess.Popen[str]") -> None:
-    """As a terminal does: every process of the group gets it."""
+    """Send the signal to every process of the group, as a terminal does."""
     os.killpg(child.pid, signal.SIGINT)

@@ -16,19 +16,18 @@ VERSION = 1
 
 
 def check_free(folder: Path) -> None:
-    """Refuse a folder that already holds checkpoints for a new training:
-    a later resume could load those of the other one.
-    """
+    """Refuse a folder that already has checkpoints: a later resume could load those of the other training."""
     if any(folder.glob(CHECKPOINTS)):
         raise CommandError(
-            f"{folder} holds checkpoints of an earlier training; "
+            f"{folder} has checkpoints of an earlier training; "
             f"continue that training with --resume {folder}, or name another folder"
         )
 
 
 def save(folder: Path, update: int, config: TrainConfig, state: dict[str, Any], before: Path | None = None) -> Path:
-    """Write a checkpoint, then drop all but it and the one `before` it;
-    raises OSError and leaves those that are there as they were.
+    """Write a checkpoint, then delete all but it and the one `before` it.
+
+    Raises OSError if it cannot be written; the existing checkpoints are then unchanged.
     """
     buffer = io.BytesIO()  # torch's own writer would report a full disk as a RuntimeError
     torch.save({"version": VERSION, "config": dataclasses.asdict(config), "update": update, "state": state}, buffer)
@@ -53,7 +52,7 @@ def save(folder: Path, update: int, config: TrainConfig, state: dict[str, Any], 
 
 
 def load(folder: Path, config: TrainConfig) -> tuple[dict[str, Any], Path, list[str]]:
-    """(state, the file, what to say): the newest checkpoint that can be read, if it is of this config."""
+    """(state, file, messages) of the newest checkpoint that can be read; refused if its config differs."""
     paths = sorted(folder.glob(CHECKPOINTS), reverse=True)
     if not paths:
         raise CommandError(f"no checkpoint in {folder}; make one with: torchtriage train --checkpoint {folder}")
@@ -61,7 +60,7 @@ def load(folder: Path, config: TrainConfig) -> tuple[dict[str, Any], Path, list[
     for path in paths:
         try:
             saved = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # torch raises many kinds for a damaged file; the previous one may be intact
+        except Exception as error:  # torch raises many types for a damaged file; the previous one may be intact
             notes.append(f"{path} cannot be read ({type(error).__name__}: {error})")
             continue
         return _checked(saved, path, config, notes)
@@ -75,16 +74,18 @@ def _checked(saved: Any, path: Path, config: TrainConfig, notes: list[str]) -> t
     fixed, free = differences(saved["config"], config)
     if fixed:
         raise CommandError(
-            f"{path} belongs to another config; what differs (saved -> now): {', '.join(fixed)}; "
+            f"{path} belongs to another config; differences (saved -> now): {', '.join(fixed)}; "
             "give the saved values, or start again without --resume"
         )
-    ignored = ("resume:", "checkpoint:")  # where things are says nothing of the training
-    told = [text for text in free if not text.startswith(ignored)]
-    return saved["state"], path, [*notes, *([f"different from the checkpoint: {', '.join(told)}"] if told else [])]
+    paths = ("resume:", "checkpoint:")  # they do not affect the training
+    changes = [text for text in free if not text.startswith(paths)]
+    if changes:
+        notes = [*notes, f"different from the checkpoint: {', '.join(changes)}"]
+    return saved["state"], path, notes
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the rename itself last; not every file system can."""
+    """Make the rename itself durable; not every file system can."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -40,8 +40,9 @@ def setting(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
-    """The settings of one training. Defaults are those of RL Zoo for CartPole-v1;
-    every name is a flag with `-` for `_`.
+    """The settings of one training.
+
+    The defaults are those of RL Zoo for CartPole-v1. Every name is a flag, with `-` for `_`.
     """
 
     env: str = setting(
@@ -121,8 +122,9 @@ class TrainConfig:
     @property
     def num_minibatches(self) -> int:
         """Minibatches per epoch; with an LSTM a minibatch holds complete sequences."""
-        num, size = (self.envs, max(1, self.batch // self.steps)) if self.lstm else (self.rollout_size, self.batch)
-        return math.ceil(num / size)
+        if self.lstm:
+            return math.ceil(self.envs / max(1, self.batch // self.steps))
+        return math.ceil(self.rollout_size / self.batch)
 
     def changed(self) -> dict[str, Any]:
         """The settings that differ from the defaults, by flag name."""
@@ -137,7 +139,7 @@ class TrainConfig:
 
 
 FIELDS = {one.name: one for one in dataclasses.fields(TrainConfig)}
-FLAGS = {name.replace("_", "-"): name for name in FIELDS}  # key in a file, without -- a flag: name of the field
+FLAGS = {name.replace("_", "-"): name for name in FIELDS}  # flag without --, which is also the key in a file: field
 DEFAULTS: dict[str, Any] = {name: one.default for name, one in FIELDS.items()}
 
 # By environment. Sources: RL Zoo's ppo.yml and ppo_lstm.yml, CleanRL's ppo.py.
@@ -211,7 +213,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "lr_schedule": "constant",
         "clip_schedule": "constant",
     },
-    "growth": {  # ours, the best of six settings tried on seed 0; a rollout is an episode of 40 steps
+    "growth": {  # the best of six settings tried on seed 0; a rollout is an episode of 40 steps
         "envs": 16,
         "steps": 40,
         "total_steps": 96_000,
@@ -230,13 +232,15 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 def resolved(*layers: Mapping[str, Any]) -> TrainConfig:
     """The defaults, overridden by the environment's preset, then by each layer in order (a file, then flags)."""
-    given = {name: value for layer in layers for name, value in layer.items()}
-    preset = PRESETS.get(str(given.get("env", DEFAULTS["env"])), {})
-    return TrainConfig(**{**preset, **given})
+    settings: dict[str, Any] = {}
+    for layer in layers:
+        settings.update(layer)
+    preset = PRESETS.get(str(settings.get("env", DEFAULTS["env"])), {})
+    return TrainConfig(**{**preset, **settings})
 
 
 def from_file(path: Path) -> dict[str, Any]:
-    """The settings in a TOML file, by the names of fields."""
+    """The settings in a TOML file, by field name."""
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -247,7 +251,7 @@ def from_file(path: Path) -> dict[str, Any]:
 
 
 def checked(table: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Settings by the names of fields, each of the right type; an unknown key is refused with the nearest valid one."""
+    """Settings by field name, each of the right type; an unknown key is refused with the nearest valid one."""
     values = {}
     for key, value in table.items():
         if key not in FLAGS:
@@ -257,9 +261,7 @@ def checked(table: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def parsed(name: str, value: Any, where: str) -> Any:
-    """A value of a file or a flag as the type of its field:
-    1e6 is a whole number, "64,64" and [64, 64] are the same.
-    """
+    """A value of a file or a flag as the type of its field: 1e6 is an integer, "64,64" equals [64, 64]."""
     default = DEFAULTS[name]
     try:
         if isinstance(default, bool):
@@ -293,18 +295,15 @@ def _check_range(one: "dataclasses.Field[Any]", value: Any) -> None:
     for number in value if isinstance(value, tuple) else (value,):
         low, high = least is not None and not number >= least, most is not None and not number <= most
         if low or high or (isinstance(number, float) and not math.isfinite(number)):
-            reach = (
-                f"from {least:g} to {most:g}"
-                if most is not None
-                else f"at least {least:g}"
-                if least is not None
-                else "finite"
-            )
-            raise CommandError(f"{key} must be {reach}, got {number}")
+            if most is not None:
+                allowed = f"from {least:g} to {most:g}"
+            else:
+                allowed = f"at least {least:g}" if least is not None else "finite"
+            raise CommandError(f"{key} must be {allowed}, got {number}")
 
 
 def differences(saved: Mapping[str, Any], now: TrainConfig) -> tuple[list[str], list[str]]:
-    """(fields that must be the same and are not, fields that may differ and do), each as `field: saved -> now`."""
+    """(changed fields that must not change, changed fields that may), each as `field: saved -> now`."""
     fixed: list[str] = []
     free: list[str] = []
     for name, one in FIELDS.items():

@@ -1,5 +1,6 @@
-"""The parts of a training that can be compiled: policy step, update, and the growth environment;
-eager until compiling pays.
+"""The parts of a training that can be compiled: policy step, update and the growth environment.
+
+They run eagerly until compiling pays off. This file is not in rl/compile, which the policy and the update import.
 """
 
 from collections.abc import Callable
@@ -7,8 +8,8 @@ from typing import Any
 
 import torch
 
-from torchtriage.rl.compile import cache as compile_cache
-from torchtriage.rl.compile.choice import CompileChoice, asked, compile_choice
+from torchtriage.rl.compile import compile_times
+from torchtriage.rl.compile.choice import CompileChoice, choice_by_flag, compile_choice
 from torchtriage.rl.compile.compiled import Timed
 from torchtriage.rl.config import TrainConfig
 from torchtriage.rl.envs.protocol import Environments, make_environments
@@ -21,7 +22,7 @@ MEASURED_UPDATE = 2  # its time decides whether to compile; the first one warms 
 
 
 class Engine:
-    """`act(observation, state, keep, noise)`, `update` and `environments`, compiled or eager as chosen."""
+    """Holds `act(observation, state, keep, noise)`, `update` and `environments`, compiled or eager."""
 
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
@@ -39,24 +40,25 @@ class Engine:
         self.act: Callable[..., Any] = self.policy.act
         self.update = self._new_update(compiles=False)
         if config.compile != "auto":
-            self.choose(asked(config.compile))
+            self.choose(choice_by_flag(config.compile))
 
     def decide(self, update: int, seconds: float) -> CompileChoice | None:
-        """After an update that took so long: the choice, if it is made now."""
+        """The choice, if it is made after this update, which took `seconds`; else None."""
         if self.choice is not None or update < MEASURED_UPDATE:
             return None
-        num_left = self.config.num_updates - update
-        kind = GROWTH if self.config.env == GROWTH else "lstm" if self.config.lstm else "mlp"
-        cached = compile_cache.remembered(self._key)
-        return self.choose(
-            compile_choice(
-                kind,
-                seconds,
-                num_left,
-                is_cached=cached is not None,
-                warm_seconds=cached.warm_seconds if cached is not None else None,
-            )
+        if self.config.env == GROWTH:
+            kind = GROWTH
+        else:
+            kind = "lstm" if self.config.lstm else "mlp"
+        compile_time = compile_times.load(self._key)
+        choice = compile_choice(
+            kind,
+            seconds,
+            self.config.num_updates - update,
+            is_cached=compile_time is not None,
+            warm_seconds=None if compile_time is None else compile_time.warm_seconds,
         )
+        return self.choose(choice)
 
     def choose(self, choice: CompileChoice) -> CompileChoice:
         """Apply the choice; the next call of a function compiles it."""
@@ -76,27 +78,28 @@ class Engine:
 
     @property
     def compile_seconds(self) -> dict[str, float]:
-        """Spent in calls that compiled, so far, by the part of the training that they are in."""
-        return {part: one.first_seconds for part, one in self._compiled.items() if one.first_seconds}
+        """Seconds spent so far in calls that compiled, by part of the training."""
+        return {part: function.first_seconds for part, function in self._compiled.items() if function.first_seconds}
 
     def remember_compile(self) -> None:
-        """For `auto` of the next run; another training of this process may have left nothing to compile,
-        which says nothing of that.
+        """Save the compile time for `auto` in the next run.
+
+        It is not saved if another training in this process compiled a part: then this training measured no compile.
         """
-        parts = self._compiled.values()
-        if parts and all(one.is_first and one.first_seconds for one in parts):
-            compile_cache.remember(self._key, sum(self.compile_seconds.values()))
+        functions = self._compiled.values()
+        if functions and all(function.is_first and function.first_seconds for function in functions):
+            compile_times.save(self._key, sum(self.compile_seconds.values()))
 
     @property
     def _compiled(self) -> dict[str, Timed[..., Any]]:
         parts: dict[str, Any] = {"policy": self.act, "update": self.update, "environment": self.environments}
-        found = {name: getattr(part, "compiled", None) for name, part in parts.items()}
-        return {name: compiled for name, compiled in found.items() if compiled is not None}
+        functions = {name: getattr(part, "compiled", None) for name, part in parts.items()}
+        return {name: function for name, function in functions.items() if function is not None}
 
     @property
     def _key(self) -> str:
         c = self.config
-        return compile_cache.key_of(
+        return compile_times.key_of(
             self.environments.spaces,
             c.lstm,
             c.lstm_size,

@@ -1,5 +1,6 @@
-"""What `torchtriage train` starts: `python -m torchtriage.rl.main NAME CONFIG` trains one seed,
-or starts itself for each of several.
+"""The program that `torchtriage train` starts: `python -m torchtriage.rl.main NAME CONFIG`.
+
+It trains one seed, or starts itself once per seed.
 """
 
 import argparse
@@ -22,7 +23,7 @@ POLL_SECONDS = 0.1
 
 
 class Stop:
-    """The first Ctrl-C (or SIGTERM) asks to stop after the update, the second stops at once."""
+    """The first Ctrl-C (or SIGTERM) stops the training after the update, the second stops it at once."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -45,8 +46,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m torchtriage.rl.main")
     parser.add_argument("--quiet", action="store_true")
     parser.add_argument("--no-bar", action="store_true")
-    parser.add_argument("name", help="what folders beside the recording are called after")
-    parser.add_argument("config", help="settings as JSON, by the names of flags")
+    parser.add_argument("name", help="name of the recording; the folders beside it are named after it")
+    parser.add_argument("config", help="settings as JSON, by flag name")
     args = parser.parse_args(words)
     try:
         config = TrainConfig.from_json(args.config)
@@ -61,10 +62,9 @@ def main(words: Sequence[str] | None = None) -> int:
 def _one(config: TrainConfig, args: argparse.Namespace) -> int:
     stop = Stop()
     if config.profile:
-        os.environ.setdefault(
-            "KINETO_LOG_LEVEL", "6"
-        )  # above its highest level: otherwise its own lines mix with the progress
-    from torchtriage.rl.trainer import Trainer  # imports torch: only now, after the handlers are in place
+        # Above Kineto's highest level: otherwise its own lines mix with the progress.
+        os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+    from torchtriage.rl.trainer import Trainer  # imports torch, so only once the signal handlers are installed
 
     label = f"seed {config.seed}" if args.no_bar else ""
     with Progress(config.total_steps, label=label, quiet=args.quiet, bar=not args.no_bar) as progress:
@@ -79,40 +79,42 @@ def _one(config: TrainConfig, args: argparse.Namespace) -> int:
 
 
 def _seeds(config: TrainConfig, args: argparse.Namespace) -> int:
-    """One process a seed, `jobs` at a time; each joins the recording by itself.
-    The first that fails decides the exit code.
+    """Run one process per seed, `jobs` at a time; the first one that fails decides the exit code.
+
+    Each process joins the recording by itself.
     """
     stop = Stop()
-    left = list(range(config.seed, config.seed + config.seeds))
-    running: list[subprocess.Popen[bytes]] = []
-    codes: list[int] = []
-    while left or running:
-        while left and not stop() and len(running) < config.jobs:
-            running.append(_start(config, left.pop(0), args))
+    seeds = list(range(config.seed, config.seed + config.seeds))
+    children: list[subprocess.Popen[bytes]] = []
+    exit_code = 0
+    while seeds or children:
+        while seeds and not stop() and len(children) < config.jobs:
+            children.append(_start(config, seeds.pop(0), args))
         if stop():
-            left.clear()
-        for child in [child for child in running if child.poll() is not None]:
-            running.remove(child)
-            codes.append(child.returncode if child.returncode >= 0 else 128 - child.returncode)
+            seeds.clear()
+        for child in [child for child in children if child.poll() is not None]:
+            children.remove(child)
+            exit_code = exit_code or (child.returncode if child.returncode >= 0 else 128 - child.returncode)
         time.sleep(POLL_SECONDS)
-    failed = [code for code in codes if code]
-    return 128 + stop.number if stop.number else failed[0] if failed else 0
+    return 128 + stop.number if stop.number else exit_code
 
 
 def _start(config: TrainConfig, seed: int, args: argparse.Namespace) -> "subprocess.Popen[bytes]":
-    def own(folder: str) -> str:
+    def folder_of_seed(folder: str) -> str:
         return f"{folder}/seed-{seed}" if folder else ""
 
-    one = dataclasses.replace(
+    seed_config = dataclasses.replace(
         config,
         seed=seed,
         seeds=1,
         jobs=1,
-        checkpoint=own(config.checkpoint),
-        resume=own(config.resume),
+        checkpoint=folder_of_seed(config.checkpoint),
+        resume=folder_of_seed(config.resume),
         jsonl=f"{config.jsonl}.seed-{seed}" if config.jsonl else "",
     )
-    words = [*(["--quiet"] if args.quiet else []), "--no-bar", f"{args.name}-seed-{seed}", one.to_json()]
+    words = ["--no-bar", f"{args.name}-seed-{seed}", seed_config.to_json()]
+    if args.quiet:
+        words.insert(0, "--quiet")
     return subprocess.Popen([sys.executable, "-m", "torchtriage.rl.main", *words])
 
 

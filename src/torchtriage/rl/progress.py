@@ -8,7 +8,7 @@ from typing import Any, TextIO
 from torchtriage.recording.series import EPISODE_RETURN_MEAN, STEPS_PER_SECOND
 
 LINES = 10
-SHOWN = {
+NUMBERS = {  # label: name of the series, format
     "return": (EPISODE_RETURN_MEAN, "{:,.1f}"),
     "steps/s": (STEPS_PER_SECOND, "{:,.0f}"),
     "KL": ("train/approx_kl", "{:.4f}"),
@@ -16,7 +16,7 @@ SHOWN = {
 
 
 class Progress:
-    """`with Progress(total) as progress: progress(steps, numbers)`; lines of news go above the bar."""
+    """`with Progress(total) as progress: progress(steps, numbers)`; messages are printed above the bar."""
 
     def __init__(
         self, total: int, *, label: str = "", quiet: bool = False, bar: bool = True, file: TextIO | None = None
@@ -61,7 +61,8 @@ class Progress:
     def say(self, text: str) -> None:
         if self._quiet:
             return
-        line = f"torchtriage: {f'{self._label}: ' if self._label else ''}{text}"
+        prefix = f"{self._label}: " if self._label else ""
+        line = f"torchtriage: {prefix}{text}"
         if self._bar is not None:
             self._bar.console.print(line, markup=False, highlight=False)
         else:
@@ -69,9 +70,9 @@ class Progress:
 
 
 def _text(numbers: Mapping[str, float]) -> str:
-    known = {
-        word: shown.format(numbers[name])
-        for word, (name, shown) in SHOWN.items()
-        if not math.isnan(numbers.get(name, math.nan))
-    }
-    return ", ".join(f"{word} {value}" for word, value in known.items())
+    texts = []
+    for label, (name, template) in NUMBERS.items():
+        value = numbers.get(name, math.nan)
+        if not math.isnan(value):
+            texts.append(f"{label} {template.format(value)}")
+    return ", ".join(texts)

@@ -1,6 +1,4 @@
-"""Results of a training: returns, speed and where the time went, for one seed, several seeds,
-or against an earlier run.
-"""
+"""Results of a training: returns, speed and time by part, for one seed, several seeds, or against an earlier run."""
 
 import dataclasses
 import math
@@ -15,17 +13,18 @@ from torchtriage.recording.series import EPISODE_LENGTH_MEAN, EPISODE_RETURN_MEA
 from torchtriage.text import counted
 
 Return = Annotated[float, "may be infinite or NaN"]  # as recording/validation names it
-NUM_LAST = 100  # episodes in the mean return, as SB3 and RL Zoo take it
+NUM_LAST = 100  # episodes in the mean return, as in Stable-Baselines3 and RL Zoo
 MAX_SPEEDS = 512  # updates whose speed is kept
-NUM_DRAWS = 2000  # of the bootstrap
+NUM_DRAWS = 2000  # resamples of the bootstrap
 SHARE = 0.95  # of an interval
 PARTS = ("environment", "policy", "update", "telemetry", "compile", "profile", "checkpoint")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """The results of one training. `seconds_by` splits its time by part;
-    the remainder of `seconds` is Python overhead.
+    """The results of one training.
+
+    `seconds_by` splits its time by part; the remainder of `seconds` is Python overhead.
     """
 
     env: str
@@ -70,10 +69,11 @@ class Results:
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> "Results":
-        known = {one.name: values[one.name] for one in dataclasses.fields(Results) if one.name in values}
-        fields: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in known.items()
-        }
+        fields: dict[str, Any] = {}
+        for name in (one.name for one in dataclasses.fields(Results)):
+            if name in values:
+                value = values[name]
+                fields[name] = tuple(value) if isinstance(value, list) else value
         return Results(**fields)
 
 
@@ -100,13 +100,14 @@ class Tally:
             self.lengths.append(length)
 
     def update_ended(self, num_steps: int, seconds: float, compile_seconds: Mapping[str, float]) -> None:
-        """`compile_seconds`: total in this process so far, by part.
+        """Count an update; `compile_seconds` is the total in this process so far, by part.
+
         The speed of an update that compiled is not kept.
         """
         self.num_steps += num_steps
         self.num_updates += 1
-        is_compiled = self._take_out(compile_seconds)
-        if not is_compiled and seconds > 0:
+        has_compiled = self._separate_compile_time(compile_seconds)
+        if not has_compiled and seconds > 0:
             self.speeds.append(num_steps / seconds)
             if len(self.speeds) >= 2 * MAX_SPEEDS:
                 self.speeds = self.speeds[::2]
@@ -114,13 +115,16 @@ class Tally:
     def spent(self, part: str, seconds: float) -> None:
         self.seconds_by[part] = self.seconds_by.get(part, 0.0) + seconds
 
-    def _take_out(self, compile_seconds: Mapping[str, float]) -> bool:
-        new = {part: seconds - self._compile_seconds.get(part, 0.0) for part, seconds in compile_seconds.items()}
-        self._compile_seconds = dict(compile_seconds)
-        for part, seconds in new.items():
+    def _separate_compile_time(self, compile_seconds: Mapping[str, float]) -> bool:
+        """Move new compile time from its part to "compile"; whether there was any."""
+        has_compiled = False
+        for part, total in compile_seconds.items():
+            seconds = total - self._compile_seconds.get(part, 0.0)
             self.spent(part, -seconds)
             self.spent("compile", seconds)
-        return any(new.values())
+            has_compiled = has_compiled or bool(seconds)
+        self._compile_seconds = dict(compile_seconds)
+        return has_compiled
 
     def rollout_metrics(self) -> dict[str, float]:
         """Mean return and length under the names of Stable-Baselines3; empty until an episode has ended."""
@@ -176,48 +180,46 @@ class BootstrapInterval:
 def bootstrap(
     values: Sequence[float], statistic: Callable[[Sequence[float]], float], seed: int = 0
 ) -> BootstrapInterval | None:
-    """The interval that contains the statistic of 95 % of the resamples;
-    the random draws are fixed, so it is reproducible.
-    """
+    """The interval that contains the statistic of 95 % of the resamples, which a fixed seed makes reproducible."""
     if len(values) < 2:
         return None
     draw = random.Random(seed)
-    found = sorted(statistic(draw.choices(values, k=len(values))) for _ in range(NUM_DRAWS))
+    statistics_of_draws = sorted(statistic(draw.choices(values, k=len(values))) for _ in range(NUM_DRAWS))
     cut = round((1.0 - SHARE) / 2.0 * NUM_DRAWS)
-    return BootstrapInterval(middle=statistic(values), low=found[cut], high=found[-1 - cut])
+    return BootstrapInterval(
+        middle=statistic(values), low=statistics_of_draws[cut], high=statistics_of_draws[-1 - cut]
+    )
 
 
 def result_lines(results: Results) -> list[str]:
     """The results in a few lines."""
     last = results.last_returns
+    steady = f" ({results.steady_fps:,.0f} steady)" if results.speeds else ""
     lines = [
         f"{results.env}, seed {results.seed}: {results.num_steps:,} steps, {results.num_updates:,} updates, "
-        f"{results.num_episodes:,} episodes in {results.seconds:.1f} s, {results.fps:,.0f} steps/s"
-        + (f" ({results.steady_fps:,.0f} steady)" if results.speeds else "")
+        f"{results.num_episodes:,} episodes in {results.seconds:.1f} s, {results.fps:,.0f} steps/s{steady}"
     ]
-    lines.append(
-        f"  return  {_spread(last)} over the last {counted(len(last), 'episode')}"
-        if last
-        else "  return  no episode ended"
-    )
+    if last:
+        lines.append(f"  return  {_spread(last)} over the last {counted(len(last), 'episode')}")
+    else:
+        lines.append("  return  no episode ended")
     if results.eval_returns:
         lines.append(
             f"  evaluation  {_spread(results.eval_returns)}, minimum {number(min(results.eval_returns))}, "
             f"over {counted(len(results.eval_returns), 'episode')}"
         )
-    parts = [(name, results.seconds_by.get(name, 0.0)) for name in PARTS]
-    rest = results.seconds - sum(seconds for _, seconds in parts)
-    shares = [
-        f"{name} {seconds / results.seconds:.0%}"
-        for name, seconds in (*parts, ("rest", max(0.0, rest)))
-        if results.seconds > 0 and seconds >= 0.005 * results.seconds
-    ]
+    parts = {name: results.seconds_by.get(name, 0.0) for name in PARTS}
+    parts["rest"] = max(0.0, results.seconds - sum(parts.values()))
+    shares = []
+    for name, seconds in parts.items():
+        if results.seconds > 0 and seconds >= 0.005 * results.seconds:
+            shares.append(f"{name} {seconds / results.seconds:.0%}")
     lines.append(f"  time  {', '.join(shares)}")
     return lines
 
 
 def summary(runs: Sequence[Results]) -> list[str]:
-    """A table with one row per seed; below it the mean, standard deviation, minimum and interval over seeds."""
+    """A table with one row per seed, and below it the mean, standard deviation, minimum and interval over seeds."""
     ordered = sorted(runs, key=lambda run: run.seed)
     head = f"{'seed':>6} {'return':>10} {'evaluation':>11} {'steps/s':>9} {'seconds':>9}"
     rows = [
@@ -239,8 +241,9 @@ def summary(runs: Sequence[Results]) -> list[str]:
 
 
 def comparison(now: Sequence[Results], before: Sequence[Results], name: str) -> list[str]:
-    """Return and speed of two recordings with intervals:
-    over seeds if both have several, else over episodes and updates.
+    """Return and speed of two recordings, with intervals.
+
+    The intervals are over seeds if a recording has several, else over episodes and updates.
     """
     lines = [f"compared with {name}:"]
     for what, unit, of, statistic in (
@@ -266,15 +269,15 @@ def _returns(runs: Sequence[Results]) -> list[float]:
 
 
 def _speeds(runs: Sequence[Results]) -> list[float]:
-    return (
-        [run.steady_fps for run in runs if run.speeds]
-        if len(runs) > 1
-        else [speed for run in runs for speed in run.speeds]
-    )
+    if len(runs) > 1:
+        return [run.steady_fps for run in runs if run.speeds]
+    return [speed for run in runs for speed in run.speeds]
 
 
 def number(value: float) -> str:
-    return "-" if math.isnan(value) else f"{value:,.1f}" if abs(value) < 1e5 else f"{value:,.0f}"
+    if math.isnan(value):
+        return "-"
+    return f"{value:,.1f}" if abs(value) < 1e5 else f"{value:,.0f}"
 
 
 def _spread(values: Sequence[float]) -> str:

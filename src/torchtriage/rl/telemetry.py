@@ -255,7 +255,7 @@ class Watch:
         reports = environments.episode_reports()
         is_detailed = self.level.effective_level is TelemetryLevel.DEBUG
         for report in reports if is_detailed else reports[:1]:
-            report.tell(self.emitter)
+            report.emit(self.emitter)
         series: dict[str, list[float]] = {GROWTH_GRADIENT_RATIO: []}
         for row in environments.gradient_stats():
             series[GROWTH_GRADIENT_RATIO] += [stats.normalized_ratio for stats in row if stats is not None]

@@ -1,5 +1,4 @@
-"""The training loop, from top to bottom: rollout, advantages, epochs of minibatches, metrics read once, telemetry,
-checkpoint.
+"""The training loop: rollout, advantages, epochs of minibatches, metrics, telemetry, checkpoint.
 
     results = Trainer(resolved({"env": "CartPole-v1", "compile": "no"})).train()
 
@@ -23,21 +22,22 @@ from torchtriage.rl.config import TrainConfig
 from torchtriage.rl.engine import Engine, new_environments
 from torchtriage.rl.envs.protocol import Outcome
 from torchtriage.rl.ppo.evaluation import evaluate
-from torchtriage.rl.ppo.normalization import RolloutNormalizer
 from torchtriage.rl.ppo.rollout import Minibatch, Rollout
+from torchtriage.rl.ppo.rollout_normalizer import RolloutNormalizer
 from torchtriage.rl.results import Results, Tally
 from torchtriage.rl.telemetry import UpdateOutcome, Watch
 from torchtriage.telemetry.profiler import TrainingProfiler, training_profiler
 
-MAX_SKIPPED = 3  # updates in a row whose every minibatch was skipped; then nothing will be learned any more
-EVAL_SEED = 1_000_003  # added to the seed: episodes that the training has not seen
+MAX_SKIPPED = 3  # updates in a row whose every minibatch was skipped; after that the training cannot recover
+EVAL_SEED = 1_000_003  # added to the seed, so that the episodes are not those of the training
 
 
 class Trainer:
     """One training.
 
     `should_stop` is called after every update; a run that stops leaves a checkpoint. `beside` names the folders of the
-    profile and of that checkpoint if the config does not. `say` takes messages, `progress` the step and a few numbers.
+    profile and of that checkpoint if the config does not. `say` is called with messages, `progress` with the step and
+    a few numbers.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Trainer:
         self.engine = Engine(config)
         self.policy, spaces = self.engine.policy, self.engine.environments.spaces
         self.rollout = Rollout(config.steps, config.envs, spaces, self.policy.state_size)
-        self.scaling = RolloutNormalizer(config, spaces.observation_size)
+        self.normalizer = RolloutNormalizer(config, spaces.observation_size)
         self.watch = Watch(self.policy, config, getattr(self.engine.environments, "return_threshold", None))
         self.tally = Tally(env=config.env, seed=config.seed)
         self.generator = torch.Generator().manual_seed(config.seed)
@@ -67,7 +67,7 @@ class Trainer:
         self.keep_N = torch.zeros(config.envs)
 
     def train(self) -> Results:
-        """To the end, or until asked to stop; the recording gets the results either way."""
+        """Train to the end, or until `should_stop` returns true; the recording gets the results either way."""
         config, tally = self.config, self.tally
         try:
             self._begin()
@@ -117,25 +117,25 @@ class Trainer:
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _collect(self) -> None:
         """T steps of all environments, then advantages and returns."""
-        rollout, scaling, tally = self.rollout, self.scaling, self.tally
+        rollout, normalizer, tally = self.rollout, self.normalizer, self.tally
         act, step, clock = self.engine.act, self.engine.environments.step, time.perf_counter
         noise_TNA = self.policy.noise(self.config.steps, self.config.envs, generator=self.generator)
         rollout.state_NS.copy_(self.state_NS)
         policy_seconds = environment_seconds = 0.0
         for t, noise_NA in enumerate(noise_TNA.unbind()):
-            seen_NO = scaling.seen(self.observation_NO, t)
+            input_NO = normalizer.normalize(self.observation_NO, t)
             began = clock()
-            action, log_prob_N, value_N, self.state_NS = act(seen_NO, self.state_NS, self.keep_N, noise_NA)
+            action, log_prob_N, value_N, self.state_NS = act(input_NO, self.state_NS, self.keep_N, noise_NA)
             acted = clock()
             outcome = step(action)
             environment_seconds += clock() - acted
             policy_seconds += acted - began
             final_value_N = self._final_values(outcome, noise_NA) if outcome.episodes else None
-            rollout.put(t, seen_NO, self.keep_N, action, log_prob_N, value_N, outcome.reward_N, outcome, final_value_N)
+            rollout.put(t, input_NO, self.keep_N, action, log_prob_N, value_N, outcome.reward_N, outcome, final_value_N)
             tally.episodes_ended(outcome.episodes)
             self.observation_NO, self.keep_N = outcome.observation_NO, (~outcome.starts_N).float()
-        last_value_N = act(scaling.seen(self.observation_NO), self.state_NS, self.keep_N, noise_TNA[0])[2]
-        scaling.finish(rollout, last_value_N, self.config.gae_lambda)
+        last_value_N = act(normalizer.normalize(self.observation_NO), self.state_NS, self.keep_N, noise_TNA[0])[2]
+        normalizer.finish(rollout, last_value_N, self.config.gae_lambda)
         tally.spent("policy", policy_seconds)
         tally.spent("environment", environment_seconds)
 
@@ -144,12 +144,15 @@ class Trainer:
         if not outcome.truncated_N.any():
             return None
         value_N: Tensor = self.engine.act(
-            self.scaling.seen(outcome.final_NO), self.state_NS, torch.ones_like(self.keep_N), noise_NA
+            self.normalizer.normalize(outcome.final_NO), self.state_NS, torch.ones_like(self.keep_N), noise_NA
         )[2]
         return value_N
 
     def _learn(self) -> Minibatch:
-        """Epochs of minibatches; nothing is read from the device but, with a target for KL, whether to stop."""
+        """Run the epochs of minibatches; return the last minibatch.
+
+        Nothing is read from the device, except, with a target KL, whether to stop.
+        """
         config, rollout, update = self.config, self.rollout, self.engine.update
         began = time.perf_counter()
         progress = self.tally.num_steps / config.total_steps
@@ -212,7 +215,7 @@ class Trainer:
             raise TriageError(
                 f"the loss or its gradient was not finite in every minibatch of the last {MAX_SKIPPED} updates, and"
                 f" nothing was learned from them (update {self.tally.num_updates}, step {self.tally.num_steps:,});"
-                " lower --lr, or normalise observations and rewards; the findings below say what went first"
+                " lower --lr, or normalize observations and rewards; the findings below show what failed first"
             )
 
     # Checkpoints
@@ -220,9 +223,8 @@ class Trainer:
     def _checkpoint_if_due(self) -> None:
         config, tally = self.config, self.tally
         is_last = tally.num_steps >= config.total_steps
-        if tally.is_running and not (
-            config.checkpoint and (is_last or tally.num_updates % config.checkpoint_every == 0)
-        ):
+        is_due = is_last or tally.num_updates % config.checkpoint_every == 0
+        if tally.is_running and not (config.checkpoint and is_due):
             return
         began = time.perf_counter()
         try:
@@ -230,7 +232,7 @@ class Trainer:
         except OSError as error:
             self.say(
                 f"no checkpoint at update {tally.num_updates}, the training continues: {error.strerror or error}; "
-                f"earlier ones in {self.checkpoints} are complete"
+                f"earlier checkpoints in {self.checkpoints} are complete"
             )
         else:
             self.last_checkpoint = path
@@ -239,11 +241,11 @@ class Trainer:
         tally.spent("checkpoint", time.perf_counter() - began)
 
     def _state(self) -> dict[str, Any]:
-        """All that the next update depends on, and what telemetry and results remember."""
+        """Everything that the next update depends on, and the states of telemetry and results."""
         return {
             "policy": self.policy.state_dict(),
             "update": self.engine.update.state_dict(),
-            "scaling": self.scaling.state_dict(),
+            "scaling": self.normalizer.state_dict(),
             "environments": self.engine.environments.state(),
             "generator": self.generator.get_state(),
             "torch_rng": torch.get_rng_state(),
@@ -259,7 +261,7 @@ class Trainer:
         if self.engine.choice is None and state["compiles"] is not None:
             self.engine.choose(CompileChoice(compiles=state["compiles"], reason="as before the checkpoint"))
         self.engine.update.load_state_dict(state["update"])
-        self.scaling.load_state_dict(state["scaling"])
+        self.normalizer.load_state_dict(state["scaling"])
         self.observation_NO = self.engine.environments.load_state(state["environments"])
         self.generator.set_state(state["generator"])
         torch.set_rng_state(state["torch_rng"])
@@ -278,7 +280,7 @@ class Trainer:
             returns: tuple[float, ...] = evaluate(
                 self.policy,
                 self.engine.act,
-                self.scaling,
+                self.normalizer,
                 environments,
                 config.eval_episodes,
                 seed=config.seed + EVAL_SEED,
@@ -302,5 +304,5 @@ class Trainer:
 
 
 def setting_at(start: float, schedule: str, progress: float) -> float:
-    """A setting when the share `progress` of the training is done: falling linearly to 0, or constant."""
+    """The value of a setting at `progress` (0 to 1) of the training: constant, or decreasing linearly to 0."""
     return start * (1.0 - min(1.0, progress)) if schedule == "linear" else start

@@ -1,18 +1,28 @@
-"""The agents to compare with do what they say, and growing pays."""
+"""The agents for comparison follow their definitions, and growing pays off."""
 
 import pytest
 import torch
 
-from benchmarks.growth_schedules import AlwaysWait, RandomAgent, Schedule, ScheduledAgent, all_schedules, best_schedule, mean_return
+from benchmarks.growth_schedules import (
+    AlwaysWait,
+    RandomAgent,
+    Schedule,
+    ScheduledAgent,
+    all_schedules,
+    best_schedule,
+    mean_return,
+)
 from torchtriage.rl.growth.environment import GrowthEnvironments
 from torchtriage.rl.growth.lifecycle import ADVANCE, FIX, GERMINATE, WAIT, action_number
 from torchtriage.rl.growth.program import GrowthSettings
 
-SHORT = GrowthSettings(episode_steps=9, warmup_steps=1, minibatches=1, num_minibatches=2, minibatch_rows=16, validation_rows=32)
+SHORT = GrowthSettings(
+    episode_steps=9, warmup_steps=1, minibatches=1, num_minibatches=2, minibatch_rows=16, validation_rows=32
+)
 TO_THE_END = Schedule(num_seeds=4, start=0, training_steps=4, holding_steps=14)
 
 
-def test_a_schedule_does_the_same_to_its_slots_in_turn() -> None:
+def test_a_schedule_treats_its_slots_one_after_another() -> None:
     actions = Schedule(num_seeds=2, start=1, training_steps=3, holding_steps=1).actions(4, 12)
     planned = {step: action for step, action in enumerate(actions) if action != WAIT}
     kinds = ((1, GERMINATE), (4, ADVANCE), (8, FIX))
@@ -25,7 +35,9 @@ def test_every_schedule_of_the_search_fixes_all_its_seeds_in_time() -> None:
     for schedule in schedules:
         actions = schedule.actions(4, 40)
         for kind in (GERMINATE, ADVANCE, FIX):
-            assert [actions.count(action_number(kind, slot, 4)) for slot in range(4)] == [slot < schedule.num_seeds for slot in range(4)]
+            assert [actions.count(action_number(kind, slot, 4)) for slot in range(4)] == [
+                slot < schedule.num_seeds for slot in range(4)
+            ]
     assert len(all_schedules(4, 15)) < len(schedules)
 
 
@@ -36,7 +48,7 @@ def test_the_best_schedule_is_the_one_with_the_highest_return_on_the_same_tasks(
     assert best_schedule(made, schedules, seed=4) == (schedules[values.index(max(values))], max(values))
 
 
-def test_a_random_agent_repeats_itself_with_its_seed() -> None:
+def test_a_random_agent_is_reproducible_by_its_seed() -> None:
     observation_NO = torch.zeros(64, 3)
     first, again, other = (RandomAgent(17, seed).act(observation_NO, 0) for seed in (1, 1, 2))
     assert torch.equal(first, again)

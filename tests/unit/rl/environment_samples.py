@@ -42,7 +42,7 @@ class Scripted(gymnasium.Env):
 
 
 class Frugal(Scripted):
-    """Shows everything in one array, which the reset overwrites (SyncVectorEnv then loses the final observation)."""
+    """Reuses one array for all observations; SyncVectorEnv then loses the final observation at a reset."""
 
     def __init__(self):
         self.shown = np.zeros(2, np.float32)
@@ -53,7 +53,7 @@ class Frugal(Scripted):
 
 
 class Noisy(gymnasium.Env):
-    """Where it goes is up to its random numbers and the actions; `anchor` keeps it from being pickled."""
+    """Its path depends on its random numbers and the actions; `anchor` prevents pickling."""
 
     observation_space, action_space = Box(-np.inf, np.inf, (1,)), Box(-1, 1, (2,))
 
@@ -67,12 +67,12 @@ class Noisy(gymnasium.Env):
 
     def step(self, action):
         self.position = self.position + self.np_random.normal(size=1) * 0.1 + action.sum()
-        action[:] = 0  # as a careless environment does
+        action[:] = 0  # as some environments do
         return self.position.astype(np.float32), float(self.position[0]), bool(abs(self.position[0]) > 2), False, {}
 
 
 class Forgetful(gymnasium.utils.EzPickle, Noisy):
-    """Pickles without complaint, and comes back as a new environment."""
+    """Pickles without an error, but is restored as a new environment."""
 
     def __init__(self):
         gymnasium.utils.EzPickle.__init__(self)

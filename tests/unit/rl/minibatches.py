@@ -14,7 +14,7 @@ CONTINUOUS = Spaces(observation_size=OBSERVATION_SIZE, action_size=2, low_A=(-1.
 
 
 def minibatch(policy: Policy, *, steps: int = 1, rows: int = 32, live: int | None = None, seed: int = 0) -> Minibatch:
-    """What `policy` did, with advantages and returns at random; rows from `live` on are padding: zeros, of weight 0."""
+    """Steps of `policy` with random advantages and returns; rows from `live` on are padding: zeros, of weight 0."""
     generator = torch.Generator().manual_seed(seed)
 
     def random(*shape: int) -> torch.Tensor:

@@ -1,6 +1,4 @@
-"""A checkpoint is whole or not there, the one before it is kept,
-and one of another config is refused field by field.
-"""
+"""A checkpoint is written completely or not at all, the previous one is kept, and another config is refused."""
 
 import errno
 import os
@@ -20,7 +18,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_the_newest_two_are_kept_and_the_newest_is_read(tmp_path: Path) -> None:
+def test_two_checkpoints_are_kept_and_the_newest_is_loaded(tmp_path: Path) -> None:
     last = None
     for update in (1, 2, 30):
         last = checkpoint.save(
@@ -37,7 +35,7 @@ def test_the_newest_two_are_kept_and_the_newest_is_read(tmp_path: Path) -> None:
     )
 
 
-def test_what_another_training_left_makes_way_for_the_first_checkpoint(tmp_path: Path) -> None:
+def test_the_first_checkpoint_replaces_those_of_another_training(tmp_path: Path) -> None:
     for update in (391, 390):
         checkpoint.save(tmp_path, update, CONFIG, {})
     checkpoint.save(tmp_path, 5, CONFIG, {"mine": True})
@@ -45,7 +43,7 @@ def test_what_another_training_left_makes_way_for_the_first_checkpoint(tmp_path:
 
 
 @pytest.mark.parametrize("broken", ["fsync", "replace"])
-def test_a_full_disk_leaves_the_earlier_checkpoint_whole(
+def test_a_full_disk_leaves_the_earlier_checkpoint_intact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
     checkpoint.save(tmp_path, 1, CONFIG, {"x": 1})
@@ -61,7 +59,7 @@ def test_a_full_disk_leaves_the_earlier_checkpoint_whole(
     assert checkpoint.load(tmp_path, CONFIG)[0] == {"x": 1}
 
 
-def test_a_damaged_checkpoint_gives_way_to_the_one_before_and_that_is_said(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_replaced_by_the_previous_one_with_a_note(tmp_path: Path) -> None:
     path = checkpoint.save(tmp_path, 2, CONFIG, {"x": 2}, checkpoint.save(tmp_path, 1, CONFIG, {"x": 1}))
     path.write_bytes(path.read_bytes()[:-100])
     state, used, notes = checkpoint.load(tmp_path, CONFIG)
@@ -77,16 +75,16 @@ def test_a_folder_without_a_readable_checkpoint_is_refused(tmp_path: Path) -> No
         checkpoint.load(tmp_path, CONFIG)
 
 
-def test_a_checkpoint_of_another_config_is_refused_with_all_that_differs(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_config_is_refused_with_the_differences(tmp_path: Path) -> None:
     checkpoint.save(tmp_path, 1, TrainConfig(lr=0.1, envs=4), {})
     with pytest.raises(
         CommandError,
-        match=r"another config; what differs \(saved -> now\): envs: 4 -> 8, lr: 0.1 -> 0.2; give the saved",
+        match=r"another config; differences \(saved -> now\): envs: 4 -> 8, lr: 0.1 -> 0.2; give the saved",
     ):
         checkpoint.load(tmp_path, TrainConfig(lr=0.2))
 
 
-def test_what_may_change_is_allowed_and_said(tmp_path: Path) -> None:
+def test_settings_that_may_change_are_accepted_with_a_note(tmp_path: Path) -> None:
     checkpoint.save(tmp_path, 1, CONFIG, {})
     _, _, notes = checkpoint.load(tmp_path, TrainConfig(total_steps=200, resume=str(tmp_path), checkpoint="x"))
     assert notes == ["different from the checkpoint: total-steps: 100 -> 200"]
@@ -98,7 +96,7 @@ def test_a_checkpoint_of_another_version_is_refused(tmp_path: Path) -> None:
         checkpoint.load(tmp_path, CONFIG)
 
 
-def test_a_checkpoint_runs_no_code_when_it_is_read(tmp_path: Path) -> None:
+def test_loading_a_checkpoint_runs_no_code(tmp_path: Path) -> None:
     class Trap:
         def __reduce__(self) -> tuple[object, tuple[str]]:
             return os.mkdir, (str(tmp_path / "sprung"),)

@@ -1,6 +1,4 @@
-"""Settings of a training: published values, then a file, then flags;
-what is not understood is refused with what to do.
-"""
+"""Settings of a training: presets, files and flags, and the errors for invalid ones."""
 
 import dataclasses
 from pathlib import Path
@@ -33,12 +31,12 @@ def test_the_defaults_are_those_of_rl_zoo_for_cartpole() -> None:
     )
 
 
-def test_every_setting_is_explained() -> None:
+def test_every_setting_has_a_help_text() -> None:
     assert [name for name, one in FIELDS.items() if len(one.metadata["help"]) < 10] == []
 
 
 @pytest.mark.parametrize("env", PRESETS)
-def test_a_known_environment_brings_its_published_settings_and_a_flag_wins(env: str) -> None:
+def test_a_flag_overrides_the_preset_of_an_environment(env: str) -> None:
     config = resolved({"env": env})
     assert all(getattr(config, name) == value for name, value in PRESETS[env].items())
     assert resolved({"env": env, "epochs": 3, "lr": 0.5}, {"lr": 0.25}) == dataclasses.replace(
@@ -50,13 +48,13 @@ def test_an_unknown_environment_gets_the_defaults() -> None:
     assert resolved({"env": "Mine-v3"}) == TrainConfig(env="Mine-v3")
 
 
-def test_an_unknown_key_is_refused_with_the_nearest(tmp_path: Path) -> None:
+def test_an_unknown_key_is_refused_with_the_nearest_one(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text("gama = 0.9\n")
     with pytest.raises(CommandError, match=r"unknown key 'gama' in .*a\.toml; did you mean 'gamma'\?"):
         from_file(tmp_path / "a.toml")
 
 
-def test_a_file_is_read_by_the_names_of_flags(tmp_path: Path) -> None:
+def test_keys_of_a_file_are_flag_names(tmp_path: Path) -> None:
     (tmp_path / "a.toml").write_text(
         'env = "Acrobot-v1"\ntotal-steps = 1e4\nhidden = [32, 16]\nlstm = true\ntelemetry-level = "debug"\n'
     )
@@ -69,7 +67,7 @@ def test_a_file_is_read_by_the_names_of_flags(tmp_path: Path) -> None:
     }
 
 
-def test_a_file_that_is_not_there_or_no_toml_is_refused(tmp_path: Path) -> None:
+def test_a_missing_file_and_invalid_toml_are_refused(tmp_path: Path) -> None:
     (tmp_path / "b.toml").write_text("lr = = 3")
     for name in ("a.toml", "b.toml"):
         with pytest.raises(CommandError, match="cannot read the settings"):
@@ -91,7 +89,7 @@ def test_a_file_that_is_not_there_or_no_toml_is_refused(tmp_path: Path) -> None:
         ("env", 3, "a text"),
     ],
 )
-def test_a_value_of_another_type_is_refused(name: str, value: object, kind: str) -> None:
+def test_a_value_of_the_wrong_type_is_refused(name: str, value: object, kind: str) -> None:
     with pytest.raises(CommandError, match=f"here must be {kind}, got"):
         parsed(name, value, "here")
 
@@ -128,16 +126,16 @@ def test_a_value_out_of_range_is_refused(fields: dict[str, object], text: str) -
         },
     )
 )
-def test_a_config_comes_back_from_json(fields: dict[str, object]) -> None:
+def test_a_config_survives_json(fields: dict[str, object]) -> None:
     config = TrainConfig(**fields)  # type: ignore[arg-type]
     assert TrainConfig.from_json(config.to_json()) == config
 
 
-def test_the_json_holds_only_what_differs() -> None:
+def test_the_json_has_only_settings_that_differ_from_the_defaults() -> None:
     assert TrainConfig(lr=0.5, total_steps=7).to_json() == '{"total-steps": 7, "lr": 0.5}'
 
 
-def test_what_may_differ_from_a_checkpoint_is_told_apart() -> None:
+def test_settings_that_may_differ_from_a_checkpoint_are_listed_separately() -> None:
     saved = dataclasses.asdict(TrainConfig(total_steps=100, lr=0.1))
     fixed, free = differences(saved, TrainConfig(total_steps=200, lr=0.2))
     assert fixed == ["lr: 0.1 -> 0.2"]
@@ -145,14 +143,14 @@ def test_what_may_differ_from_a_checkpoint_is_told_apart() -> None:
     assert differences({**saved, "hidden": [64, 64]}, TrainConfig(total_steps=100, lr=0.1)) == ([], [])
 
 
-def test_the_number_of_minibatches_counts_whole_sequences_with_an_lstm() -> None:
+def test_with_an_lstm_minibatches_have_complete_sequences() -> None:
     assert TrainConfig(envs=8, steps=32, batch=100).num_minibatches == 3
     assert TrainConfig(envs=8, steps=32, batch=100, lstm=True).num_minibatches == 3  # 3 of 8 sequences at a time
     assert TrainConfig(envs=8, steps=32, batch=8, lstm=True).num_minibatches == 8
     assert TrainConfig(envs=8, steps=32, total_steps=257).num_updates == 2
 
 
-def test_keys_of_a_table_are_flags() -> None:
+def test_keys_of_a_table_are_flag_names() -> None:
     assert checked({key: getattr(TrainConfig(), name) for key, name in FLAGS.items()}, "t") == dataclasses.asdict(
         TrainConfig()
     )

@@ -1,4 +1,4 @@
-"""How a training process ends: its exit code, its last words, and what Ctrl-C does."""
+"""How a training process ends: its exit code, its last message, and the effect of Ctrl-C."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ def handlers() -> Iterator[None]:
 
 
 class Fails:
-    """A trainer that gets no further than its first step."""
+    """A trainer that fails in its first step."""
 
     def __init__(self, config: TrainConfig, **_: Any) -> None:
         pass
@@ -35,7 +35,7 @@ def run(config: TrainConfig) -> int:
     return module.main(["run", config.to_json()])
 
 
-def test_a_training_that_cannot_go_on_is_exit_1_and_one_line(
+def test_a_training_that_cannot_continue_exits_with_1_and_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(trainer, "Trainer", Fails)
@@ -43,13 +43,13 @@ def test_a_training_that_cannot_go_on_is_exit_1_and_one_line(
     assert capsys.readouterr().err == "torchtriage: environment 3 gave numbers that are not finite\n"
 
 
-def test_a_training_that_cannot_begin_is_exit_2(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_training_that_cannot_begin_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("gymnasium")
     assert run(TrainConfig(env="CartPol-v1")) == 2
     assert "CartPole-v1" in capsys.readouterr().err
 
 
-def test_the_first_ctrl_c_asks_and_the_second_stops_at_once() -> None:
+def test_the_first_ctrl_c_stops_after_the_update_and_the_second_at_once() -> None:
     stop = module.Stop()
     assert not stop()
     os.kill(os.getpid(), signal.SIGINT)
@@ -59,7 +59,7 @@ def test_the_first_ctrl_c_asks_and_the_second_stops_at_once() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def test_every_seed_is_a_process_with_folders_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_seed_is_a_process_with_separate_folders(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[TrainConfig] = []
 
     class Child:

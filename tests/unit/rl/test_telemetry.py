@@ -248,7 +248,7 @@ def test_the_growth_environment_reports_one_episode_or_all_at_debug(jsonl: Path,
     class Report:
         accuracy, host_accuracy, kept_accuracy, rent = 0.8, 0.5, 0.7, 0.1
 
-        def tell(self, emitter: Any) -> None:
+        def emit(self, emitter: Any) -> None:
             emitter.on_counterfactual_matrix(["slot0"], {(False,): 0.5, (True,): 0.8}, env_id=0)
 
     class Growth:

@@ -35,7 +35,7 @@ CONTINUOUS = resolved({"env": "Pendulum-v1"}, SMALL)
 
 
 def stopped_at(config: TrainConfig, update: int, folder: Path) -> Trainer:
-    """A trainer that stopped after so many updates and left a checkpoint."""
+    """A trainer that stopped after update `update` and left a checkpoint."""
     trainer = Trainer(config, beside=str(folder / "run"))
     trainer.should_stop = lambda: trainer.tally.num_updates >= update
     trainer.train()
@@ -52,7 +52,7 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("config", [MLP, NORMALISED, LSTM, CONTINUOUS], ids=["mlp", "normalised", "lstm", "continuous"])
-def test_a_run_stopped_and_resumed_ends_with_the_weights_of_one_that_was_not(
+def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(
     config: TrainConfig, tmp_path: Path
 ) -> None:
     whole = Trainer(config)
@@ -62,7 +62,7 @@ def test_a_run_stopped_and_resumed_ends_with_the_weights_of_one_that_was_not(
     found = resumed.train()
     assert same(whole.policy.state_dict(), resumed.policy.state_dict())
     assert same(whole.engine.update.state_dict(), resumed.engine.update.state_dict())
-    assert same(whole.scaling.state_dict(), resumed.scaling.state_dict())
+    assert same(whole.normalizer.state_dict(), resumed.normalizer.state_dict())
     assert (found.last_returns, found.num_steps, found.num_episodes) == (
         expected.last_returns,
         expected.num_steps,
@@ -70,7 +70,7 @@ def test_a_run_stopped_and_resumed_ends_with_the_weights_of_one_that_was_not(
     )
 
 
-def test_the_same_seed_gives_the_same_weights_and_another_one_others() -> None:
+def test_the_weights_depend_on_the_seed_alone() -> None:
     first, second, other = (Trainer(dataclasses.replace(MLP, seed=seed)) for seed in (1, 1, 2))
     for trainer in (first, second, other):
         trainer.train()
@@ -78,23 +78,23 @@ def test_the_same_seed_gives_the_same_weights_and_another_one_others() -> None:
     assert not same(first.policy.state_dict(), other.policy.state_dict())
 
 
-def test_telemetry_changes_no_weight() -> None:
+def test_telemetry_does_not_change_the_weights() -> None:
     runs = [Trainer(dataclasses.replace(MLP, telemetry_level=level)) for level in ("OFF", "DEBUG")]
     for trainer in runs:
         trainer.train()
     assert same(runs[0].policy.state_dict(), runs[1].policy.state_dict())
 
 
-def test_a_checkpoint_comes_every_so_many_updates_and_at_the_end(tmp_path: Path) -> None:
+def test_checkpoints_are_written_at_the_interval_and_at_the_end(tmp_path: Path) -> None:
     Trainer(dataclasses.replace(MLP, checkpoint=str(tmp_path), checkpoint_every=2)).train()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["update-00000004.pt", "update-00000005.pt"]
 
 
-def test_a_new_training_does_not_mix_its_checkpoints_with_those_of_another(tmp_path: Path) -> None:
+def test_a_folder_with_checkpoints_of_another_training_is_refused(tmp_path: Path) -> None:
     config = dataclasses.replace(MLP, checkpoint=str(tmp_path))
     Trainer(config).train()
     with pytest.raises(
-        CommandError, match="holds checkpoints of an earlier training; continue that training with --resume"
+        CommandError, match="has checkpoints of an earlier training; continue that training with --resume"
     ):
         Trainer(config).train()
     longer = dataclasses.replace(config, resume=str(tmp_path), total_steps=MLP.total_steps + MLP.rollout_size)
@@ -102,13 +102,13 @@ def test_a_new_training_does_not_mix_its_checkpoints_with_those_of_another(tmp_p
     assert sorted(path.name for path in tmp_path.iterdir()) == ["update-00000005.pt", "update-00000006.pt"]
 
 
-def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_checkpoint_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Trainer(MLP).train()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_disk_stops_no_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_does_not_stop_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -141,7 +141,7 @@ def test_the_results_split_the_time_and_evaluate() -> None:
     assert (results.num_steps, results.num_updates, results.is_complete, results.compiled) == (320, 5, True, False)
 
 
-def test_auto_decides_after_two_updates_and_says_why() -> None:
+def test_auto_decides_after_two_updates_with_a_reason() -> None:
     said: list[str] = []
     results = Trainer(dataclasses.replace(MLP, compile="auto"), say=said.append).train()
     assert said == [f"not compiling: {results.compile_reason}"]
@@ -159,7 +159,7 @@ def test_auto_decides_after_two_updates_and_says_why() -> None:
         (LSTM, "no", False),
     ],
 )
-def test_who_asks_has_all_compiled_and_auto_what_is_faster_then(
+def test_compile_yes_compiles_everything_and_auto_only_what_is_faster(
     config: TrainConfig, setting: str, compiles_act: bool
 ) -> None:
     engine = Engine(dataclasses.replace(config, compile=setting))
@@ -172,14 +172,20 @@ def test_who_asks_has_all_compiled_and_auto_what_is_faster_then(
 def test_a_kl_target_ends_an_update_early() -> None:
     trainer = Trainer(dataclasses.replace(MLP, target_kl=1e-9, epochs=5))
     read = trainer.engine.update.read
-    seen: list[dict[str, float]] = []
-    trainer.engine.update.read = lambda: seen.append(read()) or seen[-1]  # type: ignore[method-assign, func-returns-value]
+    updates: list[dict[str, float]] = []
+
+    def read_and_keep() -> dict[str, float]:
+        updates.append(read())
+        return updates[-1]
+
+    trainer.engine.update.read = read_and_keep  # type: ignore[method-assign]
     trainer.train()
-    assert all(
-        metrics["ppo/early_stopped"] == 1.0 and metrics["ppo/minibatches"] < 5 * MLP.num_minibatches for metrics in seen
-    )
+    assert updates
+    for metrics in updates:
+        assert metrics["ppo/early_stopped"] == 1.0
+        assert metrics["ppo/minibatches"] < 5 * MLP.num_minibatches
 
 
-def test_a_scheduled_setting_falls_to_zero_or_stays_constant() -> None:
+def test_a_scheduled_setting_decreases_to_zero_or_stays_constant() -> None:
     assert [setting_at(2.0, "linear", progress) for progress in (0.0, 0.25, 1.0, 1.5)] == [2.0, 1.5, 0.0, 0.0]
     assert setting_at(2.0, "constant", 0.9) == 2.0

@@ -7,7 +7,7 @@ from torchtriage.text import counted, duration
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bill:
-    """The one-time cost of compiling, and the compiled share of the eager time."""
+    """The one-time cost of compiling, and the compiled time as a share of the eager time."""
 
     cold_seconds: float
     warm_seconds: float  # with a warm inductor cache
@@ -33,7 +33,7 @@ class CompileChoice:
     reason: str
 
 
-def asked(setting: str) -> CompileChoice:
+def choice_by_flag(setting: str) -> CompileChoice:
     """The choice of `--compile yes` or `--compile no`."""
     return CompileChoice(compiles=setting == "yes", reason=f"--compile {setting}")
 

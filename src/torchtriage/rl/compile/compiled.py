@@ -1,4 +1,4 @@
-"""Compile a function to one graph, or say why that failed and what to do."""
+"""Functions compiled to one graph; an error says why that failed and what to do."""
 
 import functools
 import signal
@@ -13,22 +13,21 @@ import torch._dynamo
 
 from torchtriage.errors import TriageError
 
-# tanh by way of exp, off by 1e-7 at most, which is much of a small value and nothing to a layer: inductor's own was a
-# fifth of an update. Kernels called from C++ and not from Python: 8 % more steps a second, and no more time to compile.
+# tanh computed from exp: inductor's own took a fifth of an update. The error is at most 1e-7, which is large relative
+# to a tiny value and irrelevant to a layer. Kernels called from C++ instead of Python: 8 % more steps per second at
+# the same compile time.
 FASTER = {"cpp.use_decompose_tanh": True, "cpp_wrapper": True}
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_FAILURES = (
-    torch._dynamo.exc.TorchDynamoException,
-    torch._dynamo.exc.FailOnRecompileLimitHit,
-)  # others are the function's own
+# Failed compiles; other exceptions are raised by the function itself.
+_FAILURES = (torch._dynamo.exc.TorchDynamoException, torch._dynamo.exc.FailOnRecompileLimitHit)
 
 
 class Timed(Generic[P, R]):
-    """A function, and how long its first call took that came through: whatever it compiles is in that."""
+    """A function with the time of its first call that succeeded, which includes all its compiling."""
 
-    is_first = True  # of the process with this function; else its first call may find all compiled
+    is_first = True  # the first of this function in the process; for a later one everything may be compiled already
 
     def __init__(self, function: Callable[P, R]) -> None:
         self.first_seconds: float | None = None
@@ -47,18 +46,17 @@ class Timed(Generic[P, R]):
 
 
 class Compiled(Timed[P, R]):
-    """`make(*constants)` as one full graph of fixed shapes. A failure is raised and not remembered: the next call tries
-    again.
+    """`make(*constants)` as one full graph of fixed shapes. After a failed compile the next call tries again.
 
-    The function may depend on nothing but its tensors and the constants, which are hashable: equal functions share one
-    compile (ten trainings in a process compile once), and it is checked at every call that the tensors are as before,
-    and no more.
+    The function may depend only on its tensors and on the constants, which are hashable. Functions with equal
+    constants share one compile, so ten trainings in a process compile once. The only guards checked at a call are
+    those on the tensors.
     """
 
     def __init__(
         self, make: Callable[..., Callable[P, R]], *constants: Hashable, name: str, backend: str = "inductor"
     ) -> None:
-        shared = _compiled(make, constants, backend)
+        shared = _shared_function(make, constants, backend)
         super().__init__(shared.function)
         self.name, self.is_first = name, not shared.num_users
         shared.num_users += 1
@@ -84,26 +82,28 @@ class _Shared:
 
 
 @functools.cache
-def _compiled(make: Callable[..., Any], constants: tuple[Hashable, ...], backend: str) -> _Shared:
+def _shared_function(make: Callable[..., Any], constants: tuple[Hashable, ...], backend: str) -> _Shared:
     function = make(*constants)
-    # Dynamo keeps graphs with the code object, which all functions of one def share: without a copy those of other
-    # constants would be taken for this one's, as nothing but tensors is checked, and would count towards its limit of
-    # recompiles.
+    # Dynamo keeps graphs with the code object, which all functions of one def share. Without a copy, graphs for other
+    # constants would be used for this function, since only tensors are checked, and would count towards its recompile
+    # limit.
     function.__code__ = function.__code__.replace()
-    options = {"guard_filter_fn": _needed} | (FASTER if backend == "inductor" else {})
+    options = {"guard_filter_fn": _needed_guards} | (FASTER if backend == "inductor" else {})
     return _Shared(torch.compile(function, fullgraph=True, dynamic=False, backend=backend, options=options))
 
 
-def _needed(guards: Sequence[Any]) -> list[bool]:
-    """Those on tensors and on the state of torch, which have no name; others are on constants.
-    They were a fifth of a policy step.
+def _needed_guards(guards: Sequence[Any]) -> list[bool]:
+    """Keep the guards on tensors and on the state of torch, which have no name.
+
+    The others are on constants and took a fifth of a policy step.
     """
     return [guard.guard_type == "TENSOR_MATCH" or not guard.name for guard in guards]
 
 
 def _was_interrupted(error: BaseException | None) -> bool:
-    """Whether Ctrl-C ended the C++ compiler, which a terminal sends it to as well:
-    a training that finishes its update needs it again.
+    """Whether Ctrl-C ended the C++ compiler: a terminal sends the signal to it as well.
+
+    A training that finishes its update then needs to compile again.
     """
     while error is not None:
         if isinstance(error, subprocess.CalledProcessError) and error.returncode == -signal.SIGINT:
@@ -113,7 +113,7 @@ def _was_interrupted(error: BaseException | None) -> bool:
 
 
 def _reason(error: BaseException) -> str:
-    """What torch says, in its first line."""
+    """The first line of torch's message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"
 
@@ -121,9 +121,7 @@ def _reason(error: BaseException) -> str:
 def _advice(error: BaseException) -> str:
     text = str(error).lower()
     if isinstance(error, torch._dynamo.exc.FailOnRecompileLimitHit):
-        return (
-            "give tensors of one shape (pad the last minibatch with weight 0), or run without compiling (--no-compile)"
-        )
+        return "pass tensors of one shape (pad the last minibatch with weight 0), or do not compile (--no-compile)"
     if "c++ compiler" in text or "invalidcxxcompiler" in text:
-        return "install a C++ compiler (g++ or clang++, or name one in CXX), or run without compiling (--no-compile)"
-    return "run without compiling (--no-compile)"
+        return "install a C++ compiler (g++ or clang++, or name one in CXX), or do not compile (--no-compile)"
+    return "do not compile (--no-compile)"

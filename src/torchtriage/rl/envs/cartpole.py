@@ -1,4 +1,4 @@
-"""CartPole that shows positions and no velocities: a policy without memory cannot solve it."""
+"""CartPole that shows positions but not velocities: a policy without memory cannot solve it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 from torchtriage.rl.envs.spaces import Array
 
 NO_VELOCITIES = "torchtriage/CartPoleNoVel-v1"
-SEEN = slice(0, None, 2)  # of position, velocity, angle, angular velocity
+VISIBLE = slice(0, None, 2)  # of position, velocity, angle, angular velocity
 
 
 class CartPoleNoVelEnv(CartPoleEnv):
@@ -20,36 +20,36 @@ class CartPoleNoVelEnv(CartPoleEnv):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.observation_space = _seen(self.observation_space)
+        self.observation_space = _visible_part(self.observation_space)
 
     def reset(self, **options: Any) -> tuple[Array, dict[str, Any]]:
         observation, info = super().reset(**options)
-        return observation[SEEN], info
+        return observation[VISIBLE], info
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         observation, *outcome = super().step(action)  # type: ignore[no-untyped-call]
-        return observation[SEEN], *outcome
+        return observation[VISIBLE], *outcome
 
 
 class CartPoleNoVelVectorEnv(CartPoleVectorEnv):
-    """Many at once."""
+    """Many cart poles at once."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.single_observation_space = _seen(self.single_observation_space)
+        self.single_observation_space = _visible_part(self.single_observation_space)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
 
     def reset(self, **options: Any) -> tuple[Array, dict[str, Any]]:
         observation, info = super().reset(**options)
-        return observation[:, SEEN], info
+        return observation[:, VISIBLE], info
 
     def step(self, action: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
         observation, *outcome = super().step(action)
-        return observation[:, SEEN], *outcome
+        return observation[:, VISIBLE], *outcome
 
 
 def register() -> None:
-    """Make it known to gymnasium, as CartPole-v1 is."""
+    """Register it with gymnasium, as CartPole-v1 is."""
     if NO_VELOCITIES not in gymnasium.registry:
         gymnasium.register(
             NO_VELOCITIES,
@@ -60,5 +60,5 @@ def register() -> None:
         )
 
 
-def _seen(space: Any) -> Box:
-    return Box(space.low[SEEN], space.high[SEEN])
+def _visible_part(space: Any) -> Box:
+    return Box(space.low[VISIBLE], space.high[VISIBLE])

@@ -1,5 +1,6 @@
-"""Any vector environment of gymnasium as `Environments`:
-every autoreset mode, checked numbers, counted episodes, exact state.
+"""Any vector environment of gymnasium as `Environments`.
+
+It handles every autoreset mode, checks that numbers are finite, counts episodes, and saves its exact state.
 """
 
 from __future__ import annotations
@@ -21,25 +22,25 @@ from torchtriage.rl.envs.spaces import Array, action_decoder, observation_encode
 
 
 class GymnasiumEnvironments:
-    """Steps a vector environment; a step in which no episode ended costs a handful of calls of
-    numpy and torch, however many there are.
+    """Steps a vector environment.
+
+    A step in which no episode ended costs a few calls of numpy and torch, for any number of environments.
     """
 
     def __init__(self, vector: VectorEnv[Any, Any, Any], name: str) -> None:
         self.spaces = spaces_of(name, vector.single_observation_space, vector.single_action_space)
         self.vector, self.name, self.num_envs = vector, name, vector.num_envs
-        self.return_threshold: float | None = getattr(
-            vector.spec, "reward_threshold", None
-        )  # from here on it counts as solved
+        # The return at which the environment counts as solved.
+        self.return_threshold: float | None = getattr(vector.spec, "reward_threshold", None)
         self.autoreset = _autoreset_mode(vector, name)
         self._encode = observation_encoder(vector.single_observation_space)
         self._decode = action_decoder(vector.single_action_space)
-        self._nobody_N = torch.zeros(self.num_envs, dtype=torch.bool)
+        self._none_N = torch.zeros(self.num_envs, dtype=torch.bool)
         self._zeros_NO: Array = np.zeros((self.num_envs, self.spaces.observation_size), np.float32)
         self._observation_NO: Array
         self._return_N: Array
         self._begun_N: Array  # the step after which each episode began
-        self._waiting_N: Array | None  # ended, and to be reset by the next step, which ignores their action (NEXT_STEP)
+        self._waiting_N: Array | None  # ended; the next step resets them and ignores their action (NEXT_STEP)
         self._begin(seed=0)
 
     def reset(self, seed: int) -> Tensor:
@@ -50,20 +51,18 @@ class GymnasiumEnvironments:
         return torch.from_numpy(self._observation_NO)
 
     def step(self, actions: Tensor) -> Outcome:
-        """Take the actions as the policy gave them: continuous ones are clipped to their bounds here."""
-        taken = self._decode(actions.numpy(force=True))
-        observation, reward, terminated_N, truncated_N, info = self.vector.step(taken)
+        """Step with the actions of the policy: continuous ones are clipped to their bounds here."""
+        env_actions = self._decode(actions.numpy(force=True))
+        observation, reward, terminated_N, truncated_N, info = self.vector.step(env_actions)
         # Copies: a vector environment may write its next step into the arrays it returned.
         self._observation_NO, reward_N = self._encode(observation), np.array(reward, np.float32)
         self.num_steps += 1
         if self._waiting_N is not None or np.count_nonzero(terminated_N | truncated_N):
-            return self._step_between_episodes(reward_N, terminated_N, truncated_N, info, taken)
-        self._check(self._observation_NO, reward_N, taken)
+            return self._step_between_episodes(reward_N, terminated_N, truncated_N, info, env_actions)
+        self._check(self._observation_NO, reward_N, env_actions)
         self._return_N += reward_N
-        observation_NO, nobody_N = torch.from_numpy(self._observation_NO), self._nobody_N
-        return Outcome(
-            observation_NO, torch.from_numpy(reward_N), nobody_N, nobody_N, observation_NO, nobody_N, nobody_N, []
-        )
+        observation_NO, none_N = torch.from_numpy(self._observation_NO), self._none_N
+        return Outcome(observation_NO, torch.from_numpy(reward_N), none_N, none_N, observation_NO, none_N, none_N, [])
 
     def _step_between_episodes(
         self,
@@ -71,22 +70,22 @@ class GymnasiumEnvironments:
         terminated_N: Array,
         truncated_N: Array,
         info: dict[str, Any],
-        taken: Array,
+        env_actions: Array,
     ) -> Outcome:
-        """The rest of a step in which an episode ended, or, a step later where resets take one, begins."""
-        terminated_N, truncated_N, waited_N = terminated_N.copy(), truncated_N.copy(), self._nobody_N.numpy()
+        """The rest of a step in which an episode ended, or begins where a reset takes a separate step."""
+        terminated_N, truncated_N, dead_N = terminated_N.copy(), truncated_N.copy(), self._none_N.numpy()
         if self._waiting_N is not None:  # the values of a step that did not happen are meaningless
-            waited_N = self._waiting_N
-            reward_N[waited_N], terminated_N[waited_N], truncated_N[waited_N] = 0, False, False
+            dead_N = self._waiting_N
+            reward_N[dead_N], terminated_N[dead_N], truncated_N[dead_N] = 0, False, False
         ended_N, final_NO = terminated_N | truncated_N, self._observation_NO
         if self.autoreset is AutoresetMode.NEXT_STEP:
             self._waiting_N = ended_N if ended_N.any() else None
-            starts_N = waited_N
+            starts_N = dead_N
         else:
             self._observation_NO, final_NO = self._first_and_final(ended_N, info)
             starts_N = ended_N
-        self._check(final_NO, reward_N, taken)
-        self._check(self._observation_NO, reward_N, taken)
+        self._check(final_NO, reward_N, env_actions)
+        self._check(self._observation_NO, reward_N, env_actions)
         self._return_N += reward_N
         episodes = [
             (index, float(self._return_N[index]), int(self.num_steps - self._begun_N[index]))
@@ -94,7 +93,7 @@ class GymnasiumEnvironments:
         ]
         self._return_N[starts_N], self._begun_N[starts_N] = 0, self.num_steps
         observation_NO, reward, terminated, truncated, final, dead, starts = map(
-            torch.from_numpy, (self._observation_NO, reward_N, terminated_N, truncated_N, final_NO, waited_N, starts_N)
+            torch.from_numpy, (self._observation_NO, reward_N, terminated_N, truncated_N, final_NO, dead_N, starts_N)
         )
         return Outcome(observation_NO, reward, terminated, truncated, final, dead, starts, episodes)
 
@@ -114,7 +113,7 @@ class GymnasiumEnvironments:
 
     def state(self) -> dict[str, Any]:
         """Everything needed to continue exactly; warns with the reason if that is not possible."""
-        waiting_N = self._nobody_N.numpy() if self._waiting_N is None else self._waiting_N
+        waiting_N = self._none_N.numpy() if self._waiting_N is None else self._waiting_N
         arrays = {
             "observation": self._observation_NO,
             "waiting": waiting_N,
@@ -129,12 +128,12 @@ class GymnasiumEnvironments:
         }
 
     def load_state(self, state: dict[str, Any]) -> Tensor:
-        """Go on from a state of the same environment and number of environments; the current observation_NO."""
-        expected, found = self._zeros_NO.shape, tuple(state["observation"].shape)
-        if found != expected:
+        """Continue from a state of the same environment and number of environments; returns observation_NO."""
+        expected, actual = self._zeros_NO.shape, tuple(state["observation"].shape)
+        if actual != expected:
             raise TriageError(
                 f"expected the state of {expected[0]} environments with {expected[1]} numbers each ({self.name}), "
-                f"found {found[0]} with {found[1]}; resume with the settings it was made with"
+                f"found {actual[0]} with {actual[1]}; resume with the settings it was saved with"
             )
         self._begin(state["seed"])
         self.num_steps = state["num_steps"]
@@ -158,24 +157,24 @@ class GymnasiumEnvironments:
         self._observation_NO, self._waiting_N = self._zeros_NO, None
         self._return_N, self._begun_N = np.zeros(self.num_envs), np.zeros(self.num_envs, np.int64)
 
-    def _check(self, observation_NO: Array, reward_N: Array, taken: Array | None) -> None:
-        # 0 times a finite number is 0, else NaN: a dot product takes a third of the time of isfinite and all.
+    def _check(self, observation_NO: Array, reward_N: Array, env_actions: Array | None) -> None:
+        # 0 times a finite number is 0, otherwise NaN: a dot product takes a third of the time of isfinite().all().
         if math.isfinite(np.vdot(observation_NO, self._zeros_NO) + np.vdot(reward_N, self._zeros_NO[:, 0])):
             return
         index = int(np.flatnonzero(~(np.isfinite(observation_NO).all(1) & np.isfinite(reward_N)))[0])
         bad = {f"observation[{i}]": x for i, x in enumerate(observation_NO[index].tolist()) if not math.isfinite(x)}
         if not math.isfinite(reward_N[index]):
             bad["reward"] = float(reward_N[index])
-        if taken is not None and not np.isfinite(taken[index]).all():
-            do = (
-                f"its action {taken[index].tolist()} was not finite either, so the policy diverged first: lower the"
-                " learning rate"
+        if env_actions is not None and not np.isfinite(env_actions[index]).all():
+            advice = (
+                f"its action {env_actions[index].tolist()} was not finite either, so the policy diverged first: lower"
+                " the learning rate"
             )
         else:
-            do = "its action was finite, so look for the cause in the environment, or clip there"
+            advice = "its action was finite, so look for the cause in the environment, or clip there"
         raise TriageError(
             f"environment {index} of {self.name} gave numbers that are not finite at step {self.num_steps}: "
-            f"{', '.join(f'{name} is {x}' for name, x in bad.items())}; {do}"
+            f"{', '.join(f'{name} is {x}' for name, x in bad.items())}; {advice}"
         )
 
 
@@ -183,8 +182,8 @@ def _autoreset_mode(vector: VectorEnv[Any, Any, Any], name: str) -> AutoresetMod
     mode = vector.metadata.get("autoreset_mode")
     if not isinstance(mode, AutoresetMode):
         raise TriageError(
-            f"{name} must say when it resets an environment whose episode ended, found metadata['autoreset_mode']"
-            f" {mode!r}; set it to a gymnasium.vector.AutoresetMode: a wrong guess would teach values across the end of"
-            " episodes"
+            f"{name} must declare when it resets an environment whose episode ended, found metadata['autoreset_mode']"
+            f" {mode!r}; set it to a gymnasium.vector.AutoresetMode: with a wrong guess, values would be learned across"
+            " the end of episodes"
         )
     return mode

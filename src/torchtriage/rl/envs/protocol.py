@@ -20,11 +20,9 @@ class Outcome(NamedTuple):
     terminated_N: Tensor  # bool
     truncated_N: Tensor  # bool: bootstrap from final_NO
     final_NO: Tensor  # the true last observation of an episode that ended, else observation_NO
-    dead_N: (
-        Tensor  # bool: this transition never happened (its action was ignored by an autoreset); it is masked everywhere
-    )
+    dead_N: Tensor  # bool: not a transition, since an autoreset ignored the action; masked everywhere
     starts_N: Tensor  # bool: observation_NO is the first of an episode (recurrent state must be zero)
-    episodes: list[tuple[int, float, int]]  # (environment, return, length) of those that ended in this step
+    episodes: list[tuple[int, float, int]]  # (environment, return, length) of the episodes that ended in this step
 
 
 class Environments(Protocol):
@@ -37,7 +35,7 @@ class Environments(Protocol):
         """Start new episodes; returns the first observation_NO."""
 
     def step(self, actions: Tensor) -> Outcome:
-        """Take the actions as the policy gave them."""
+        """Step with the actions of the policy."""
 
     def state(self) -> dict[str, Any]:
         """Everything needed to continue exactly; can be saved by torch.save."""
@@ -50,9 +48,7 @@ class Environments(Protocol):
 
 
 def make_environments(name: str, num_envs: int, stepping: str = "auto") -> Environments:
-    """`num_envs` environments that gymnasium knows as `name`,
-    stepped one after another ("serial") or all at once ("vector").
-    """
+    """`num_envs` environments with gymnasium's id `name`, stepped one by one ("serial") or at once ("vector")."""
     try:
         import gymnasium  # noqa: F401  # the extra [rl]; custom environments do not need it
     except ImportError as error:

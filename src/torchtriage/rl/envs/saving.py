@@ -13,13 +13,13 @@ from gymnasium.vector import VectorEnv
 from torchtriage.errors import TriageError
 from torchtriage.rl.envs.serial import SerialVectorEnv
 
-# States travel as bytes in a tensor, which torch.load takes even with weights_only=True; they are pickles, and to be
-# trusted all the same.
+# A state is stored as bytes in a tensor, which torch.load accepts even with weights_only=True. The bytes are a pickle,
+# so a checkpoint must come from a trusted source nevertheless.
 PICKLED, PLAYED, RESTARTED = "pickled", "played", "restarted"
 
 
 def save_vector(vector: VectorEnv[Any, Any, Any], name: str) -> dict[str, Any]:
-    """Where the environments are; a warning if they cannot be brought back there."""
+    """The state of the environments; warns if it cannot be restored."""
     if isinstance(vector, SerialVectorEnv) and vector.tapes is not None:
         return {"how": PLAYED, "data": _bytes([vector.tapes, vector.observations])}
     try:
@@ -39,8 +39,9 @@ def load_vector(
     name: str,
     seed: tuple[int, int],
 ) -> tuple[VectorEnv[Any, Any, Any], dict[int, Any]]:
-    """The vector environment as it was saved,
-    and the first observation of each environment that had to start a new episode instead.
+    """The vector environment as it was saved, and the first observations of environments that were restarted instead.
+
+    The latter are by index; an environment is restarted if its state cannot be restored.
     """
     how = saved["how"]
     if how == RESTARTED:
@@ -52,7 +53,7 @@ def load_vector(
         tapes, observations = content
         return vector, _play(vector, tapes, observations, name)
     if how == PICKLED and isinstance(vector, SerialVectorEnv) and isinstance(content, list):
-        vector.close_extras()  # not close(): that would be remembered, and the loaded ones never closed
+        vector.close_extras()  # close() would mark the vector as closed, and the loaded ones would never be closed
         vector.envs = content
         return vector, {}
     if how == PICKLED and type(content) is type(vector):
@@ -60,12 +61,12 @@ def load_vector(
         return content, {}
     raise TriageError(
         f"expected the state of {name} stepped as {type(vector).__name__}, found another ({how}); "
-        "resume with the stepping it was made with"
+        "resume with the stepping it was saved with"
     )
 
 
 def _play(vector: SerialVectorEnv, tapes: list[Any], observations: Any, name: str) -> dict[int, Any]:
-    """Replay every episode; one that does not arrive at the same observation starts again."""
+    """Replay every episode; an environment that does not reach the same observation is restarted."""
     vector.tapes, vector.observations, restarted = tapes, observations, {}
     for index, (tape, env) in enumerate(zip(tapes, vector.envs, strict=True)):
         if not np.array_equal(tape.play(env), observations[index]):
@@ -73,7 +74,7 @@ def _play(vector: SerialVectorEnv, tapes: list[Any], observations: Any, name: st
     if restarted:
         warnings.warn(
             f"environments {sorted(restarted)} continue with new episodes, so the run differs from an uninterrupted"
-            f" one: {name} cannot be pickled, and the same actions from the same random state led elsewhere",
+            f" one: {name} cannot be pickled, and replaying the same actions gave different observations",
             stacklevel=4,
         )
     return restarted

@@ -20,15 +20,13 @@ from torchtriage.rl.envs.spaces import Array
 
 @dataclass(slots=True)
 class Tape:
-    """How an environment came to where it is:
-    where its random numbers stood before the episode, and the actions since.
-    """
+    """The episode of an environment so far: the state of its random numbers before it, and its actions."""
 
     start: int | Mapping[str, Any]  # the seed of the reset, or the state of the bit generator
     actions: list[Any] = field(default_factory=list)
 
     def play(self, env: Env[Any, Any]) -> Any:
-        """Bring `env` there; its observation, None if the episode ended on the way."""
+        """Replay the episode in `env`; returns its observation, None if the episode ended on the way."""
         if isinstance(self.start, int):
             observation, _ = env.reset(seed=self.start)
         else:
@@ -42,11 +40,10 @@ class Tape:
 
 
 class SerialVectorEnv(VectorEnv[Any, Any, Any]):
-    """What SyncVectorEnv does in less time; an episode that ended is followed by the next in the same step, so no
-    transition is dead.
+    """A faster SyncVectorEnv that starts the next episode in the step in which one ends, so no transition is dead.
 
-    Observations are overwritten by the next step. Infos of the environments are not passed on, but for final
-    observations.
+    Observations are overwritten by the next step. Of the infos of the environments only final observations are passed
+    on.
     """
 
     def __init__(self, make: Callable[[], Env[Any, Any]], num_envs: int) -> None:
@@ -61,7 +58,7 @@ class SerialVectorEnv(VectorEnv[Any, Any, Any]):
         self.observations: Array = create_empty_array(self.single_observation_space, num_envs, fn=np.zeros)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
-        # Spread by SeedSequence: with seed + index, run 1 would share all but one of its environments with run 0.
+        # Seeds from a SeedSequence: with seed + index, run 1 would share all but one of its environments with run 0.
         seeds = [int(s) for s in np.random.SeedSequence(seed).generate_state(self.num_envs)]
         for index, (env, single_seed) in enumerate(zip(self.envs, seeds, strict=True)):
             self.observations[index], _ = env.reset(seed=single_seed, options=options)
@@ -80,19 +77,19 @@ class SerialVectorEnv(VectorEnv[Any, Any, Any]):
             observation, reward, terminated, truncated, _ = env.step(action)
             if terminated or truncated:
                 terminated_N[index], truncated_N[index] = terminated, truncated
-                finals[index] = np.copy(observation)  # an environment may show all its observations in one array
+                finals[index] = np.copy(observation)  # an environment may reuse one array for all its observations
                 observation = self.next_episode(index)
             self.observations[index] = observation
             rewards.append(reward)
         info = {}
-        if finals:  # in gymnasium's form: an array of observations, and a mask of those that are there
+        if finals:  # in gymnasium's form: an array of observations, and a mask of its valid entries
             info = {"final_obs": np.full(self.num_envs, None, object), "_final_obs": terminated_N | truncated_N}
             for index, final in finals.items():
                 info["final_obs"][index] = final
         return self.observations, np.array(rewards), terminated_N, truncated_N, info
 
     def next_episode(self, index: int) -> Any:
-        """Reset one environment; its first observation."""
+        """Reset one environment; returns its first observation."""
         env = self.envs[index]
         if self.tapes is not None:
             self.tapes[index] = Tape(env.unwrapped.np_random.bit_generator.state)
@@ -104,8 +101,9 @@ class SerialVectorEnv(VectorEnv[Any, Any, Any]):
 
 
 def survives_pickling(env: Env[Any, Any]) -> bool:
-    """Whether a pickled copy is in the same state as `env`;
-    EzPickle (Box2D, MuJoCo, Atari) silently makes a new one.
+    """Whether a pickled copy is in the same state as `env`.
+
+    EzPickle (Box2D, MuJoCo, Atari) silently makes a new environment.
     """
     layer: Env[Any, Any] = env
     while isinstance(layer, Wrapper) and not isinstance(layer, EzPickle):

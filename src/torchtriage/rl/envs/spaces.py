@@ -38,7 +38,7 @@ class Spaces:
 
 
 def spaces_of(name: str, observation_space: Any, action_space: Any) -> Spaces:
-    """The sizes of one environment of gymnasium; a space that a policy here cannot see or act in is refused by name."""
+    """The sizes of one environment of gymnasium; a space that policies here do not support is refused."""
     from gymnasium.spaces import Box, Discrete
 
     match observation_space:
@@ -66,7 +66,7 @@ def spaces_of(name: str, observation_space: Any, action_space: Any) -> Spaces:
 
 
 def observation_encoder(space: Any) -> Callable[[Array], Array]:
-    """Makes the observations of N environments a new float32 [N, O]: a Box is flattened, a Discrete becomes one-hot."""
+    """Converts observations of N environments to a new float32 [N, O]: a Box is flattened, a Discrete is one-hot."""
     from gymnasium.spaces import Discrete
 
     if isinstance(space, Discrete):
@@ -77,8 +77,9 @@ def observation_encoder(space: Any) -> Callable[[Array], Array]:
 
 
 def action_decoder(space: Any) -> Callable[[Array], Array]:
-    """Makes the actions of a policy those of N environments:
-    a Discrete may start above 0, a Box has bounds, a shape and a dtype.
+    """Converts actions of a policy to those of N environments.
+
+    A Discrete may start above 0; a Box has bounds, a shape and a dtype.
     """
     from gymnasium.spaces import Discrete
 

@@ -1,3 +1,1 @@
-"""Growing networks as an environment: small hosts with slots for seeds,
-and what each seed is worth by counterfactual evaluation.
-"""
+"""Growing networks as an environment: small hosts with slots for seeds, valued by counterfactual evaluation."""

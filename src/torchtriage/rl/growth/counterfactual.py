@@ -1,6 +1,4 @@
-"""What each slot is worth: contribution, pair interaction and exact Shapley value,
-from the accuracy with every subset of the slots on.
-"""
+"""Contribution, pair interaction and exact Shapley value of each slot, from the accuracies of all subsets of slots."""
 
 from math import factorial
 from typing import Any, NamedTuple
@@ -15,19 +13,17 @@ from torchtriage.rl.growth.subsets import check_num_slots, pairs, subset_number,
 
 
 class Effects(NamedTuple):
-    """The measured accuracies and the contributions derived from them."""
+    """The measured accuracies and the effects derived from them."""
 
     accuracy_NC: Tensor  # by the subset's number
     contribution_NS: Tensor  # f(all) - f(all but s)
     interaction_NL: Tensor  # f(ij) - f(i) - f(j) + f(none), by pair number
-    # The mean of f(with s) - f(without s) over all orders in which the slots can come; sums to f(all) - f(none)
+    # The mean of f(with s) - f(without s) over all orders of the slots; the values sum to f(all) - f(none).
     shapley_NS: Tensor
 
 
 class Counterfactual(nn.Module):  # type: ignore[misc]  # torch is untyped for mypy here
-    """Every effect is a fixed weighting of the accuracies of all subsets,
-    so that all of them are one matrix product.
-    """
+    """Computes all effects in one matrix product: each is a fixed weighting of the accuracies of all subsets."""
 
     weight_CE: Tensor
 
@@ -66,8 +62,9 @@ def interaction_weights(num_slots: int) -> Tensor:
 
 
 def shapley_weights(num_slots: int) -> Tensor:
-    """A subset counts for a slot of it by the share of orders in which that comes last in it,
-    against another by that of it coming next.
+    """A subset has a positive weight for a slot in it: the share of orders in which the slot comes last in the subset.
+
+    Its weight for another slot is negative: the share of orders in which that slot comes next after the subset.
     """
     on_CS = subset_table(num_slots)
     weight_CS = torch.zeros(1 << num_slots, num_slots, dtype=torch.float64)

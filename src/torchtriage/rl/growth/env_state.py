@@ -1,6 +1,4 @@
-"""What N environments count in an epoch:
-loss and correct answers in training and validation, and with every subset of the slots on.
-"""
+"""Counters of N environments in an epoch: loss and correct answers in training, and for every subset of the slots."""
 
 from typing import Any
 
@@ -15,8 +13,8 @@ from torchtriage.rl.growth.subsets import check_num_slots, pairs, subset_number
 class ParallelEnvState(nn.Module):  # type: ignore[misc]  # torch is untyped for mypy here
     """Accumulators of N environments that a full-graph compiled region zeroes, adds to and reads.
 
-    Pairs of slots are one flat tensor by pair number. A dictionary with (i, j) as keys would make Dynamo guard on every
-    key, and a region that takes the pair as an argument would compile once for each.
+    Pairs of slots are one flat tensor, indexed by pair number. A dictionary with (i, j) as keys would make Dynamo guard
+    on every key, and a region that takes the pair as an argument would compile once per pair.
     """
 
     train_loss_N: Tensor
@@ -49,26 +47,24 @@ class ParallelEnvState(nn.Module):  # type: ignore[misc]  # torch is untyped for
                 f"{name}_correct_N{'L' if name == 'pair' else 'S'}", torch.zeros(num_envs, len(numbers), device=device)
             )
             self.register_buffer(f"_{name}", torch.tensor(numbers, device=device), persistent=False)
-        # With three slots the pairs are the subsets with one slot off; each subset is taken from one place.
+        # With three slots the pairs are also the subsets with one slot off; each subset is read from one place.
         stored = [0, *alone, *pair, *(off if num_slots > 3 else ()), all_slots]
         self.register_buffer("_place_C", torch.tensor(stored, device=device).argsort(), persistent=False)
 
     def zero_(self) -> None:
-        """Begin an epoch: every accumulator becomes 0 in place."""
+        """Begin an epoch: set every accumulator to 0 in place."""
         for accumulator in self.buffers():
             if accumulator.is_floating_point():
                 accumulator.zero_()
 
     def add_train(self, loss_N: Tensor, correct_N: Tensor, num_rows: int) -> None:
-        """Take in a training minibatch: the summed loss and the correct answers of each environment."""
+        """Add a training minibatch: the summed loss and the correct answers of each environment."""
         self.train_loss_N.add_(loss_N)
         self.train_correct_N.add_(correct_N)
         self.num_train.add_(num_rows)
 
     def add_validation(self, loss_N: Tensor, correct_NC: Tensor, num_rows: int) -> None:
-        """Take in a validation batch: the summed loss with all slots on,
-        and the correct answers with each subset on.
-        """
+        """Add a validation batch: the summed loss with all slots on, and the correct answers with each subset on."""
         self.val_loss_N.add_(loss_N)
         self.val_correct_N.add_(correct_NC[:, -1])
         self.none_correct_N.add_(correct_NC[:, 0])
@@ -78,9 +74,7 @@ class ParallelEnvState(nn.Module):  # type: ignore[misc]  # torch is untyped for
         self.num_val.add_(num_rows)
 
     def accuracies(self) -> Tensor:
-        """Validation accuracy [N, C] with each subset of the slots on, by the subset's number;
-        0 before any validation.
-        """
+        """Validation accuracy [N, C] with each subset of the slots on, by subset number; 0 before any validation."""
         off = [self.off_correct_NS] if self.num_slots > 3 else []
         stored = [
             self.none_correct_N.unsqueeze(1),

@@ -1,4 +1,4 @@
-"""N growth environments behind the interface that the trainer steps: one action for each, one program for all."""
+"""N growth environments behind the protocol that the trainer steps."""
 
 from dataclasses import asdict
 from typing import Any
@@ -19,11 +19,11 @@ STATE_VERSION = 1
 
 
 class GrowthEnvironments:
-    """A batch of small host networks; an agent decides when each grows which seed.
+    """A batch of small host networks; an agent decides when each of them grows which seed.
 
     Every episode draws a new task, host and seeds, and lasts `settings.episode_steps` steps; all environments begin and
-    end together. Actions are those of `lifecycle`; `program` defines observations and rewards. An action that its slot
-    cannot take is a wait.
+    end together. `lifecycle` defines the actions, `program` the observations and rewards. An action that is not
+    possible in the stage of its slot is a wait.
     """
 
     def __init__(
@@ -44,13 +44,13 @@ class GrowthEnvironments:
         self._step = self.compiled or self.program.forward
         self._generator = torch.Generator()
         self._observation_NO = torch.zeros(num_envs, self.settings.observation_size)
-        self._steps = -1  # of the episode; -1 before the first. The program has it too, as a tensor
-        self._num_episodes = 0  # of each environment, since the reset
+        self._steps = -1  # of the episode; -1 before the first one. The program also has it, as a tensor
+        self._num_episodes = 0  # per environment, since the reset
         self._reports: list[EpisodeReport] = []
         self._wait_N = torch.full((num_envs,), lifecycle.WAIT)
 
     def reset(self, seed: int) -> Tensor:
-        """Start again; the same seed gives the same tasks, hosts and seeds, whatever the global generator does."""
+        """Start again; the same seed gives the same tasks, hosts and seeds, independent of the global generator."""
         self._generator.manual_seed(seed)
         self._num_episodes = 0
         self._reports.clear()
@@ -60,52 +60,48 @@ class GrowthEnvironments:
         self._check(actions)
         final_NO, reward_N = self._step(actions)
         self._steps += 1
-        ended = self._steps == self.settings.episode_steps
+        is_end = self._steps == self.settings.episode_steps
         episodes: list[tuple[int, float, int]] = []
-        if ended:
-            new = reports_of(self.program, self._num_episodes)
-            self._reports += new
-            episodes = [(report.environment, report.episode_return, report.length) for report in new]
+        if is_end:
+            reports = reports_of(self.program, self._num_episodes)
+            self._reports += reports
+            episodes = [(report.environment, report.episode_return, report.length) for report in reports]
             self._num_episodes += 1
             self._begin()
         else:
             self._observation_NO = final_NO
-        never_N, ended_N = torch.zeros(self.num_envs, dtype=torch.bool), torch.full((self.num_envs,), ended)
+        none_N, ended_N = torch.zeros(self.num_envs, dtype=torch.bool), torch.full((self.num_envs,), is_end)
         return Outcome(
             observation_NO=self._observation_NO,
             reward_N=reward_N,
             terminated_N=ended_N,
-            truncated_N=never_N,
+            truncated_N=none_N,
             final_NO=final_NO,
-            dead_N=never_N,
+            dead_N=none_N,
             starts_N=ended_N,
             episodes=episodes,
         )
 
     def episode_reports(self) -> list[EpisodeReport]:
-        """Reports of the episodes that ended since the last call; `report.tell(emitter)` emits one."""
+        """Reports of the episodes that ended since the last call; `report.emit(emitter)` emits one."""
         reports, self._reports = self._reports, []
         return reports
 
     def gradient_stats(self) -> list[list[DualGradientStats | None]]:
-        """For each environment and slot, the gradient of the seed beside that of its host in the last step;
-        None where no seed learns.
-        """
+        """Gradient norms of seed and host in the last step, by environment and slot; None where no seed learns."""
         host_size, seed_size = self.settings.host.host_size, self.settings.host.seed_size
-        learns_NS = lifecycle.learns(self.program.stage_NS).tolist()
-        return [
-            [
-                (
-                    DualGradientStats(host_norm=host, host_count=host_size, seed_norm=seed, seed_count=seed_size)
-                    if learns
-                    else None
+        host_norms, seed_norms = self.program.host_grad_N.tolist(), self.program.seed_grad_NS.tolist()
+        learns = lifecycle.learns(self.program.stage_NS).tolist()
+        stats: list[list[DualGradientStats | None]] = []
+        for environment, host_norm in enumerate(host_norms):
+            row: list[DualGradientStats | None] = []
+            for slot, seed_norm in enumerate(seed_norms[environment]):
+                slot_stats = DualGradientStats(
+                    host_norm=host_norm, host_count=host_size, seed_norm=seed_norm, seed_count=seed_size
                 )
-                for seed, learns in zip(seeds, learning, strict=True)
-            ]
-            for host, seeds, learning in zip(
-                self.program.host_grad_N.tolist(), self.program.seed_grad_NS.tolist(), learns_NS, strict=True
-            )
-        ]
+                row.append(slot_stats if learns[environment][slot] else None)
+            stats.append(row)
+        return stats
 
     def state(self) -> dict[str, Any]:
         return {
@@ -121,12 +117,12 @@ class GrowthEnvironments:
         }
 
     def load_state(self, state: dict[str, Any]) -> Tensor:
-        found = state.get("version"), state.get("settings"), state.get("num_envs")
+        actual = state.get("version"), state.get("settings"), state.get("num_envs")
         expected = STATE_VERSION, asdict(self.settings), self.num_envs
-        if found != expected:
+        if actual != expected:
             raise ValueError(
                 f"GrowthEnvironments expects a state with version, settings and number of environments {expected}, "
-                f"found {found}; build them as they were when the state was taken, or reset"
+                f"found {actual}; construct them as they were when the state was saved, or reset"
             )
         self.program.load_state_dict(state["program"])
         self._generator.set_state(state["generator"])
@@ -136,7 +132,7 @@ class GrowthEnvironments:
         return self._observation_NO
 
     def close(self) -> None:
-        """Nothing is held that the garbage collector does not free."""
+        """Nothing to release: the garbage collector frees everything."""
 
     def _begin(self) -> Tensor:
         self.program.begin(self._generator)

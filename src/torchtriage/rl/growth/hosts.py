@@ -11,13 +11,14 @@ from torchtriage.rl.growth.tasks import PART
 # One host: I inputs, D width of the stream, W hidden units of the head, S slots, F inputs of a slot, H hidden units of
 # a seed, C subsets of the slots, P host parameters, Q parameters of a seed, B rows, which come last so that every
 # kernel is vectorised over them. N hosts.
-SEED_OUTPUT_SCALE = 0.1  # a new seed says little, so that its first gradients are those of the host's own errors
+SEED_OUTPUT_SCALE = 0.1  # a new seed contributes little, so its first gradients come from the host's own errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostShape:
-    """Sizes of a host. The head is the host's only nonlinearity and too narrow for the products of a task;
-    each seed can learn one.
+    """Sizes of a host.
+
+    The head is the host's only nonlinearity and too narrow for the products of a task; each seed can learn one.
     """
 
     num_slots: int = 4
@@ -61,13 +62,13 @@ def draw_hosts(num_envs: int, shape: HostShape, generator: torch.Generator) -> t
 
 
 def host_stream(host_P: Tensor, x_IB: Tensor, shape: HostShape) -> Tensor:
-    """The output of the host for its inputs [D, B]; seeds add to it."""
+    """The stream of a host [D, B] for its inputs; seeds add to it."""
     weight, bias, *_ = host_P.split(shape.host_sizes)
     return weight.view(shape.stream, shape.num_inputs) @ x_IB + bias.unsqueeze(1)
 
 
 def seed_outputs(seed_SQ: Tensor, x_IB: Tensor, shape: HostShape) -> Tensor:
-    """What each seed makes of the inputs at its slot, [S, D, B]."""
+    """The output of each seed for the inputs at its slot, [S, D, B]."""
     weight, bias, out = seed_SQ.split(shape.seed_sizes, 1)
     part_SFB = x_IB.unflatten(0, (shape.num_slots, PART))
     hidden_SHB = torch.relu(weight.view(shape.num_slots, shape.seed_hidden, PART) @ part_SFB + bias.unsqueeze(2))
@@ -75,13 +76,13 @@ def seed_outputs(seed_SQ: Tensor, x_IB: Tensor, shape: HostShape) -> Tensor:
 
 
 def enter_head(host_P: Tensor, stream: Tensor, shape: HostShape) -> Tensor:
-    """The linear way from a stream [..., D, B] into the head [..., W, B]."""
+    """The linear map from a stream [..., D, B] to the input of the head [..., W, B]."""
     _, _, weight, *_ = host_P.split(shape.host_sizes)
     return weight.view(shape.hidden, shape.stream) @ stream
 
 
 def answer(host_P: Tensor, entered: Tensor, shape: HostShape) -> Tensor:
-    """The logit [..., B] to what entered the head [..., W, B]."""
+    """The logit [..., B] of the head for its input [..., W, B]."""
     *_, bias, last, last_bias = host_P.split(shape.host_sizes)
     return (torch.tanh(entered + bias.unsqueeze(1)) * last.unsqueeze(1)).sum(-2) + last_bias
 
@@ -100,9 +101,9 @@ def training_loss(
     y_B: Tensor,
     shape: HostShape,
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """The loss to take gradients of, and the counters: the summed loss of the current network and its correct answers.
+    """The loss to differentiate, and the counters: summed loss and correct answers of the current network.
 
-    A seed in training has alpha 0 and is invisible to the host: it learns on a separate path, in which it has alpha 1
+    A seed in training has alpha 0 and does not affect the host: it learns on a separate path, in which it has alpha 1
     and neither the host nor the other seeds get a gradient.
     """
 
@@ -127,10 +128,10 @@ def evaluate(
     y_B: Tensor,
     shape: HostShape,
 ) -> tuple[Tensor, Tensor]:
-    """The summed loss with all slots on, and the correct answers with each subset on [C], by one forward.
+    """The summed loss with all slots on, and the correct answers with each subset on [C], in one forward.
 
-    Seeds do not see each other and enter the head by a linear map, so that each runs once; only the head is taken for
-    every subset.
+    Seeds do not depend on each other and enter the head by a linear map. So each runs once, and only the head is
+    evaluated for every subset.
     """
     entered_WB = enter_head(host_P, host_stream(host_P, x_IB, shape), shape)
     seeds_SWB = alpha_S.view(-1, 1, 1) * enter_head(host_P, seed_outputs(seed_SQ, x_IB, shape), shape)

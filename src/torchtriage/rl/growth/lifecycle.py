@@ -11,11 +11,11 @@ STAGES = ("empty", "training", "blending", "holding", "fixed")
 BLEND_STEPS = 3  # from alpha 0 to 1 once a seed is advanced
 
 WAIT = 0
-GERMINATE, ADVANCE, PRUNE, FIX = range(4)  # kinds of actions; each has one action a slot
+GERMINATE, ADVANCE, PRUNE, FIX = range(4)  # kinds of actions; each has one action per slot
 
 
 def action_number(kind: int, slot: int, num_slots: int) -> int:
-    """Action 0 waits; then come germinate, advance, prune and fix, each for every slot."""
+    """The number of an action: 0 waits; then come germinate, advance, prune and fix, each for every slot."""
     return 1 + kind * num_slots + slot
 
 
@@ -24,7 +24,7 @@ def num_actions(num_slots: int) -> int:
 
 
 class Slots(NamedTuple):
-    """Where every seed is in its life."""
+    """The stage of every seed in its life cycle."""
 
     stage_NS: Tensor  # int64
     alpha_NS: Tensor  # float32: the share of the seed's output that the host gets
@@ -32,10 +32,11 @@ class Slots(NamedTuple):
 
 
 def step(slots: Slots, action_N: Tensor) -> tuple[Slots, Tensor]:
-    """The slots after an action, and which seeds were germinated by it; an action that its slot cannot take is a wait.
+    """The slots after an action, and the seeds that it germinated.
 
     germinate: empty -> training. advance: training -> blending, in which alpha rises by itself until the seed is
-    holding at 1. fix: holding -> fixed, for good. prune: training, blending or holding -> empty.
+    holding at 1. fix: holding -> fixed, permanently. prune: training, blending or holding -> empty. An action that is
+    not possible in the stage of its slot is a wait.
     """
     stage_NS, alpha_NS, age_NS = slots
     num_slots = stage_NS.shape[1]

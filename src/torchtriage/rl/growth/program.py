@@ -1,6 +1,4 @@
-"""One step of all environments as one program:
-actions, training minibatches, counterfactual evaluation, reward, observation.
-"""
+"""One step of all environments as one program: actions, training, counterfactual evaluation, reward, observation."""
 
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +13,7 @@ from torchtriage.rl.growth.env_state import ParallelEnvState
 from torchtriage.rl.growth.hosts import HostShape
 from torchtriage.rl.growth.lifecycle import EMPTY, FIXED, STAGES, TRAINING, Slots
 from torchtriage.rl.growth.subsets import pairs, subset_table
-from torchtriage.rl.growth.training import Learned, minibatch_step
+from torchtriage.rl.growth.training import TrainedTensors, minibatch_step
 
 # N environments, S slots, C subsets of the slots, L pairs of slots, P host parameters, Q parameters of a seed, M
 # minibatches of training data, B rows of a minibatch, V validation rows, I inputs, O observation size, F features.
@@ -26,21 +24,22 @@ TREND_DECAY = 0.8  # the trend is the accuracy above its average over about five
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrowthSettings:
-    """The settings of an episode. Rents are in the unit of the reward:
-    with a scale of 10, 1 is ten points of accuracy.
+    """The settings of an episode.
+
+    Rents are in the unit of the reward: with a reward scale of 10, a rent of 1 is ten percentage points of accuracy.
     """
 
     host: HostShape = field(default_factory=HostShape)
     episode_steps: int = 40
-    warmup_steps: int = 4  # of training before the first observation, so that hosts know what they can learn alone
-    minibatches: int = 4  # a step
+    warmup_steps: int = 4  # training steps before the first observation, in which hosts learn what they can alone
+    minibatches: int = 4  # per step
     minibatch_rows: int = 64
-    num_minibatches: int = 16  # of training data; then it comes round again
+    num_minibatches: int = 16  # of training data; after them the first one is used again
     validation_rows: int = 256
     lr: float = 0.1
     momentum: float = 0.9
-    rent: float = 0.008  # a step, for a seed that is not fixed
-    fixed_rent: float = 0.004  # a step, for one that is
+    rent: float = 0.008  # per step, for a seed that is not fixed
+    fixed_rent: float = 0.004  # per step, for a fixed seed
     reward_scale: float = 10.0
     kept_share: float = 0.5  # share of the accuracy reward that is paid only for fixed seeds
 
@@ -65,7 +64,7 @@ class GrowthSettings:
         return self.host.num_slots * SLOT_FEATURES + GLOBAL_FEATURES
 
 
-class Stepped(NamedTuple):
+class StepResult(NamedTuple):
     """The result of one step."""
 
     observation_NO: Tensor
@@ -73,11 +72,10 @@ class Stepped(NamedTuple):
 
 
 class GrowthProgram(nn.Module):  # type: ignore[misc]  # torch is untyped for mypy here
-    """The hosts, their seeds and their data as buffers that `forward` changes in place, so that it compiles to one
-    graph, once.
+    """The hosts, their seeds and their data as buffers that `forward` changes in place: it compiles once, to one graph.
 
-    All environments are at the same step of their episodes. `begin` draws new ones; `warmup_steps` calls with waits
-    then give the first observation.
+    All environments are at the same step of their episodes. `begin` draws new episodes; after it, `warmup_steps` calls
+    with waits give the first observation.
     """
 
     def __init__(self, num_envs: int, settings: GrowthSettings, device: Any = None) -> None:
@@ -135,7 +133,7 @@ class GrowthProgram(nn.Module):  # type: ignore[misc]  # torch is untyped for my
         self.fresh_NSQ.copy_(seed_NSQ)
         self.step_1.fill_(-settings.warmup_steps)
 
-    def forward(self, action_N: Tensor) -> Stepped:
+    def forward(self, action_N: Tensor) -> StepResult:
         slots = self._act(action_N)
         self.counts.zero_()
         self._train(slots)
@@ -144,7 +142,7 @@ class GrowthProgram(nn.Module):  # type: ignore[misc]  # torch is untyped for my
         effects = self.counterfactual(self.counts)
         reward_N = self._reward(slots, effects)
         observation_NO = self._observe(slots, effects)
-        return Stepped(observation_NO, reward_N)
+        return StepResult(observation_NO, reward_N)
 
     def _act(self, action_N: Tensor) -> Slots:
         slots, germinated_NS = lifecycle.step(Slots(self.stage_NS, self.alpha_NS, self.age_NS), action_N)
@@ -159,11 +157,11 @@ class GrowthProgram(nn.Module):  # type: ignore[misc]  # torch is untyped for my
     def _train(self, slots: Slots) -> None:
         settings = self.settings
         masks = slots.alpha_NS, lifecycle.learns(slots.stage_NS), slots.stage_NS == TRAINING
-        learned = [getattr(self, name) for name in Learned._fields]
+        learned = [getattr(self, name) for name in TrainedTensors._fields]
         squares_N, squares_NS = torch.zeros_like(self.host_grad_N), torch.zeros_like(self.seed_grad_NS)
         first_1 = self.step_1 * settings.minibatches
         for k in range(settings.minibatches):
-            # Indexed by a tensor into separate memory, so that every minibatch looks the same to the compiler.
+            # Indexed by a tensor, into separate memory, so that every minibatch is the same to the compiler.
             index_1 = (first_1 + k) % settings.num_minibatches
             x_NIB, y_NB = (
                 self.x_NMIB.index_select(1, index_1).squeeze(1),
@@ -174,7 +172,7 @@ class GrowthProgram(nn.Module):  # type: ignore[misc]  # torch is untyped for my
             )
             squares_N, squares_NS = squares_N + host_squares_N, squares_NS + seed_squares_NS
             self.counts.add_train(loss_N, correct_N, settings.minibatch_rows)
-        for name, value in zip(Learned._fields, learned, strict=True):
+        for name, value in zip(TrainedTensors._fields, learned, strict=True):
             getattr(self, name).copy_(value)
         self.host_grad_N.copy_((squares_N / settings.minibatches).sqrt())
         self.seed_grad_NS.copy_((squares_NS / settings.minibatches).sqrt())
@@ -186,10 +184,10 @@ class GrowthProgram(nn.Module):  # type: ignore[misc]  # torch is untyped for my
         self.counts.add_validation(loss_N, correct_NC, self.settings.validation_rows)
 
     def _reward(self, slots: Slots, effects: Effects) -> Tensor:
-        """Accuracy gained minus rent.
+        """The accuracy gained, minus rent.
 
         The accuracy that counts is (1 - kept_share) f(all on) + kept_share f(fixed only), and at the end f(fixed only):
-        a seed that was not fixed by then is lost. Over an episode the reward sums to reward_scale (f_end(fixed only) -
+        a seed that is not fixed by then is lost. Over an episode the reward sums to reward_scale * (f_end(fixed only) -
         f_begin(host)) minus all rent.
         """
         settings = self.settings
@@ -200,8 +198,8 @@ class GrowthProgram(nn.Module):  # type: ignore[misc]  # torch is untyped for my
         rent_N = torch.where(
             fixed_NS, settings.fixed_rent, torch.where(slots.stage_NS == EMPTY, 0.0, settings.rent)
         ).sum(1)
-        begun = self.step_1 > 0  # what training gained before the first observation is nobody's merit
-        reward_N = torch.where(begun, potential_N - self.potential_N - rent_N, 0.0)
+        has_begun = self.step_1 > 0  # the warm-up is not rewarded, since the agent did not act in it
+        reward_N = torch.where(has_begun, potential_N - self.potential_N - rent_N, 0.0)
         self.potential_N.copy_(potential_N)
         self.return_N.add_(reward_N)
         self.rent_N.add_(rent_N)
@@ -212,9 +210,8 @@ class GrowthProgram(nn.Module):  # type: ignore[misc]  # torch is untyped for my
         accuracy_N, host_accuracy_N = effects.accuracy_NC[:, -1], effects.accuracy_NC[:, 0]
         average_N = torch.where(self.step_1 > 0, torch.lerp(accuracy_N, self.average_N, TREND_DECAY), accuracy_N)
         self.average_N.copy_(average_N)
-        stage_NSF = (
-            slots.stage_NS.unsqueeze(2) == self._stages
-        ).float()  # one_hot would check its input, which stops fusion
+        # Not one_hot, which checks its input and so prevents fusion.
+        stage_NSF = (slots.stage_NS.unsqueeze(2) == self._stages).float()
         slot_NSF = torch.stack(
             [
                 slots.alpha_NS,

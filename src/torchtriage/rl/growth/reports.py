@@ -1,4 +1,4 @@
-"""Report of an episode: which seeds were kept and how much each contributed."""
+"""Report of an episode: which seeds were fixed, and how much each contributed."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,17 +11,15 @@ from torchtriage.telemetry.ppo.emitter import VectorizedEmitter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpisodeReport:
-    """One episode of one environment at its end, all in plain numbers;
-    slots in order, subsets and pairs by their numbers.
-    """
+    """One episode of one environment at its end, in plain numbers; subsets and pairs are indexed by their numbers."""
 
     environment: int
     episode: int  # of this environment, from 0
     length: int
     episode_return: float
-    rent: float  # paid in all, in the unit of the reward
+    rent: float  # total, in the unit of the reward
     stages: list[str]  # of each slot
-    relevant: list[bool]  # the slots at which a seed could help, which no agent sees
+    relevant: list[bool]  # the slots at which a seed could help, which the agent does not observe
     train_loss: float
     train_accuracy: float
     val_loss: float
@@ -32,7 +30,7 @@ class EpisodeReport:
 
     @property
     def accuracy(self) -> float:
-        """With all slots on."""
+        """Accuracy with all slots on."""
         return self.accuracies[-1]
 
     @property
@@ -47,8 +45,8 @@ class EpisodeReport:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
-    def tell(self, emitter: VectorizedEmitter) -> None:
-        """An epoch, the counterfactual matrix and a snapshot named growth_episode."""
+    def emit(self, emitter: VectorizedEmitter) -> None:
+        """Emit an epoch, the counterfactual matrix and a snapshot named growth_episode."""
         names = [f"slot{number}" for number in range(len(self.stages))]
         emitter.on_epoch_completed(
             self.episode,
@@ -89,7 +87,7 @@ class EpisodeReport:
 
 
 def reports_of(program: GrowthProgram, episode: int) -> list[EpisodeReport]:
-    """Reports of all environments after the last step; the only place where the host reads the counters."""
+    """Reports of all environments after the last step; only here the CPU reads the counters."""
     effects = program.counterfactual(program.counts)
     columns = {
         "episode_return": program.return_N,

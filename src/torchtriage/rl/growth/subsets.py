@@ -1,6 +1,4 @@
-"""Numbers for sets of slots: bit s of a subset's number says that slot s is on;
-a pair i < j has one place in a flat tensor.
-"""
+"""Numbers for sets of slots: bit s of a subset's number is 1 if slot s is on; pairs i < j are numbered in order."""
 
 from itertools import combinations
 
@@ -8,18 +6,18 @@ import torch
 from torch import Tensor
 
 # C subsets, S slots.
-NUM_SLOTS = (3, 4)  # for these none, each alone, pairs, each off and all on are together all the subsets
+NUM_SLOTS = (3, 4)  # with these, none, each alone, pairs, each off and all on are all subsets
 
 
 def check_num_slots(num_slots: int) -> None:
     if num_slots not in NUM_SLOTS:
         raise ValueError(
-            f"num_slots must be 3 or 4, got {num_slots}; with more, pairs and single slots are not all the subsets"
+            f"num_slots must be 3 or 4, got {num_slots}; with more, pairs and single slots are not all subsets"
         )
 
 
 def subset_number(*slots: int) -> int:
-    """The number of the subset in which just these slots are on."""
+    """The number of the subset in which only these slots are on."""
     return sum(1 << slot for slot in slots)
 
 
@@ -29,7 +27,7 @@ def pairs(num_slots: int) -> list[tuple[int, int]]:
 
 
 def pair_number(i: int, j: int, num_slots: int) -> int:
-    """The place of a pair in a flat tensor of all of them."""
+    """The index of a pair in a flat tensor of all pairs."""
     if not 0 <= i < j < num_slots:
         raise ValueError(f"a pair has slots 0 <= i < j < {num_slots}, got {i} and {j}; give the smaller one first")
     return i * (2 * num_slots - i - 1) // 2 + (j - i - 1)

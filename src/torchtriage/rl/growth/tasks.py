@@ -1,6 +1,4 @@
-"""Tasks that need growth: a linear part that any host learns,
-and products of inputs that only the seed at the right slot can add.
-"""
+"""Tasks that need growth: a linear part for any host, and products of inputs for the seed at the right slot."""
 
 import math
 from typing import NamedTuple
@@ -9,9 +7,9 @@ import torch
 from torch import Tensor
 
 # N environments, R rows of data, I inputs (2 S), S slots.
-PART = 2  # inputs that come in at a slot
-RELEVANT_SHARE = 0.5  # of the slots: those whose inputs hold a product
-PRODUCT_SCALE = 1.5  # of a product beside the linear part, which has unit variance
+PART = 2  # inputs of a slot
+RELEVANT_SHARE = 0.5  # share of the slots whose inputs form a product
+PRODUCT_SCALE = 1.5  # scale of a product relative to the linear part, which has unit variance
 
 
 class Tasks(NamedTuple):
@@ -23,11 +21,10 @@ class Tasks(NamedTuple):
 
 
 def draw(num_envs: int, num_slots: int, num_rows: int, generator: torch.Generator) -> Tasks:
-    """y is the sign of a random linear function plus, for each relevant slot, a product of two random orthogonal
-    directions of its inputs.
+    """Draw a task per environment: y is the sign of a random linear function plus a product for each relevant slot.
 
-    So a linear classifier, which is always right where no slot is relevant, is right in about two thirds of the rows
-    where one is.
+    The product is that of two random orthogonal directions of the slot's inputs. A linear classifier is always right
+    if no slot is relevant, and right in about two thirds of the rows if one is.
     """
     device = generator.device
     x_NIR = torch.randn(num_envs, PART * num_slots, num_rows, generator=generator, device=device)

@@ -1,6 +1,4 @@
-"""Training of all hosts and their seeds on one minibatch each:
-gradients by vmap, SGD with momentum, masked by what learns.
-"""
+"""Training of all hosts and their seeds on one minibatch each, by vmapped gradients and SGD with momentum."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,8 +13,8 @@ from torchtriage.rl.growth.hosts import HostShape
 # N environments, S slots, P host parameters, Q parameters of a seed, B rows of a minibatch, I inputs.
 
 
-class Learned(NamedTuple):
-    """What training changes."""
+class TrainedTensors(NamedTuple):
+    """The tensors that training changes."""
 
     host_NP: Tensor
     host_velocity_NP: Tensor
@@ -25,11 +23,12 @@ class Learned(NamedTuple):
 
 
 def minibatch_step(shape: HostShape, lr: float, momentum: float) -> Callable[..., tuple[Tensor, ...]]:
-    """A function of what was learned so far, masks and data, that gives what is learned now, the summed loss and the
-    correct answers of each host, and the squared norms of the gradients of hosts and seeds.
+    """A function that trains on one minibatch.
 
-    It is a nested region, so that a program with several minibatches compiles it once. A seed that does not learn keeps
-    its parameters to the bit.
+    It takes the TrainedTensors, masks and data. It returns the new TrainedTensors, the summed loss and the correct
+    answers of each host, and the squared norms of the gradients of hosts and seeds. It is a nested compile region, so
+    that a program with several minibatches compiles it once. The parameters of a seed that does not learn stay
+    bitwise unchanged.
     """
 
     loss = partial(hosts.training_loss, shape=shape)

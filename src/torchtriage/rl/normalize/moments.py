@@ -1,5 +1,7 @@
-"""Count, mean and population variance of samples, merged and separated without data-dependent control flow,
-so that the code compiles to one graph."""
+"""Arithmetic of moments (count, mean, population variance) without data-dependent control flow.
+
+So a function that uses it compiles to one graph.
+"""
 
 from typing import NamedTuple
 
@@ -18,9 +20,7 @@ class Moments(NamedTuple):
 
 
 def of_rows(rows_NF: Tensor, keep_N: Tensor) -> Moments:
-    """The moments of the rows that are kept:
-    two passes, as one pass loses the variance where the mean is far above it.
-    """
+    """The moments of the rows to keep, in two passes: one pass loses the variance if the mean is much larger."""
     keep_N1 = keep_N.unsqueeze(1)
     count = keep_N.sum().to(rows_NF.dtype)
     divisor = count.clamp(min=1)  # without a row: zeros
@@ -30,24 +30,24 @@ def of_rows(rows_NF: Tensor, keep_N: Tensor) -> Moments:
 
 
 def mixed(a: Moments, b: Moments, share: Tensor) -> Moments:
-    """A mixture in which `b` has that share: Welford's merge and an exponential average differ in the share only."""
+    """A mixture in which `b` has this share: Welford's merge and an exponential average differ only in the share."""
     delta = b.mean - a.mean
     var = (1 - share) * a.var + share * b.var + share * (1 - share) * delta.square()
     return Moments(a.count + b.count, a.mean + share * delta, var)
 
 
 def merged(a: Moments, b: Moments) -> Moments:
-    """Of the samples of both."""
+    """The moments of the samples of both."""
     return mixed(a, b, b.count / _not_zero(a.count + b.count))
 
 
 def averaged(a: Moments, b: Moments, momentum: float) -> Moments:
-    """`a` after one step of an exponential average towards `b`; as it was if `b` has no sample."""
+    """`a` after one step of an exponential average towards `b`; unchanged if `b` has no sample."""
     return mixed(a, b, (1 - momentum) * (b.count > 0).to(b.count.dtype))
 
 
 def without(total: Moments, part: Moments) -> Moments:
-    """Moments of the samples of `total` that are not in `part`: undoes `merged(part, rest)`."""
+    """The moments of the samples of `total` that are not in `part`: undoes `merged(part, rest)`."""
     count = total.count - part.count
     share = _not_zero(count / _not_zero(total.count))
     delta = (total.mean - part.mean) / share

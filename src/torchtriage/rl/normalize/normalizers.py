@@ -1,6 +1,4 @@
-"""Normalizers of observations, rewards and values:
-all three update and normalize inside a full-graph compiled region.
-"""
+"""Normalizers of observations, rewards and values, which work inside a full-graph compiled region."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from torchtriage.rl.normalize.moments import Moments, averaged, merged, without
-from torchtriage.rl.normalize.running import RunningMoments
+from torchtriage.rl.normalize.running_moments import RunningMoments
 
 CLIP = 10.0
 
@@ -22,7 +20,7 @@ CLIP = 10.0
 class RunningMeanStd(RunningMoments):
     """Normalizes by the mean and standard deviation of all samples (Welford), or, with a momentum, of the recent ones.
 
-    It starts from mean 0 and variance 1 with the weight of `epsilon` samples; an average with momentum forgets them as
+    It starts from mean 0 and variance 1 with the weight of `epsilon` samples; with a momentum this start fades as
     momentum**updates.
     """
 
@@ -42,26 +40,24 @@ class RunningMeanStd(RunningMoments):
     ) -> None:
         if not epsilon > 0:
             raise ValueError(
-                f"epsilon must be above 0, got {epsilon}; it keeps a constant feature from a division by zero"
+                f"epsilon must be above 0, got {epsilon}; it prevents a division by zero for a constant feature"
             )
         _check_momentum(momentum)
         super().__init__(shape, (epsilon, 0.0, 1.0), device, strict_device)
         self.epsilon, self.momentum = epsilon, momentum
-        for name in (
-            "mean",
-            "var",
-            "count",
-        ):  # as of the last merge across ranks, so that the next one counts no sample twice
+        # The statistics at the last merge across ranks, so that the next merge counts no sample twice.
+        for name in ("mean", "var", "count"):
             self.register_buffer(f"merged_{name}", getattr(self, name).clone())
 
     def normalize(self, x: Tensor, clip: float = CLIP) -> Tensor:
-        """`x` less the mean, over the standard deviation, within +-clip. NaN stays NaN."""
-        self._meet(x)
+        """`x` minus the mean, divided by the standard deviation, clamped to +-clip. NaN stays NaN."""
+        self._check_input(x)
         return self._like(x, ((x - self.mean) / (self.var + self.epsilon).sqrt()).clamp(-clip, clip))
 
     def merge(self, other: RunningMeanStd) -> None:
-        """Take in the samples of another one, such as a worker's,
-        as if they had been seen here; `other` stays as it is.
+        """Add the samples of another one, such as a worker's, as if this one had received them.
+
+        `other` does not change.
         """
         if (other.shape, other.momentum) != (self.shape, self.momentum):
             raise ValueError(
@@ -75,12 +71,11 @@ class RunningMeanStd(RunningMoments):
         self.num_rejected.add_(other.num_rejected.to(self.mean.device))
 
     def merge_across_ranks(self, process_group: Any = None) -> None:
-        """Make all ranks know the samples of all, in one packed all-reduce; call it on every rank, as often as you
-        like.
+        """Combine the samples of all ranks in one packed all-reduce; call it on every rank, as often as you like.
 
-        Each rank fills its own row: summed squares would lose the variance where the mean is far above it, and so every
-        rank folds the same rows in the same order and ends with the same bits. `num_rejected` stays each rank's own.
-        One process alone may call it, too.
+        Each rank fills its own row of a table, since summed squares would lose the variance if the mean is much
+        larger. Every rank folds the same rows in the same order, so the results are bitwise equal. `num_rejected` is
+        not combined. A single process may call it, too.
         """
         if not (dist.is_available() and dist.is_initialized()):
             return
@@ -103,31 +98,27 @@ class RunningMeanStd(RunningMoments):
         )
 
     def _since(self, base: Moments) -> Moments:
-        """The samples since then; an average with momentum cannot be taken apart,
-        so it represents them with their number as its weight.
+        """The moments of the samples since `base`.
+
+        An average with momentum cannot be separated: the current average represents them, weighted by their number.
         """
-        return (
-            without(self._moments, base)
-            if self.momentum is None
-            else Moments(self.count - base.count, self.mean, self.var)
-        )
+        if self.momentum is None:
+            return without(self._moments, base)
+        return Moments(self.count - base.count, self.mean, self.var)
 
     def _pool(self, base: Moments, parts: Sequence[Moments]) -> None:
-        """Know what `base` knew and the parts since;
-        for averages exact if each part is one update, as when every rollout is merged.
+        """Store `base` and the parts since then.
+
+        For averages this is exact if each part is one update, as when every rollout is merged.
         """
-        news = functools.reduce(merged, parts)
+        update = functools.reduce(merged, parts)
         if self.momentum is None:
-            self._store(merged(base, news))
-        else:
-            seen = news.count > 0
-            self._store(
-                Moments(
-                    base.count + news.count,
-                    torch.where(seen, news.mean, base.mean),
-                    torch.where(seen, news.var, base.var),
-                )
-            )
+            self._store(merged(base, update))
+            return
+        has_samples = update.count > 0
+        mean = torch.where(has_samples, update.mean, base.mean)
+        var = torch.where(has_samples, update.var, base.var)
+        self._store(Moments(base.count + update.count, mean, var))
 
     def _unpacked(self, row_M: Tensor) -> Moments:
         count, mean, var = row_M.split([1, self.mean.numel(), self.mean.numel()])
@@ -135,11 +126,10 @@ class RunningMeanStd(RunningMoments):
 
 
 class RewardNormalizer(RunningMoments):
-    """Divides rewards by the sample standard deviation of all so far, within +-clip; their mean, and so their sign,
-    stays.
+    """Divides rewards by the sample standard deviation of all so far and clamps them to +-clip.
 
-    With fewer than two samples, or while all are equal, there is no scale, and rewards are only clamped. A tensor of
-    the rewards of all environments costs as much as a single number.
+    The mean is not subtracted, so the sign stays. With fewer than two samples, or while all are equal, there is no
+    scale, and rewards are only clamped. A tensor of the rewards of all environments costs as much as a single number.
     """
 
     SETTINGS = ("frozen", "clip", "epsilon")
@@ -157,10 +147,10 @@ class RewardNormalizer(RunningMoments):
     @overload
     def normalize(self, reward: Tensor) -> Tensor: ...
     def normalize(self, reward: float | Tensor) -> float | Tensor:
-        """Of one reward or a tensor of them; NaN stays NaN."""
+        """Normalize one reward or a tensor of them; NaN stays NaN."""
         if isinstance(reward, Real):
             return float(self.normalize(self._tensor(reward)))
-        self._meet(reward)
+        self._check_input(reward)
         sample_var = self.var * self.count / (self.count - 1).clamp(min=1)  # 0 below two samples
         return self._like(reward, (reward / _scale(sample_var, self.epsilon)).clamp(-self.clip, self.clip))
 
@@ -169,7 +159,7 @@ class RewardNormalizer(RunningMoments):
     @overload
     def update_and_normalize(self, reward: Tensor) -> Tensor: ...
     def update_and_normalize(self, reward: float | Tensor) -> float | Tensor:
-        """Take rewards in, then normalize them."""
+        """Add rewards to the statistics, then normalize them."""
         self.update(self._tensor(reward) if isinstance(reward, Real) else reward)
         return self.normalize(reward)
 
@@ -183,8 +173,8 @@ class RewardNormalizer(RunningMoments):
 class ValueNormalizer(RunningMoments):
     """Divides value targets by their standard deviation and multiplies predictions back; the mean is not shifted.
 
-    Until `warmup` samples have been seen all count alike and the scale is 1; after that an average with momentum
-    follows the recent ones.
+    For the first `warmup` samples all have equal weight and the scale is 1; after that an average with momentum
+    follows the recent samples.
     """
 
     SETTINGS = ("frozen", "momentum", "epsilon", "warmup")
@@ -205,16 +195,16 @@ class ValueNormalizer(RunningMoments):
 
     @property
     def scale(self) -> Tensor:
-        """What values are divided by."""
+        """The divisor of values."""
         return torch.where(self.count >= self.warmup, _scale(self.var, self.epsilon), 1)
 
     def normalize(self, values: Tensor) -> Tensor:
-        self._meet(values)
+        self._check_input(values)
         return self._like(values, values / self.scale)
 
     def denormalize(self, values: Tensor) -> Tensor:
-        """Undo `normalize`, as long as no update came between."""
-        self._meet(values)
+        """Undo `normalize`; exact if there was no update in between."""
+        self._check_input(values)
         return self._like(values, values * self.scale)
 
     def _after(self, batch: Moments) -> Moments:
@@ -223,11 +213,11 @@ class ValueNormalizer(RunningMoments):
 
 
 def _scale(var: Tensor, epsilon: float) -> Tensor:
-    """The standard deviation; 1 where it is almost nothing, as of equal values, which it would blow up."""
+    """The standard deviation; 1 where it is almost 0, as for equal values, which it would amplify."""
     std = var.sqrt()
     return torch.where(std > epsilon, std, 1)
 
 
 def _check_momentum(momentum: float | None) -> None:
     if momentum is not None and not 0 <= momentum < 1:
-        raise ValueError(f"momentum must be in [0, 1), got {momentum}; None weighs all samples alike")
+        raise ValueError(f"momentum must be in [0, 1), got {momentum}; None weights all samples equally")

@@ -1,5 +1,6 @@
-"""Actions of a policy: drawn from noise that is given, so that no random state is in a compiled graph and a resumed run
-draws the same.
+"""Distributions of actions, sampled from noise that the caller provides.
+
+So a compiled graph contains no random state, and a resumed run draws the same actions.
 
 Shape suffixes: N rows (any number of leading dimensions), K actions to choose from, A numbers of an action.
 """
@@ -13,14 +14,15 @@ LOG_SQRT_2_PI = 0.5 * math.log(2 * math.pi)
 
 
 class Discrete:
-    """One of K actions, by unnormalised log-probabilities."""
+    """One of K actions, by unnormalized log-probabilities."""
 
     def __init__(self, logits_NK: Tensor) -> None:
         self.log_prob_NK = logits_NK.log_softmax(-1)
 
     def draw(self, noise_NK: Tensor) -> Tensor:
-        """The largest of log-probability and Gumbel noise:
-        exactly distributed, and an action of probability 0 is never drawn.
+        """The action with the largest sum of log-probability and Gumbel noise.
+
+        This samples exactly; an action of probability 0 is never drawn.
         """
         return (self.log_prob_NK + noise_NK).argmax(-1)
 
@@ -41,8 +43,9 @@ class Gaussian:
         self.mean_NA, self.log_std_A = mean_NA, log_std_A
 
     def draw(self, noise_NA: Tensor) -> Tensor:
-        """From standard normal noise. Not clipped:
-        the environment clips, and the log-probability is that of the sample.
+        """An action from standard normal noise.
+
+        It is not clipped: the environment clips, and the log-probability is that of the sample.
         """
         return self.mean_NA + self.log_std_A.exp() * noise_NA
 
@@ -54,12 +57,10 @@ class Gaussian:
         return (-0.5 * z_NA.square() - self.log_std_A - LOG_SQRT_2_PI).sum(-1)
 
     def entropy(self) -> Tensor:
-        """Of the density, in nats: it may be below 0, and there is no uniform policy to compare it with."""
+        """The differential entropy in nats: it may be negative, and there is no uniform policy to compare it with."""
         return (self.log_std_A + (0.5 + LOG_SQRT_2_PI)).sum().expand(self.mean_NA.shape[:-1])
 
 
 def gumbel(*shape: int, generator: torch.Generator | None = None, device: torch.device | str | None = None) -> Tensor:
-    """Standard Gumbel noise, what `Discrete.draw` takes:
-    minus the logarithm of a standard exponential number, which is never 0.
-    """
+    """Standard Gumbel noise for `Discrete.draw`: minus the logarithm of a standard exponential, which is never 0."""
     return torch.empty(*shape, device=device).exponential_(generator=generator).log_().neg_()

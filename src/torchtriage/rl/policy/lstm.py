@@ -23,28 +23,29 @@ def lstm(
     w_hh_4HH: Tensor,
     b_4H: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """All outputs, and the state after the last step. The state is multiplied by keep_TB[t] before step t: 0 where an
-    episode begins.
+    """All outputs, and the state after the last step.
 
-    Gradients reach all but keep, by torch.autograd.grad and torch.func.grad, eager and compiled; there are no second
-    derivatives in float32 on a CPU (an error; within a compiled function they are silently 0).
+    The state is multiplied by keep_TB[t] before step t: 0 where an episode begins. All inputs but `keep` have
+    gradients, by torch.autograd.grad and torch.func.grad, eager and compiled. In float32 on a CPU there are no second
+    derivatives: asking for one is an error, and in a compiled function it is silently 0.
     """
     _check(x_TBI, keep_TB, h_BH, c_BH, w_ih_4HI, w_hh_4HH, b_4H)
-    # One step is quicker without the operator: its call alone costs more than what torch does, and compiled that is
-    # fused.
-    native = (
+    # A single step is faster without the operator: the call alone costs more than torch's operations, which are fused
+    # when compiled.
+    is_native = (
         len(x_TBI) > 1
         and lstm_native.KERNEL is not None
         and x_TBI.dtype == torch.float32
         and x_TBI.device.type == "cpu"
     )
-    recur = _by_native if native else _by_torch
+    recur = _by_native if is_native else _by_torch
     return recur(x_TBI, keep_TB.detach().to(x_TBI.dtype), h_BH, c_BH, w_ih_4HI, w_hh_4HH, b_4H)
 
 
 class Lstm(nn.Module):  # type: ignore[misc]  # torch is untyped for mypy here
-    """`lstm` with its own parameters, named and initialized as those of nn.LSTM(input_size,
-    hidden_size): state dicts exchange.
+    """`lstm` with its own parameters.
+
+    They are named and initialized as those of nn.LSTM(input_size, hidden_size), so state dicts are interchangeable.
     """
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
@@ -78,13 +79,14 @@ def _by_native(
     w_hh_4HH: Tensor,
     b_4H: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What inputs bring to the gates is one product for all steps; the steps themselves are one operator."""
-    z_TB4H = functional.linear(x_TBI, w_ih_4HI, b_4H).to(h_BH.dtype)  # autocast may have made it shorter
+    """The inputs' contribution to the gates is one product for all steps; the steps themselves are one operator."""
+    z_TB4H = functional.linear(x_TBI, w_ih_4HI, b_4H).to(h_BH.dtype)  # autocast may have lowered the precision
     y_TBH, c_BH, _, _ = _recurrence(z_TB4H, keep_TB, h_BH, c_BH, w_hh_4HH)
     return y_TBH, y_TBH[-1], c_BH
 
 
-@torch.compiler.allow_in_graph  # type: ignore[untyped-decorator]  # torch 2.9 cannot trace a Function within torch.func.grad
+# allow_in_graph, since torch 2.9 cannot trace a Function within torch.func.grad.
+@torch.compiler.allow_in_graph  # type: ignore[untyped-decorator]
 def _recurrence(*inputs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     outputs: tuple[Tensor, Tensor, Tensor, Tensor] = lstm_native.Recurrence.apply(*inputs)
     return outputs
@@ -100,7 +102,8 @@ def _by_torch(
     b_4H: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Step by step, for any dtype and device.
-    Compiled it is unrolled, so that compiling takes longer with every step.
+
+    The loop is unrolled when compiled, so the compile time grows with the number of steps.
     """
     y = []
     for x_BI, keep_B1 in zip(x_TBI.unbind(), keep_TB.unsqueeze(2).unbind(), strict=True):

@@ -1,4 +1,4 @@
-"""The steps of an LSTM in native code, as operators with gradients that torch.compile does not take apart.
+"""The steps of an LSTM in native code, as operators with gradients that torch.compile does not decompose.
 
 Shape suffixes: T steps, B sequences, H hidden units, 4H the gates i, f, g, o. Arguments of operators are, in the order
 of native/lstm.cpp:
@@ -20,7 +20,7 @@ from torchtriage.telemetry.statistics.native import shared_library
 
 
 class LSTMKernel:
-    """The functions of the shared library, and the instruction sets that this machine can choose from."""
+    """The functions of the shared library, and the instruction sets that this machine supports."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._forward, self._backward = library.lstm_forward, library.lstm_backward
@@ -37,8 +37,8 @@ class LSTMKernel:
         self._run(self._backward, sizes, inputs, outputs)
 
     def _run(self, function: Any, sizes: Sequence[int], inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-        read = [tensor.contiguous() for tensor in inputs]  # a copy lives until the call is over
-        if function(self.isa, *sizes, *[tensor.data_ptr() for tensor in (*read, *outputs)]):
+        contiguous = [tensor.contiguous() for tensor in inputs]  # keeps copies alive until the call is over
+        if function(self.isa, *sizes, *[tensor.data_ptr() for tensor in (*contiguous, *outputs)]):
             raise MemoryError(f"no memory for the packed weights of an LSTM of {sizes[2]} hidden units")
 
 
@@ -60,8 +60,9 @@ def _forward(z: Tensor, keep: Tensor, h: Tensor, c: Tensor, w: Tensor) -> tuple[
 
 
 def _forward_outputs(z: Tensor, keep: Tensor, h: Tensor, c: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(y_TBH, the last c_BH, gates_TB4H, cells_TBH), not yet filled.
-    Native code would read past the end of what does not fit.
+    """(y_TBH, the last c_BH, gates_TB4H, cells_TBH), uninitialized.
+
+    The inputs are checked, since native code would read past the end of one with a wrong shape.
     """
     T, (B, H), inputs = len(z), h.shape, (z, keep, h, c, w)
     fits = [t.shape for t in inputs] == [(T, B, 4 * H), (T, B), (B, H), (B, H), (4 * H, H)]
@@ -84,7 +85,7 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     assert KERNEL is not None
     _, grad_h_first, grad_c_first = outputs = _backward_outputs(grad_y, grad_c, keep, c, w, gates, cells)
-    grad_h_first.zero_()  # the kernel takes these two from the last step to the first
+    grad_h_first.zero_()  # the kernel carries these two from the last step to the first
     grad_c_first.copy_(grad_c)
     KERNEL.backward(grad_y.shape, (grad_y, keep, c, w, gates, cells), outputs)
     return outputs
@@ -99,7 +100,7 @@ def _backward_outputs(
     gates: Tensor,
     cells: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(grad_z_TB4H, grad_h_BH, grad_c_BH), not yet filled."""
+    """(grad_z_TB4H, grad_h_BH, grad_c_BH), uninitialized."""
     return gates.new_empty(gates.shape), c.new_empty(c.shape), c.new_empty(c.shape)
 
 
@@ -139,17 +140,17 @@ class RecurrenceBackward(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(_ctx: Any, *_: Tensor) -> tuple[Tensor, ...]:
         raise RuntimeError(
-            "the native LSTM has first derivatives only, a second one was asked for; use float64, which is done by"
-            " torch"
+            "the native LSTM has only first derivatives, but a second one was requested; use float64, which torch"
+            " computes"
         )
 
 
 class Recurrence(torch.autograd.Function):  # type: ignore[misc]
-    """(z_TB4H, keep_TB, h_BH, c_BH, w_4HH) -> (y_TBH, the last c_BH, and two for the backward).
+    """(z_TB4H, keep_TB, h_BH, c_BH, w_4HH) -> (y_TBH, the last c_BH, and two tensors for the backward).
 
-    Works with torch.autograd.grad and torch.func.grad, eager and compiled. A custom_op with `register_autograd` does
-    not: torch.func.grad refuses it (torch 2.13). A second derivative is an error, but within a compiled function nobody
-    notices it and it is 0.
+    It works with torch.autograd.grad and torch.func.grad, eager and compiled. A custom_op with `register_autograd` does
+    not: torch.func.grad refuses it (torch 2.13). A second derivative is an error, but within a compiled function it is
+    silently 0.
     """
 
     @staticmethod
@@ -179,5 +180,5 @@ class Recurrence(torch.autograd.Function):  # type: ignore[misc]
 
 
 for _function in (Recurrence, RecurrenceBackward):
-    # Otherwise `apply` computes it again in every call, for 40 us.
+    # Otherwise `apply` computes the signature in every call, which takes 40 us.
     _function.forward.__signature__ = inspect.signature(_function.forward)  # type: ignore[union-attr]

@@ -1,5 +1,6 @@
-"""Actor and critic as functions of their weights: the two trunks have the same widths, so each layer of both is one
-batched product.
+"""Actor and critic as functions of their weights.
+
+The two trunks have the same widths, so each layer of both is one batched product.
 
 Shape suffixes: N environments, T steps, B sequences, R = T * B rows, O observation size, A action size or number of
 actions, F features, H hidden units of the LSTM, S numbers of recurrent state, P parameters in all; a leading 2 is
@@ -33,7 +34,7 @@ class Act(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """The output of a policy for taken actions."""
+    """The output of a policy for the actions of a rollout."""
 
     log_prob_TB: Tensor
     entropy_TB: Tensor  # nats
@@ -42,34 +43,34 @@ class Evaluation(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """All that shapes the computation, without a weight: equal networks share one compiled function."""
+    """The structure of the computation, without weights: equal networks share one compiled function."""
 
     is_discrete: bool
     num_layers: int
     activation: str
-    num_states: int  # h and c of each LSTM; 0 without
-    parts: tuple[tuple[str, tuple[int, ...]], ...]  # of the flat vector: names and shapes, in order
+    num_states: int  # h and c of each LSTM; 0 without one
+    parts: tuple[tuple[str, tuple[int, ...]], ...]  # names and shapes of the parts of the flat vector, in order
 
     def weights(self, flat_P: Tensor) -> Weights:
-        """Views into a flat vector; those of both trunks together."""
+        """Views into a flat vector; each layer of both trunks is one view."""
         sizes = [math.prod(shape) for _, shape in self.parts]
         return {name: part.view(shape) for (name, shape), part in zip(self.parts, flat_P.split(sizes), strict=True)}
 
     def act(self, w: Weights, observation_NO: Tensor, state_NS: Tensor, keep_N: Tensor, noise: Tensor | None) -> Act:
-        """One step; without noise by the most likely action."""
+        """One step; without noise with the most likely action."""
         output_NA, value_N, state_NS = self.forward(w, observation_NO.unsqueeze(0), state_NS, keep_N.unsqueeze(0))
-        chosen = self._distribution(w, output_NA)
-        action = chosen.mode() if noise is None else chosen.draw(noise)
-        return Act(action, chosen.log_prob(action), value_N, state_NS)
+        distribution = self._distribution(w, output_NA)
+        action = distribution.mode() if noise is None else distribution.draw(noise)
+        return Act(action, distribution.log_prob(action), value_N, state_NS)
 
     def evaluate(
         self, w: Weights, observation_TBO: Tensor, state_BS: Tensor, keep_TB: Tensor, action_TB: Tensor
     ) -> Evaluation:
-        """Whole sequences; T is 1 without an LSTM."""
+        """Evaluate complete sequences; T is 1 without an LSTM."""
         output_RA, value_R, _ = self.forward(w, observation_TBO, state_BS, keep_TB)
-        chosen = self._distribution(w, output_RA)
-        log_prob_R = chosen.log_prob(action_TB.flatten(0, 1))
-        return Evaluation(*(x_R.view(keep_TB.shape) for x_R in (log_prob_R, chosen.entropy(), value_R)))
+        distribution = self._distribution(w, output_RA)
+        log_prob_R = distribution.log_prob(action_TB.flatten(0, 1))
+        return Evaluation(*(x_R.view(keep_TB.shape) for x_R in (log_prob_R, distribution.entropy(), value_R)))
 
     def forward(
         self, w: Weights, observation_TBO: Tensor, state_BS: Tensor, keep_TB: Tensor
@@ -90,19 +91,19 @@ class Network:
         if not self.num_states:
             return observation_TBO.flatten(0, 1).expand(2, -1, -1), state_BS
         states = state_BS.chunk(self.num_states, 1)
-        actor_TBH, *after = _remember(w, "actor_memory", observation_TBO, keep_TB, *states[:2])
+        actor_TBH, *next_states = _run_lstm(w, "actor_memory", observation_TBO, keep_TB, *states[:2])
         if self.num_states == 4:
-            critic_TBH, *after_critic = _remember(w, "critic_memory", observation_TBO, keep_TB, *states[2:])
-            after += after_critic
+            critic_TBH, *critic_states = _run_lstm(w, "critic_memory", observation_TBO, keep_TB, *states[2:])
+            next_states += critic_states
         else:
             critic_TBH = functional.linear(observation_TBO, w["critic_memory.weight"], w["critic_memory.bias"])
-        return torch.stack([actor_TBH.flatten(0, 1), critic_TBH.flatten(0, 1)]), torch.cat(after, 1)
+        return torch.stack([actor_TBH.flatten(0, 1), critic_TBH.flatten(0, 1)]), torch.cat(next_states, 1)
 
     def _distribution(self, w: Weights, output_RA: Tensor) -> Discrete | Gaussian:
         return Discrete(output_RA) if self.is_discrete else Gaussian(output_RA, w["log_std"])
 
 
-def _remember(
+def _run_lstm(
     w: Weights, name: str, x_TBO: Tensor, keep_TB: Tensor, h_BH: Tensor, c_BH: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     bias_4H = w[f"{name}.bias_ih_l0"] + w[f"{name}.bias_hh_l0"]

@@ -1,4 +1,4 @@
-"""Policies: actor and critic with separate trunks, with or without an LSTM each, all parameters in one flat vector.
+"""Policies: actor and critic with separate trunks, optionally with an LSTM each, all parameters in one flat vector.
 
 `named_parameters()` are views into `flat_P`: names, gradients and state dicts are those of ordinary modules, while an
 optimizer step or a compiled function handles one tensor.
@@ -21,20 +21,17 @@ from torchtriage.rl.policy.lstm import Lstm
 from torchtriage.rl.policy.network import ACTIVATIONS, Act, Evaluation, Network
 
 MODULES = {"tanh": nn.Tanh, "relu": nn.ReLU}
-TRUNK_GAIN, ACTION_GAIN, VALUE_GAIN = (
-    math.sqrt(2),
-    0.01,
-    1.0,
-)  # of orthogonal weights: nearly uniform actions to begin with
+# Gains of orthogonal weights; the small one of the action head makes the first actions nearly uniform.
+TRUNK_GAIN, ACTION_GAIN, VALUE_GAIN = math.sqrt(2), 0.01, 1.0
 
 
 class Policy(nn.Module):  # type: ignore[misc]  # torch is untyped for mypy here
     """Acts one step at a time and evaluates complete sequences.
 
-    `hidden`: widths of each trunk. With `lstm_size` each trunk reads the outputs of its own LSTM; with
-    `critic_lstm=False` the critic has a linear layer in place of its LSTM, and no memory. `orthogonal=False` leaves
-    torch's own initial weights, as LSTMs always have. `state_size`: numbers of recurrent state an environment,
-    `num_states` parts of it (h and c of the actor, then of the critic).
+    `hidden` gives the widths of each trunk. With `lstm_size` each trunk reads the outputs of its own LSTM; with
+    `critic_lstm=False` the critic has a linear layer in place of its LSTM, and no memory. `orthogonal=False` keeps
+    torch's own initial weights, as LSTMs always do. `state_size` is the number of recurrent state values per
+    environment, in `num_states` parts (h and c of the actor, then of the critic).
     """
 
     def __init__(
@@ -51,7 +48,9 @@ class Policy(nn.Module):  # type: ignore[misc]  # torch is untyped for mypy here
         _check(hidden, lstm_size, activation)
         self.is_discrete = spaces.num_actions is not None
         self.num_outputs = int(spaces.num_actions or spaces.action_size or 0)
-        self.num_states = (4 if critic_lstm else 2) if lstm_size else 0
+        self.num_states = 0
+        if lstm_size:
+            self.num_states = 4 if critic_lstm else 2
         self.state_size = self.num_states * lstm_size
         size = spaces.observation_size
         if lstm_size:
@@ -75,16 +74,17 @@ class Policy(nn.Module):  # type: ignore[misc]  # torch is untyped for mypy here
         self._tie()
 
     def act(self, observation_NO: Tensor, state_NS: Tensor, keep_N: Tensor, noise: Tensor | None) -> Act:
-        """One step, with noise of `noise()`; None acts by the most likely action. No gradients."""
+        """One step, with noise from `noise()`; None takes the most likely action. No gradients."""
         return self.network.act(self._weights, observation_NO, state_NS, keep_N, noise)
 
     def value(self, observation_NO: Tensor, state_NS: Tensor, keep_N: Tensor) -> Tensor:
-        """Of observations that are not acted on, such as the last one of a truncated episode. No gradients."""
+        """Values of observations without an action, such as the last one of a truncated episode. No gradients."""
         return self.network.forward(self._weights, observation_NO.unsqueeze(0), state_NS, keep_N.unsqueeze(0))[1]
 
     def evaluate(self, observation_TBO: Tensor, state_BS: Tensor, keep_TB: Tensor, action_TB: Tensor) -> Evaluation:
-        """Evaluate taken actions; T is 1 without an LSTM.
-        No gradients: `network.evaluate` takes weights that have them.
+        """Evaluate the actions of a rollout; T is 1 without an LSTM.
+
+        No gradients: for them pass weights to `network.evaluate`.
         """
         return self.network.evaluate(self._weights, observation_TBO, state_BS, keep_TB, action_TB)
 
@@ -106,12 +106,9 @@ class Policy(nn.Module):  # type: ignore[misc]  # torch is untyped for mypy here
         return [(p, part.view(p.shape)) for p, part in zip(members, parts, strict=True)]
 
     def _groups(self) -> dict[str, list[nn.Parameter]]:
-        """All parameters in the order of the flat vector:
-        parameters of the two trunks that are used together are adjacent.
-        """
+        """All parameters in the order of the flat vector; those that the two trunks use together are adjacent."""
         groups: dict[str, list[nn.Parameter]] = {}
-        linears = [[m for m in trunk if isinstance(m, nn.Linear)] for trunk in (self.actor, self.critic)]
-        for layer, both in enumerate(zip(*linears, strict=True)):
+        for layer, both in enumerate(zip(_linears(self.actor), _linears(self.critic), strict=True)):
             groups[f"weight {layer}"] = [linear.weight for linear in both]
             groups[f"bias {layer}"] = [linear.bias for linear in both]
         grouped = {id(p) for group in groups.values() for p in group}
@@ -125,15 +122,13 @@ class Policy(nn.Module):  # type: ignore[misc]  # torch is untyped for mypy here
         self._weights = self.network.weights(self.flat_P)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Policy":
-        """As in every module; moving to a device or type gives each parameter its own memory,
-        so they are tied again.
-        """
+        """Moving to a device or dtype gives each parameter its own memory, so they are tied again."""
         super()._apply(fn, recurse)
         self._tie()
         return self
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """A copy, in which each parameter has its own memory."""
+        """In a copy each parameter has its own memory, so they are tied again."""
         super().__setstate__(state)
         self._tie()
 
@@ -145,25 +140,25 @@ class Policy(nn.Module):  # type: ignore[misc]  # torch is untyped for mypy here
             (self.value_head, VALUE_GAIN),
         )
         for module, gain in gains:
-            for linear in (m for m in module.modules() if isinstance(m, nn.Linear)):
+            for linear in _linears(module):
                 nn.init.orthogonal_(linear.weight, gain)
                 nn.init.zeros_(linear.bias)
 
 
 class CompiledAct:
-    """`policy.act` as one full graph. Weights are read at every call.
-    Noise must be given: the mode is acted eagerly.
+    """`policy.act` as one full graph, which reads the weights at every call.
+
+    Noise is required: the most likely action is computed eagerly.
     """
 
     def __init__(self, policy: Policy, backend: str = "inductor") -> None:
         self.policy = policy
         self.compiled = Compiled(_make_act, policy.network, name="the policy step", backend=backend)
 
-    @torch.no_grad()  # type: ignore[untyped-decorator]  # always, as a graph is made for one grad mode
+    @torch.no_grad()  # type: ignore[untyped-decorator]  # always, since a graph is valid for one grad mode
     def __call__(self, observation_NO: Tensor, state_NS: Tensor, keep_N: Tensor, noise: Tensor) -> Act:
-        if (
-            not self.policy.num_states
-        ):  # a tensor that comes out as it went in costs a compiled function more than all guards
+        # Returning an input unchanged costs a compiled function more than all its guards.
+        if not self.policy.num_states:
             return Act(*self.compiled(self.policy.flat_P, observation_NO, None, keep_N, noise)[:3], state_NS)
         return self.compiled(self.policy.flat_P, observation_NO, state_NS, keep_N, noise)
 
@@ -183,8 +178,12 @@ def _trunk(size: int, hidden: Sequence[int], activation: type[nn.Module]) -> nn.
     return nn.Sequential(*layers)
 
 
+def _linears(module: nn.Module) -> list[nn.Linear]:
+    return [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
+
+
 def _joint_shape(group: list[nn.Parameter]) -> tuple[int, ...]:
-    """Of both trunks' weights [2, out, in]; of their biases [2, 1, out], to be added to rows."""
+    """[2, out, in] for the weights of both trunks; [2, 1, out] for their biases, which are added to rows."""
     shape = tuple(group[0].shape)
     if len(group) == 1:
         return shape

@@ -1,4 +1,4 @@
-"""Generalised advantage estimates over a rollout whose episodes end, are cut short, or skip a step."""
+"""Generalized advantage estimation over a rollout in which episodes terminate, are truncated, or skip a step."""
 
 from typing import NamedTuple
 
@@ -29,13 +29,13 @@ def gae(
 ) -> Estimates:
     """Advantages, returns and Bellman errors.
 
-    A terminated transition has no successor value, a truncated one that of its final observation (`final_value_TN`,
-    read only there), the last row `last_value_N`. A transition that is not live gives and takes nothing: its advantage
-    and error are 0, its return its own value.
+    The next value is 0 after a terminated transition, that of the final observation after a truncated one
+    (`final_value_TN`, read only there), and `last_value_N` after the last row. A transition that is not live
+    contributes nothing: its advantage and error are 0, and its return is its own value.
     """
     ended_TN = terminated_TN | truncated_TN
     next_value_TN = torch.cat([value_TN[1:], last_value_N[None]])
-    # where, not a product: a masked value may be NaN, and NaN times 0 is NaN.
+    # torch.where instead of a product: a masked value may be NaN, and NaN times 0 is NaN.
     next_value_TN = torch.where(truncated_TN, final_value_TN, next_value_TN).masked_fill(terminated_TN, 0)
     error_TN = (reward_TN + gamma * next_value_TN - value_TN).masked_fill(~live_TN, 0)
     carry_TN = torch.full_like(error_TN, gamma * lam).masked_fill(ended_TN | ~live_TN, 0)
@@ -44,10 +44,9 @@ def gae(
 
 
 def _discounted_sums(x_TN: Tensor, carry_TN: Tensor) -> Tensor:
-    """y with y[t] = x[t] + carry[t] * y[t + 1], by doubling: log2(T) rounds over the entire tensor, where a loop takes
-    T.
+    """y with y[t] = x[t] + carry[t] * y[t + 1], by doubling: log2(T) rounds over the entire tensor instead of T steps.
 
-    After a round with reach r, y[t] sums x[t .. t+2r-1] and carry[t] is the weight of what follows.
+    After a round with reach r, y[t] sums x[t .. t+2r-1], and carry[t] is the weight of the sum from t+2r on.
     """
     reach, num_steps = 1, x_TN.shape[0]
     while reach < num_steps:

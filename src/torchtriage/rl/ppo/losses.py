@@ -1,4 +1,4 @@
-"""The PPO loss with its metrics; rows of weight 0 (padding, dead transitions) count nowhere.
+"""The PPO loss with its metrics; rows of weight 0 (padding, dead transitions) do not count.
 
 Shape suffixes: T steps, B sequences or rows, R = T * B rows, N environments.
 """
@@ -13,16 +13,14 @@ from torchtriage.rl.policy.network import Evaluation
 from torchtriage.rl.ppo.rollout import Minibatch
 
 MAX_LOG_RATIO = 20.0  # exp(20) is 5e8: far outside any clipping range, and finite even when squared
-STD_FLOOR = (
-    1e-6  # of advantages: below it they are rounding, which normalising would blow up; TT611 speaks from here on
-)
+# Smallest standard deviation of advantages: below it they are rounding errors, which normalization would amplify, and
+# TT611 reports it.
+STD_FLOOR = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossSettings:
-    """Weights of the parts of the loss; `clip_value`:
-    how far a value may leave its old one, 0 for as far as it likes.
-    """
+    """Weights of the parts of the loss; `clip_value` is how far a value may move from its old one, 0 for no limit."""
 
     value_coef: float = 0.5
     entropy_coef: float = 0.0
@@ -35,8 +33,8 @@ def ppo_loss(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss of the current policy on a minibatch, and its metrics by name.
 
-    A small minibatch run eagerly costs as many microseconds as it has operations: so a mean is a product with shares,
-    and hardtanh and mse_loss replace clamp and square, whose gradients take several operations.
+    In eager mode the time of a small minibatch depends on the number of operations. Therefore a mean is a product with
+    shares, and hardtanh and mse_loss replace clamp and square, whose gradients take several operations.
     """
     weight_R, dead_R = minibatch.weight_TB.flatten(), minibatch.weight_TB.flatten() == 0
     num_rows = weight_R.sum()
@@ -46,8 +44,7 @@ def ppo_loss(
     advantage_R = minibatch.advantage_TB.flatten().masked_fill(dead_R, 0.0)
     if settings.normalize_advantage:
         advantage_R = normalized(advantage_R, share_R, num_rows)
-    # min(ratio * A, clamp(ratio, 1 - clip, 1 + clip) * A), of which only the bound on the side of A's sign can be the
-    # smaller one.
+    # min(ratio * A, clamp(ratio, 1 - clip, 1 + clip) * A): only the bound on the side of A's sign can be the smaller.
     gain_R = torch.minimum(log_ratio_R.exp() * advantage_R, advantage_R + clip * advantage_R.abs())
     policy_loss = -(share_R @ gain_R)
     error_R, held_R = _squared_error(now.value_TB.flatten(), minibatch, dead_R, settings.clip_value)
@@ -69,9 +66,8 @@ def ppo_loss(
 
 
 def _ratio_metrics(log_ratio_R: Tensor, share_R: Tensor, dead_R: Tensor, clip: Tensor) -> dict[str, Tensor]:
-    excess_R = (
-        log_ratio_R.expm1()
-    )  # ratio - 1 without cancellation: in float32 exp(l) - 1 - l is rounding where KL is small
+    # ratio - 1 without cancellation: in float32, exp(l) - 1 - l is a rounding error where KL is small.
+    excess_R = log_ratio_R.expm1()
     distance_R = excess_R.abs()
     return {
         "kl": share_R @ (excess_R - log_ratio_R),
@@ -85,8 +81,11 @@ def _ratio_metrics(log_ratio_R: Tensor, share_R: Tensor, dead_R: Tensor, clip: T
 def _squared_error(
     value_R: Tensor, minibatch: Minibatch, dead_R: Tensor, clip_value: float
 ) -> tuple[Tensor, Tensor | None]:
-    """Of the critic; with a clip the larger one of that and of the value that stays near its old one, as in the first
-    PPO, and where the latter is larger: it does not depend on the value, so the critic learns nothing there."""
+    """(squared error of the critic, rows at which the clip applies).
+
+    With a clip, the error is the larger of the unclipped error and that of the value clipped around its old value, as
+    in the original PPO. Where the latter is larger, it does not depend on the value, so the critic learns nothing.
+    """
     return_R = minibatch.return_TB.flatten().masked_fill(dead_R, 0.0)
     error_R = functional.mse_loss(value_R, return_R, reduction="none")
     if not clip_value:
@@ -95,13 +94,13 @@ def _squared_error(
     change_R = value_R - old_R
     near_R = old_R + functional.hardtanh(change_R, -clip_value, clip_value)
     near_error_R = functional.mse_loss(near_R, return_R, reduction="none")
-    with torch.no_grad():  # within the clip both errors are the same but for rounding, and both have a gradient
+    with torch.no_grad():  # within the clip both errors are equal except for rounding, and both have a gradient
         held_R = (change_R.abs() > clip_value) & (near_error_R > error_R)
     return torch.maximum(error_R, near_error_R), held_R
 
 
 def normalized(advantage_R: Tensor, share_R: Tensor, num_rows: Tensor) -> Tensor:
-    """Less the mean, over the sample standard deviation of live rows, which is taken as STD_FLOOR at least."""
+    """Advantages minus their mean, divided by the sample standard deviation of live rows (at least STD_FLOOR)."""
     centred_R = advantage_R - share_R @ advantage_R
     sample = num_rows / (num_rows - 1).clamp(min=1)
     return centred_R / (share_R @ centred_R.square() * sample).sqrt().clamp(min=STD_FLOOR)
@@ -110,14 +109,13 @@ def normalized(advantage_R: Tensor, share_R: Tensor, num_rows: Tensor) -> Tensor
 def rollout_metrics(
     value_TN: Tensor, return_TN: Tensor, advantage_TN: Tensor, error_TN: Tensor, live_TN: Tensor
 ) -> dict[str, Tensor]:
-    """How well the values before an update explain the returns, how far returns and advantages spread, and the mean
-    size of the Bellman error, over live transitions.
+    """Explained variance, standard deviations of returns and advantages, and mean absolute Bellman error.
 
-    Explained variance is NaN where the returns do not vary: there is nothing to explain.
+    All are over live transitions. Explained variance says how well the values before an update explain the returns;
+    it is NaN where the returns do not vary, since there is nothing to explain.
     """
-    dtype = (
-        torch.float32 if value_TN.device.type == "mps" else torch.float64
-    )  # in which equal returns have variance 0 exactly
+    # In float64, equal returns have a variance of exactly 0.
+    dtype = torch.float32 if value_TN.device.type == "mps" else torch.float64
     rows_3R = torch.stack([return_TN - value_TN, return_TN, advantage_TN]).flatten(1).to(dtype)
     dead_R = ~live_TN.flatten()
     count = live_TN.sum().clamp(min=1)

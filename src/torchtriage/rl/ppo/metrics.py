@@ -1,4 +1,4 @@
-"""The numbers of an update: kept on the device, read once, those of its minibatches reduced as the table says.
+"""Metrics of an update: kept on the device, reduced over its minibatches, and read once.
 
 Shape suffixes: K minibatches, M metrics.
 """
@@ -17,14 +17,14 @@ from torchtriage.errors import TriageError
 class Reduce(enum.Enum):
     """How the numbers of several minibatches become one."""
 
-    MEAN = "mean"  # weighted by live rows: a padded minibatch counts by its live rows
+    MEAN = "mean"  # weighted by the number of live rows, which is smaller in a padded minibatch
     MAX = "max"
     MIN = "min"
     FIRST = "first"
     SUM = "sum"
 
 
-# The metrics of a minibatch; docs/metrics.md says which rule reads them.
+# The metrics of a minibatch; docs/metrics.md lists the rules that read them.
 METRICS: dict[str, Reduce] = {
     "loss": Reduce.MEAN,
     "policy_loss": Reduce.MEAN,
@@ -40,29 +40,25 @@ METRICS: dict[str, Reduce] = {
     "early_stopped": Reduce.MAX,
     "minibatches_skipped": Reduce.SUM,
     "rows": Reduce.SUM,
-    "minibatches": Reduce.SUM,  # 0 without a live row, or once the update was stopped: such a minibatch counts nowhere
+    "minibatches": Reduce.SUM,  # 0 without a live row, or once the update was stopped: such a minibatch is ignored
 }
 OF_ROLLOUT = ("explained_variance", "returns_std", "advantage_std", "bellman_error")
 _ROWS, _MINIBATCHES = (list(METRICS).index(name) for name in ("rows", "minibatches"))
 
 
 def packed(values: Mapping[str, Tensor]) -> Tensor:
-    """The metrics of a minibatch as one tensor [M], in the order of METRICS;
-    each must be declared there, and none may be missing.
-    """
+    """The metrics of a minibatch as one tensor [M], in the order of METRICS; the names must be exactly those."""
     if values.keys() != METRICS.keys():
         unknown, missing = sorted(values.keys() - METRICS.keys()), sorted(METRICS.keys() - values.keys())
         raise TriageError(
-            f"a minibatch gives the metrics {', '.join(METRICS)}; not declared: {unknown}, missing: {missing}; "
-            "say in METRICS how a metric is reduced"
+            f"a minibatch must give the metrics {', '.join(METRICS)}; not declared: {unknown}, missing: {missing}; "
+            "declare in METRICS how a metric is reduced"
         )
     return torch.stack([values[name].float() for name in METRICS])
 
 
 class MetricTable:
-    """A row for the rollout and one for each minibatch;
-    allocated once, and again twice as long if there are ever more.
-    """
+    """One row for the rollout and one per minibatch; allocated once, and doubled when it is full."""
 
     def __init__(self, device: torch.device, length: int = 64) -> None:
         self._table_KM = torch.zeros(length, len(METRICS), device=device)
@@ -70,7 +66,7 @@ class MetricTable:
         self._count = 0
 
     def begin(self, values: Mapping[str, Tensor]) -> None:
-        """Forget the last update; `values` are those of the rollout."""
+        """Start a new update; `values` are the metrics of its rollout."""
         self._count = 1
         self._rows[0][: len(OF_ROLLOUT)].copy_(torch.stack([values[name] for name in OF_ROLLOUT]))
 
@@ -82,13 +78,13 @@ class MetricTable:
         self._count += 1
 
     def read(self) -> dict[str, float]:
-        """By name; the one transfer from the device."""
+        """The metrics by name; the only transfer from the device."""
         table_KM: Any = self._table_KM[: self._count].numpy(force=True).astype(np.float64)
         return reduced(table_KM[1:]) | dict(zip(OF_ROLLOUT, table_KM[0].tolist(), strict=False))
 
 
 def reduced(table_KM: Any) -> dict[str, float]:
-    """One number a metric, over the minibatches that count; {} if there are none."""
+    """One number per metric, over the minibatches that count; {} if there are none."""
     table_KM = table_KM[table_KM[:, _MINIBATCHES] > 0]
     if not len(table_KM):
         return {}

@@ -1,4 +1,4 @@
-"""The transitions of one rollout, in tensors that are allocated once, and the minibatches taken from them."""
+"""The transitions of one rollout, in tensors that are allocated once, and the minibatches drawn from them."""
 
 from __future__ import annotations
 
@@ -42,16 +42,8 @@ class Rollout:
         if num_steps < 1 or num_envs < 1:
             raise ValueError(f"a rollout needs at least 1 step of 1 environment, got {num_steps} steps of {num_envs}")
         self.num_steps, self.num_envs, self.spaces = num_steps, num_envs, spaces
-        self._sizes = (
-            spaces.observation_size,
-            spaces.action_size or 1,
-            1,
-            1,
-            1,
-            1,
-            1,
-            1,
-        )  # as in a Minibatch, up to weight_TB
+        # Columns per field of a Minibatch, up to weight_TB.
+        self._sizes = (spaces.observation_size, spaces.action_size or 1, 1, 1, 1, 1, 1, 1)
         self._packed_TMF = torch.zeros(num_steps, num_envs + 1, sum(self._sizes))
         real_TNF = self._packed_TMF[:, :num_envs]
         self.observation_TNO, self.action_TNW, *numbers = real_TNF.split(self._sizes, -1)
@@ -64,7 +56,7 @@ class Rollout:
         self.reward_TN, self.final_value_TN, self.error_TN = torch.zeros(3, num_steps, num_envs)
         self.terminated_TN, self.truncated_TN, self.live_TN = torch.zeros(3, num_steps, num_envs, dtype=torch.bool)
         action_TN = self.action_TNW if spaces.num_actions is None else self.action_TNW.squeeze(-1)
-        # Indexing a tensor costs as much as the copy into it, so each row's views are made once.
+        # Indexing a tensor costs as much as the copy into it, so the views of each row are made once.
         self._rows = list(
             zip(
                 self.observation_TNO,
@@ -101,8 +93,8 @@ class Rollout:
     ) -> None:
         """Write row `step`: the observation, the action and its outcome.
 
-        The reward is the one to learn from (the outcome's, or normalised); `final_value_N` is the value of the
-        outcome's final observation and needed only where an episode was truncated.
+        The reward is the one to learn from (the outcome's, or normalized). `final_value_N` is the value of the
+        outcome's final observation; it is needed only where an episode was truncated.
         """
         live_N = ~outcome.dead_N
         row = (
@@ -124,7 +116,7 @@ class Rollout:
             final_row_N.copy_(final_value_N)
         elif outcome.episodes and outcome.truncated_N.any():
             raise ValueError(
-                f"row {step} holds a truncated episode, found no final_value_N; give the value of outcome.final_NO"
+                f"row {step} has a truncated episode but no final_value_N; pass the value of outcome.final_NO"
             )
 
     def finish(self, last_value_N: Tensor, gamma: float, lam: float) -> None:
@@ -151,7 +143,8 @@ class Rollout:
         """
         if size < 1:
             raise ValueError(f"a minibatch needs at least 1 transition, got {size}")
-        num_columns = min(max(1, size // self.num_steps if self._recurrent else size), len(self._real))
+        num_columns = max(1, size // self.num_steps) if self._recurrent else size
+        num_columns = min(num_columns, len(self._real))
         order = self._real[torch.randperm(len(self._real), generator=generator)]
         padded = torch.nn.functional.pad(order, (0, -len(order) % num_columns), value=self.num_envs)
         buffer_TBF, action_TBW, minibatch = self._buffer(num_columns)
@@ -164,18 +157,14 @@ class Rollout:
             yield minibatch
 
     def _buffer(self, num_columns: int) -> tuple[Tensor, Tensor, Minibatch]:
-        """What minibatches of this shape are gathered into:
-        the matrix, its action columns, and the names of its parts.
-        """
+        """The buffer of minibatches of this shape: its matrix, the action columns of it, and views as a Minibatch."""
         if num_columns not in self._buffers:
             num_steps = self._source_TMF.shape[0]
             buffer_TBF = torch.zeros(num_steps, num_columns, sum(self._sizes))
             observation_TBO, action_TBW, *numbers = buffer_TBF.split(self._sizes, -1)
-            action_TB = (
-                action_TBW
-                if self.spaces.num_actions is None
-                else torch.zeros(num_steps, num_columns, dtype=torch.int64)
-            )
+            action_TB = action_TBW
+            if self.spaces.num_actions is not None:
+                action_TB = torch.zeros(num_steps, num_columns, dtype=torch.int64)
             state_BS = torch.zeros(num_columns, self._state_MS.shape[1])
             log_prob_TB, value_TB, advantage_TB, return_TB, keep_TB, weight_TB = (n.squeeze(-1) for n in numbers)
             minibatch = Minibatch(

@@ -1,11 +1,11 @@
-"""`--compile auto`: by what was measured, by what a cache remembers, and said in words."""
+"""`--compile auto` decides by measured times and earlier compile times, and gives its reason."""
 
 from pathlib import Path
 
 import pytest
 
-from torchtriage.rl.compile import cache as compile_cache
-from torchtriage.rl.compile.choice import asked, compile_choice
+from torchtriage.rl.compile import compile_times
+from torchtriage.rl.compile.choice import choice_by_flag, compile_choice
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from torchtriage.rl.compile.choice import asked, compile_choice
         ("mlp", 0.045, 0, True, False),
     ],
 )
-def test_auto_chooses_what_was_faster_when_both_were_measured(
+def test_auto_chooses_the_mode_that_was_measured_to_be_faster(
     kind: str,
     seconds: float,
     num_left: int,
@@ -41,7 +41,7 @@ def test_a_measured_compile_time_overrides_the_estimate() -> None:
     assert compile_choice("mlp", 0.045, 389, is_cached=True, warm_seconds=0.5).compiles
 
 
-def test_the_reason_says_which_numbers_are_measured_and_which_estimated() -> None:
+def test_the_reason_marks_measured_and_estimated_numbers() -> None:
     cold = compile_choice("mlp", 0.1, 100, is_cached=False).reason
     assert (
         cold == "100 updates left: 10.0 s eager (100 ms each, measured) or about 4.70 s plus 15.0 s to compile "
@@ -54,7 +54,7 @@ def test_the_reason_says_which_numbers_are_measured_and_which_estimated() -> Non
 
 
 def test_an_explicit_flag_decides_without_an_estimate() -> None:
-    assert [(asked(word).compiles, asked(word).reason) for word in ("yes", "no")] == [
+    assert [(choice_by_flag(word).compiles, choice_by_flag(word).reason) for word in ("yes", "no")] == [
         (True, "--compile yes"),
         (False, "--compile no"),
     ]
@@ -67,31 +67,31 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("cache")
-def test_a_cold_compile_only_says_that_the_next_is_warm() -> None:
-    key = compile_cache.key_of("a shape")
-    assert compile_cache.remembered(key) is None
-    compile_cache.remember(key, 20.0)
-    assert compile_cache.remembered(key) == compile_cache.Remembered(warm_seconds=None)
-    assert compile_cache.remembered(compile_cache.key_of("another shape")) is None
+def test_a_cold_compile_only_shows_that_the_next_is_warm() -> None:
+    key = compile_times.key_of("a shape")
+    assert compile_times.load(key) is None
+    compile_times.save(key, 20.0)
+    assert compile_times.load(key) == compile_times.CompileTime(warm_seconds=None)
+    assert compile_times.load(compile_times.key_of("another shape")) is None
 
 
 @pytest.mark.usefixtures("cache")
-def test_the_least_of_warm_compiles_is_kept() -> None:
+def test_the_shortest_warm_compile_is_kept() -> None:
     for seconds in (20.0, 4.0, 60.0, 3.0):
-        compile_cache.remember("key", seconds)
-    assert compile_cache.remembered("key") == compile_cache.Remembered(warm_seconds=3.0)
+        compile_times.save("key", seconds)
+    assert compile_times.load("key") == compile_times.CompileTime(warm_seconds=3.0)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"warm_seconds": "x"}'])
-def test_a_damaged_note_counts_as_none(text: str, cache: Path) -> None:
-    compile_cache.remember("key", 20.0)
+def test_a_damaged_file_counts_as_missing(text: str, cache: Path) -> None:
+    compile_times.save("key", 20.0)
     (path,) = (cache / "torchtriage").iterdir()
     path.write_text(text)
-    assert compile_cache.remembered("key") is None
+    assert compile_times.load("key") is None
 
 
-def test_a_cache_that_cannot_be_written_is_no_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "file"))
-    compile_cache.remember("key", 1.0)
-    assert compile_cache.remembered("key") is None
+    compile_times.save("key", 1.0)
+    assert compile_times.load("key") is None

@@ -1,6 +1,4 @@
-"""Environments of gymnasium: what is real in a step under every autoreset mode,
-what is seen and taken, what is refused.
-"""
+"""Steps of gymnasium's environments in every autoreset mode, their spaces, and the errors for bad input."""
 
 import re
 import sys
@@ -41,7 +39,7 @@ SAME_STEP = {
 
 
 @pytest.mark.parametrize("make", SAME_STEP.values(), ids=SAME_STEP)
-def test_a_reset_in_the_same_step_shows_the_next_episode_and_keeps_the_final_observation(make):
+def test_a_same_step_reset_returns_the_next_and_the_final_observation(make):
     outcomes = all_steps(make(), 4)
     assert of_first(outcomes, "observation_NO") == [[0, 1], [1, 0], [1, 1], [2, 0]]
     assert of_first(outcomes, "final_NO") == [[0, 1], [0, 2], [1, 1], [1, 2]]
@@ -58,7 +56,7 @@ def test_a_reset_in_the_same_step_shows_the_next_episode_and_keeps_the_final_obs
     ]
 
 
-def test_a_reset_in_the_next_step_makes_that_transition_dead():
+def test_a_next_step_reset_makes_that_transition_dead():
     outcomes = all_steps(vectored(AutoresetMode.NEXT_STEP), 6)
     assert of_first(outcomes, "observation_NO") == [[0, 1], [0, 2], [1, 0], [1, 1], [1, 2], [2, 0]]
     assert of_first(outcomes, "final_NO") == of_first(outcomes, "observation_NO")
@@ -69,7 +67,7 @@ def test_a_reset_in_the_next_step_makes_that_transition_dead():
     assert [outcome.episodes[0] for outcome in outcomes if outcome.episodes] == [(0, 3.0, 2), (0, 23.0, 2)]
 
 
-def test_what_is_returned_for_a_dead_transition_is_not_believed():
+def test_values_of_a_dead_transition_are_ignored():
     environments = vectored(AutoresetMode.NEXT_STEP)
     environments.reset(0)
     step, ones = environments.vector.step, np.ones(2, bool)
@@ -97,14 +95,14 @@ def test_outcomes_are_not_overwritten_by_later_steps():
     )
 
 
-def test_an_autoreset_mode_that_is_not_said_is_refused():
+def test_a_missing_autoreset_mode_is_refused():
     vector = SyncVectorEnv([Scripted] * 2)
     vector.metadata = {}
-    with pytest.raises(TriageError, match=r"must say when it resets.*found metadata\['autoreset_mode'\] None"):
+    with pytest.raises(TriageError, match=r"must declare when it resets.*found metadata\['autoreset_mode'\] None"):
         GymnasiumEnvironments(vector, "Silent-v0")
 
 
-def test_one_after_another_agrees_with_gymnasium():
+def test_serial_stepping_agrees_with_gymnasium():
     ours = SerialVectorEnv(lambda: gymnasium.make("CartPole-v1"), 3)
     theirs = gymnasium.make_vec(
         "CartPole-v1", 3, vectorization_mode="sync", vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP}
@@ -126,7 +124,7 @@ def test_one_after_another_agrees_with_gymnasium():
         (64, "serial", "SerialVectorEnv"),
     ],
 )
-def test_stepping_is_chosen_by_the_number_of_environments(num_envs, stepping, expected):
+def test_the_stepping_depends_on_the_number_of_environments(num_envs, stepping, expected):
     assert type(make_environments("CartPole-v1", num_envs, stepping).vector).__name__ == expected
 
 
@@ -202,7 +200,7 @@ def test_a_discrete_action_space_may_start_above_zero():
         (Discrete(2), Box(0, 5, (2,), np.int64), r"actions of Odd-v0 are Box\(0, 5, \(2,\), int64\).*a Box of floats"),
     ],
 )
-def test_a_space_that_is_not_supported_is_refused_by_name(observations, actions, message):
+def test_an_unsupported_space_is_refused_by_name(observations, actions, message):
     gymnasium.register("Odd-v0", entry_point=lambda: Shaped(observations, actions))
     try:
         with pytest.raises(TriageError, match=message):
@@ -217,11 +215,11 @@ def test_a_space_that_is_not_supported_is_refused_by_name(observations, actions,
         ("CartPol-v1", "no environment 'CartPol-v1'; did you mean CartPole-v1"),
         ("CartPoleNoVell-v1", "did you mean CartPoleNoVel-v1"),
         ("cartpole", "did you mean CartPole-v"),
-        ("zzzzzzzzzzz", "'zzzzzzzzzzz'; one of another package is given as MODULE:NAME"),
+        ("zzzzzzzzzzz", "'zzzzzzzzzzz'; give an environment of another package as MODULE:NAME"),
         ("nosuchmodule:Thing-v0", "names a module that cannot be imported: No module named 'nosuchmodule'"),
     ],
 )
-def test_an_unknown_environment_is_answered_with_the_nearest_names(name, message):
+def test_an_unknown_environment_is_refused_with_the_nearest_names(name, message):
     with pytest.raises(TriageError, match=message):
         make_environments(name, 2)
 
@@ -233,7 +231,7 @@ def test_an_environment_of_another_package_is_found_by_its_module(tmp_path, monk
     assert make_environments("other_package:Other-v0", 2).spaces.observation_size == 16
 
 
-def test_a_missing_package_of_an_environment_is_named_with_what_to_install(monkeypatch):
+def test_an_environment_with_a_missing_package_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "Box2D", None)
     with pytest.raises(
         TriageError, match=r"LunarLander-v3 needs a package that is missing: Box2D is not installed.*pip install"
@@ -255,7 +253,7 @@ def test_missing_gymnasium_says_what_to_install(monkeypatch):
         (2, "vector", "no vector entry point"),
     ],
 )
-def test_a_setting_that_cannot_be_is_refused(num_envs, stepping, message):
+def test_invalid_settings_are_refused(num_envs, stepping, message):
     with pytest.raises(TriageError, match=message):
         make_environments("Acrobot-v1", num_envs, stepping)
 
@@ -269,7 +267,7 @@ def test_a_setting_that_cannot_be_is_refused(num_envs, stepping, message):
     ],
 )
 @pytest.mark.parametrize("ended", [False, True])
-def test_numbers_that_are_not_finite_are_refused_with_their_place(observation, reward, message, ended):
+def test_nonfinite_numbers_are_refused_with_their_place(observation, reward, message, ended):
     environments = serial(Scripted)
     environments.reset(0)
     environments.vector.envs[1].step = lambda action: (np.array(observation, np.float32), reward, False, ended, {})
@@ -277,7 +275,7 @@ def test_numbers_that_are_not_finite_are_refused_with_their_place(observation, r
         environments.step(GO)
 
 
-def test_an_action_that_is_not_finite_is_told_apart_from_a_broken_environment():
+def test_a_nonfinite_action_is_distinguished_from_a_broken_environment():
     environments = make_environments("Pendulum-v1", 2)
     environments.reset(0)
     with pytest.raises(TriageError, match=r"environment 1 of Pendulum-v1.*its action \[nan\] was not finite either"):
@@ -290,7 +288,7 @@ def test_huge_but_finite_observations_pass():
     assert environments.step(GO).observation_NO.isfinite().all()
 
 
-def test_runs_of_neighbouring_seeds_share_no_environment():
+def test_runs_with_adjacent_seeds_share_no_environment():
     environments = make_environments("CartPole-v1", 8)
     starts = torch.cat([environments.reset(seed) for seed in range(4)])
     assert len(starts.unique(dim=0)) == 32

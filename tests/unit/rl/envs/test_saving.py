@@ -27,10 +27,8 @@ def through_a_file(state):
     return torch.load(file, weights_only=True)
 
 
-def assert_goes_on_exactly(make, before=47, after=250):
-    """Stop `before` steps in, load into other environments,
-    and compare `after` more steps with the ones that went on.
-    """
+def assert_continues_exactly(make, before=47, after=250):
+    """Save after `before` steps, load into other environments, and compare `after` more steps."""
     original, resumed = make(), make()
     original.reset(3)
     resumed.reset(99)
@@ -64,12 +62,12 @@ def no_warnings():
         ("Pendulum-v1", "serial"),
     ],
 )
-def test_a_resumed_run_goes_on_exactly(name, stepping):
-    num_episodes = assert_goes_on_exactly(lambda: make_environments(name, 3, stepping))
+def test_a_resumed_run_continues_exactly(name, stepping):
+    num_episodes = assert_continues_exactly(lambda: make_environments(name, 3, stepping))
     assert num_episodes or name == "Acrobot-v1"  # whose episodes are longer
 
 
-def test_loaded_environments_are_closed_in_the_end():
+def test_loaded_environments_are_closed():
     original, resumed = make_environments("CartPole-v1", 2), make_environments("CartPole-v1", 2)
     original.reset(0)
     resumed.load_state(original.state())
@@ -80,7 +78,7 @@ def test_loaded_environments_are_closed_in_the_end():
     assert closed == [True, True]
 
 
-def test_a_state_taken_between_the_end_and_the_reset_goes_on_exactly():
+def test_a_state_saved_before_a_delayed_reset_continues_exactly():
     environments = make_environments("CartPole-v1", 3, "vector")
     environments.reset(0)
     push = torch.ones(3, dtype=torch.int64)
@@ -96,8 +94,8 @@ def test_a_state_taken_between_the_end_and_the_reset_goes_on_exactly():
 @pytest.mark.usefixtures("no_warnings")
 @pytest.mark.parametrize("env", [Noisy, Forgetful])
 @pytest.mark.parametrize("before", [1, 47])
-def test_an_environment_that_pickle_loses_is_played_again(env, before):
-    assert assert_goes_on_exactly(lambda: serial(env), before) > 1
+def test_an_environment_that_cannot_be_pickled_is_replayed(env, before):
+    assert assert_continues_exactly(lambda: serial(env), before) > 1
 
 
 def test_a_resumed_state_can_be_saved_again():
@@ -112,7 +110,7 @@ def test_a_resumed_state_can_be_saved_again():
     assert torch.equal(third.load_state(second.state()), expected.observation_NO)
 
 
-def test_an_episode_that_cannot_be_repeated_starts_anew_and_says_so():
+def test_an_episode_that_cannot_be_replayed_restarts_with_a_warning():
     original, resumed = serial(Unrepeatable), serial(Unrepeatable)
     original.reset(0)
     for _ in range(3):
@@ -125,7 +123,7 @@ def test_an_episode_that_cannot_be_repeated_starts_anew_and_says_so():
     assert resumed.step(torch.zeros(2, 2)).episodes == []
 
 
-def test_a_vector_environment_that_cannot_be_saved_warns_and_starts_anew():
+def test_a_vector_environment_that_cannot_be_saved_restarts_with_a_warning():
     vector = gymnasium.make_vec("CartPole-v1", 2, vectorization_mode="sync")  # its makers are local functions
     environments = GymnasiumEnvironments(vector, "CartPole-v1")
     environments.reset(0)

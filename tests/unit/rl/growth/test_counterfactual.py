@@ -29,7 +29,7 @@ def effects_of(num_slots: int, value_NC: torch.Tensor) -> Effects:
 
 
 @given(games())
-def test_contributions_and_interactions_are_those_of_the_definition(game: tuple[int, torch.Tensor]) -> None:
+def test_contributions_and_interactions_follow_their_definition(game: tuple[int, torch.Tensor]) -> None:
     num_slots, value_NC = game
     f = value_NC[0]
     effects = effects_of(num_slots, value_NC)
@@ -55,7 +55,7 @@ def test_a_shapley_value_is_the_mean_gain_over_all_orders(game: tuple[int, torch
 
 
 @given(games())
-def test_efficiency_the_shapley_values_sum_to_what_all_slots_gain(game: tuple[int, torch.Tensor]) -> None:
+def test_efficiency_shapley_values_sum_to_the_gain_of_all_slots(game: tuple[int, torch.Tensor]) -> None:
     num_slots, value_NC = game
     torch.testing.assert_close(
         effects_of(num_slots, value_NC).shapley_NS.sum(1), value_NC[:, -1] - value_NC[:, 0], **EXACT
@@ -63,7 +63,7 @@ def test_efficiency_the_shapley_values_sum_to_what_all_slots_gain(game: tuple[in
 
 
 @given(games(), st.data())
-def test_null_player_a_slot_that_changes_nothing_is_worth_nothing(
+def test_null_player_a_slot_without_effect_has_value_0(
     game: tuple[int, torch.Tensor], data: st.DataObject
 ) -> None:
     num_slots, value_NC = game
@@ -75,7 +75,7 @@ def test_null_player_a_slot_that_changes_nothing_is_worth_nothing(
 
 
 @given(games(), st.data())
-def test_symmetry_slots_that_can_be_swapped_are_worth_the_same(
+def test_symmetry_interchangeable_slots_have_equal_values(
     game: tuple[int, torch.Tensor], data: st.DataObject
 ) -> None:
     num_slots, value_NC = game
@@ -87,7 +87,7 @@ def test_symmetry_slots_that_can_be_swapped_are_worth_the_same(
 
 
 @pytest.mark.parametrize("num_slots", [3, 4])
-def test_slots_that_add_up_do_not_interact(num_slots: int) -> None:
+def test_additive_slots_do_not_interact(num_slots: int) -> None:
     worth_S = torch.arange(1.0, num_slots + 1, dtype=torch.float64)
     value_C = torch.tensor(
         [float(sum(worth_S[s] for s in range(num_slots) if c >> s & 1)) for c in range(1 << num_slots)]

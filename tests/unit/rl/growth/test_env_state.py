@@ -1,6 +1,4 @@
-"""The accumulators hold what was added, in a full-graph compiled region too,
-and give back the accuracy of every subset.
-"""
+"""The accumulators give the accuracy of every subset, also in a full-graph compiled region."""
 
 from collections.abc import Iterator
 
@@ -31,12 +29,12 @@ def validation(num_slots: int, seed: int = 0, num_envs: int = 5) -> tuple[torch.
 
 
 @pytest.mark.parametrize("num_slots", [3, 4])
-def test_the_pairs_are_numbered_in_their_order(num_slots: int) -> None:
+def test_pairs_are_numbered_in_order(num_slots: int) -> None:
     assert [pair_number(i, j, num_slots) for i, j in pairs(num_slots)] == list(range(num_slots * (num_slots - 1) // 2))
 
 
 @pytest.mark.parametrize("pair", [(1, 1), (2, 1), (-1, 2), (0, 4)])
-def test_what_is_no_pair_has_no_number(pair: tuple[int, int]) -> None:
+def test_an_invalid_pair_is_refused(pair: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="smaller one first"):
         pair_number(*pair, 4)
 
@@ -48,7 +46,7 @@ def test_other_numbers_of_slots_are_refused(num_slots: int) -> None:
 
 
 @pytest.mark.parametrize("num_slots", [3, 4])
-def test_each_accumulator_gets_its_own_subsets(num_slots: int) -> None:
+def test_each_accumulator_counts_its_subsets(num_slots: int) -> None:
     state = ParallelEnvState(5, num_slots)
     loss_N, correct_NC = validation(num_slots)
     state.add_validation(loss_N, correct_NC, ROWS)
@@ -71,7 +69,7 @@ def test_two_batches_give_the_mean_accuracy_of_every_subset(num_slots: int) -> N
     torch.testing.assert_close(state.accuracies(), (batches[0][1] + batches[1][1]) / (2 * ROWS))
 
 
-def test_a_new_epoch_begins_with_zeros_in_the_same_memory() -> None:
+def test_a_new_epoch_zeroes_the_accumulators_in_place() -> None:
     state = ParallelEnvState(5, 4)
     state.add_train(torch.ones(5), torch.ones(5), ROWS)
     state.add_validation(*validation(4), ROWS)
@@ -109,7 +107,7 @@ def test_50_epochs_in_a_compiled_region_are_one_graph(num_slots: int) -> None:
 
 
 @pytest.mark.usefixtures("_fresh_dynamo")
-def test_a_dictionary_with_pairs_as_keys_would_compile_for_each_pair() -> None:
+def test_a_dictionary_keyed_by_pairs_would_compile_once_per_pair() -> None:
     """The hazard that the flat tensor avoids."""
     by_pair = {pair: torch.zeros(1) for pair in pairs(4)}
 

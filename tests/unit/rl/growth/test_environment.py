@@ -1,4 +1,4 @@
-"""The growth environments as a trainer meets them: rewards, masks, gradients, exact resume, independence, one graph."""
+"""The growth environments as a trainer uses them: rewards, masks, gradients, exact resume, independence, one graph."""
 
 import dataclasses
 import io
@@ -50,7 +50,7 @@ def random_actions(generator: torch.Generator) -> torch.Tensor:
 
 
 def grown(made: GrowthEnvironments, slot: int) -> None:
-    """A seed in a slot of every environment that is holding."""
+    """A holding seed in a slot of every environment."""
     for action in (everywhere(GERMINATE, slot), everywhere(ADVANCE, slot), WAITS, WAITS):
         made.step(action)
     assert (made.program.stage_NS[:, slot] == HOLDING).all()
@@ -64,7 +64,7 @@ def equal(left: Any, right: Any) -> bool:
     return bool(left == right)
 
 
-def test_an_episode_ends_for_all_at_once_and_the_next_begins() -> None:
+def test_all_episodes_end_together_and_the_next_ones_begin() -> None:
     made = environments()
     outcomes = [made.step(WAITS) for _ in range(SHORT.episode_steps)]
     assert [bool(o.terminated_N.all()) for o in outcomes] == [False] * 8 + [True]
@@ -80,7 +80,7 @@ def test_an_episode_ends_for_all_at_once_and_the_next_begins() -> None:
 
 
 @pytest.mark.parametrize("fixes", [True, False], ids=["fixed", "not fixed"])
-def test_the_return_is_the_accuracy_that_is_kept_minus_that_at_the_start_and_the_rent(fixes: bool) -> None:
+def test_the_return_is_the_gain_in_fixed_accuracy_minus_rent(fixes: bool) -> None:
     made = environments()
     first_NC = made.program.counts.accuracies()
     total_N = torch.zeros(NUM_ENVS)
@@ -117,7 +117,7 @@ def test_a_pruned_seed_has_no_effect_on_any_subset() -> None:
     assert torch.equal(accuracy_NC, accuracy_NC[:, without_C])
 
 
-def test_a_seed_in_training_learns_without_the_host_noticing() -> None:
+def test_a_seed_in_training_does_not_affect_the_host() -> None:
     waiting, growing = environments(), environments()
     before = growing.program.fresh_NSQ[:, 1].clone()
     for action in (everywhere(GERMINATE, 1), WAITS, WAITS):
@@ -129,7 +129,7 @@ def test_a_seed_in_training_learns_without_the_host_noticing() -> None:
     assert torch.equal(growing.program.counts.accuracies(), waiting.program.counts.accuracies())
 
 
-def test_a_fixed_seed_never_changes_again_and_a_holding_one_does() -> None:
+def test_a_fixed_seed_never_changes_and_a_holding_one_does() -> None:
     made = environments()
     grown(made, 0)
     made.step(everywhere(FIX, 0))
@@ -146,7 +146,7 @@ def test_a_fixed_seed_never_changes_again_and_a_holding_one_does() -> None:
     assert (other.program.seed_NSQ[:, 0] != held).any(1).all()
 
 
-def test_another_task_in_one_environment_changes_no_number_of_the_others() -> None:
+def test_a_different_task_in_one_environment_does_not_affect_the_others() -> None:
     plain, changed = environments(), environments()
     changed.program.y_NMB[1] *= -1
     changed.program.y_NV[1] *= -1
@@ -161,7 +161,7 @@ def test_another_task_in_one_environment_changes_no_number_of_the_others() -> No
     assert torch.equal(plain.program.host_NP[others], changed.program.host_NP[others])
 
 
-def test_gradients_of_seed_and_host_are_those_of_autograd_and_read_as_stats() -> None:
+def test_gradient_stats_of_seed_and_host_equal_those_of_autograd() -> None:
     made = environments(dataclasses.replace(SHORT, minibatches=1, num_minibatches=1))
     made.step(everywhere(GERMINATE, 3))
     program = made.program
@@ -187,7 +187,7 @@ def test_gradients_of_seed_and_host_are_those_of_autograd_and_read_as_stats() ->
     assert found.normalized_ratio > 0
 
 
-def test_the_same_seed_gives_the_same_run_whatever_the_global_generator_does() -> None:
+def test_a_run_depends_on_its_seed_and_not_on_the_global_generator() -> None:
     first = environments()
     torch.manual_seed(12345)
     before = torch.get_rng_state()
@@ -202,7 +202,7 @@ def test_the_same_seed_gives_the_same_run_whatever_the_global_generator_does() -
 
 
 @pytest.mark.parametrize("at", [4, 9, 11], ids=["in an episode", "at its end", "in the next"])
-def test_a_saved_state_goes_on_exactly(at: int) -> None:
+def test_a_saved_state_continues_exactly(at: int) -> None:
     made = environments()
     generator = torch.Generator().manual_seed(0)
     for _ in range(at):
@@ -220,7 +220,7 @@ def test_a_saved_state_goes_on_exactly(at: int) -> None:
     assert equal(made.state(), resumed.state())
 
 
-def test_a_state_of_other_settings_is_refused_with_both_of_them() -> None:
+def test_a_state_with_other_settings_is_refused_naming_both() -> None:
     other = GrowthEnvironments(NUM_ENVS, GrowthSettings(episode_steps=10), compile=False)
     with pytest.raises(ValueError, match=r"'episode_steps': 10.*found.*'episode_steps': 9"):
         other.load_state(environments().state())
@@ -235,7 +235,7 @@ def test_a_state_of_other_settings_is_refused_with_both_of_them() -> None:
         (torch.tensor([0, 1, 2, -1]), "0 to 16"),
     ],
 )
-def test_actions_that_do_not_fit_are_refused(actions: torch.Tensor, message: str) -> None:
+def test_invalid_actions_are_refused(actions: torch.Tensor, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         environments().step(actions)
 
@@ -245,7 +245,7 @@ def test_a_step_before_the_first_reset_is_refused() -> None:
         GrowthEnvironments(NUM_ENVS, SHORT, compile=False).step(WAITS)
 
 
-def test_reports_are_given_once_and_tell_an_emitter_everything() -> None:
+def test_reports_are_returned_once_and_emit_everything() -> None:
     made = environments()
     for action in (everywhere(GERMINATE, 1), everywhere(ADVANCE, 1), WAITS, WAITS, everywhere(FIX, 1), *[WAITS] * 4):
         made.step(action)
@@ -255,11 +255,12 @@ def test_reports_are_given_once_and_tell_an_emitter_everything() -> None:
     report = reports[2]
     assert report.stages == ["empty", "fixed", "empty", "empty"]
     assert sum(report.shapley) == pytest.approx(report.accuracy - report.host_accuracy, abs=1e-6)
-    told: list[Any] = []
-    report.tell(VectorizedEmitter(told.append, clock=lambda: 0.0))
-    assert [event.kind for event in told] == ["epoch_completed", "counterfactual_matrix_computed", "analytics_snapshot"]
-    epoch, matrix, snapshot = told
-    assert {event.env_id for event in told} == {2}
+    events: list[Any] = []
+    report.emit(VectorizedEmitter(events.append, clock=lambda: 0.0))
+    kinds = [event.kind for event in events]
+    assert kinds == ["epoch_completed", "counterfactual_matrix_computed", "analytics_snapshot"]
+    epoch, matrix, snapshot = events
+    assert {event.env_id for event in events} == {2}
     assert epoch.slots["slot1"]["stage"] == "fixed"
     assert {c.enabled: c.accuracy for c in matrix.configurations}[False, True, False, False] == report.kept_accuracy
     assert snapshot.values["return"] == report.episode_return
@@ -288,7 +289,7 @@ def assert_compiled_is_as_eager(backend: str, num_slots: int, num_steps: int) ->
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("num_slots", [3, 4])
-def test_compiled_it_is_one_graph_with_the_numbers_of_eager(num_slots: int) -> None:
+def test_the_compiled_program_is_one_graph_and_agrees_with_eager(num_slots: int) -> None:
     assert_compiled_is_as_eager("eager", num_slots, num_steps=14)
 
 

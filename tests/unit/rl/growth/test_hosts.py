@@ -1,4 +1,4 @@
-"""A host with its seeds against the same network written out, for every subset of the slots."""
+"""A host with its seeds agrees with the same network computed row by row, for every subset of the slots."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def plain_logits(
 
 
 @pytest.mark.parametrize("num_slots", [3, 4])
-def test_one_forward_counts_for_every_subset_what_that_network_answers(num_slots: int) -> None:
+def test_one_forward_counts_correct_answers_for_every_subset(num_slots: int) -> None:
     shape, generator = HostShape(num_slots=num_slots), torch.Generator().manual_seed(0)
     drawn = tasks.draw(1, num_slots, ROWS, generator)
     host_NP, seed_NSQ = hosts.draw_hosts(1, shape, generator)

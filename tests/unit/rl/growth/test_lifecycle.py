@@ -1,4 +1,4 @@
-"""What each action does to a seed, and to no other."""
+"""The effect of each action on its seed, and on no other."""
 
 import pytest
 import torch
@@ -64,14 +64,14 @@ def test_an_action_moves_its_slot_and_no_other(kind: int, stage: int, becomes: i
         (PRUNE, EMPTY),
     ],
 )
-def test_an_action_that_the_slot_cannot_take_is_a_wait(kind: int, stage: int) -> None:
+def test_an_impossible_action_is_a_wait(kind: int, stage: int) -> None:
     before = slots(stage, stage, stage)
     waited, _ = step(before, torch.tensor([WAIT]))
     for found, expected in zip(after(before, kind, 2), waited, strict=True):
         assert torch.equal(found, expected)
 
 
-def test_blending_rises_by_itself_until_the_seed_is_holding() -> None:
+def test_blending_continues_by_itself_until_the_seed_is_holding() -> None:
     now = after(slots(TRAINING, EMPTY, EMPTY), ADVANCE, 0)
     alphas = [now.alpha_NS[0, 0].item()]
     while now.stage_NS[0, 0] == BLENDING:
@@ -81,13 +81,13 @@ def test_blending_rises_by_itself_until_the_seed_is_holding() -> None:
     assert (now.stage_NS[0, 0].item(), alphas[-1]) == (HOLDING, 1.0)
 
 
-def test_pruning_takes_the_seed_out_at_once() -> None:
+def test_pruning_removes_the_seed_at_once() -> None:
     found = after(slots(BLENDING, HOLDING, FIXED, alpha=0.5), PRUNE, 0)
     assert (found.stage_NS[0, 0].item(), found.alpha_NS[0, 0].item(), found.age_NS[0, 0].item()) == (EMPTY, 0.0, 0.0)
 
 
 @given(st.lists(st.integers(0, num_actions(4) - 1), max_size=60))
-def test_whatever_is_done_a_stage_has_its_alpha_and_fixed_is_for_good(actions: list[int]) -> None:
+def test_each_stage_has_its_alpha_and_fixed_is_permanent(actions: list[int]) -> None:
     now, fixed = slots(EMPTY, EMPTY, EMPTY, EMPTY), set()
     for action in actions:
         now, germinated_NS = step(now, torch.tensor([action]))

@@ -1,4 +1,4 @@
-"""The normalizers' numbers, what they leave out, and how they are saved; float64 numpy is the truth."""
+"""The values of the normalizers against float64 numpy, the samples that they ignore, and their states."""
 
 import copy
 import io
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from torchtriage.rl import RewardNormalizer, RunningMeanStd, ValueNormalizer
 from torchtriage.rl.normalize.moments import Moments, merged, without
-from torchtriage.rl.normalize.running import RunningMoments
+from torchtriage.rl.normalize.running_moments import RunningMoments
 
 EPSILON = 1e-4
 Make = Callable[[], RunningMoments]
@@ -42,7 +42,7 @@ def with_prior(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return mean, var
 
 
-def test_batches_one_by_one_give_the_moments_of_all() -> None:
+def test_batches_give_the_moments_of_all_samples() -> None:
     stats = RunningMeanStd((3,))
     for batch in batches():
         stats.update(batch)
@@ -52,7 +52,7 @@ def test_batches_one_by_one_give_the_moments_of_all() -> None:
     assert stats.count.item() == pytest.approx(96 + EPSILON, rel=1e-15)
 
 
-def test_a_mean_far_above_the_spread_costs_no_precision() -> None:
+def test_a_mean_much_larger_than_the_spread_costs_no_precision() -> None:
     samples = torch.randn(10_000, 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) + 1e7
     stats = RunningMeanStd((1,), epsilon=1e-30)
     for batch in samples.split(100):
@@ -85,7 +85,7 @@ def test_normalize_subtracts_divides_and_clamps() -> None:
     assert stats.normalize(x, clip=2.0)[0, 2] == 2.0
 
 
-def test_any_leading_dimensions_any_float_type_and_one_sample_are_welcome() -> None:
+def test_any_leading_dimensions_and_float_types_are_accepted() -> None:
     flat, shaped = RunningMeanStd((3,)), RunningMeanStd((3,))
     x = torch.cat(batches()).bfloat16()
     flat.update(x)
@@ -103,7 +103,7 @@ def test_any_leading_dimensions_any_float_type_and_one_sample_are_welcome() -> N
 
 
 @kinds
-def test_a_mask_leaves_samples_out(make: Make) -> None:
+def test_a_mask_excludes_samples(make: Make) -> None:
     masked, picked = make(), make()
     samples = torch.cat(batches()) if masked.shape else torch.cat(batches())[:, 0]
     keep = torch.arange(96) % 3 == 0
@@ -114,7 +114,7 @@ def test_a_mask_leaves_samples_out(make: Make) -> None:
 
 
 @kinds
-def test_an_empty_batch_and_a_mask_without_a_sample_change_no_bit(make: Make) -> None:
+def test_an_empty_batch_and_an_empty_mask_change_nothing(make: Make) -> None:
     stats = make()
     shape = stats.shape
     stats.update(torch.ones(4, *shape) * torch.arange(4.0).view(4, *[1] * len(shape)))
@@ -125,13 +125,13 @@ def test_an_empty_batch_and_a_mask_without_a_sample_change_no_bit(make: Make) ->
 
 
 @kinds
-def test_samples_that_are_not_finite_are_left_out_and_counted(make: Make) -> None:
+def test_nonfinite_samples_are_ignored_and_counted(make: Make) -> None:
     dirty, clean = make(), make()
     x = torch.cat(batches()) if dirty.shape else torch.cat(batches())[:, 0]
     bad = x.clone()
     bad.view(96, -1)[7, 0], bad.view(96, -1)[9, -1] = math.nan, -math.inf
     mask = torch.ones(96, dtype=torch.bool)
-    mask[9] = False  # not asked for, so not rejected either
+    mask[9] = False  # masked, so not rejected either
     dirty.update(bad, mask=mask)
     keep = [i for i in range(96) if i not in (7, 9)]
     clean.update(x[keep])
@@ -147,7 +147,7 @@ def test_nan_stays_nan_and_infinity_is_clamped() -> None:
     assert out[1] == 10.0
 
 
-def test_a_constant_feature_is_not_blown_up() -> None:
+def test_a_constant_feature_is_not_amplified() -> None:
     stats = RunningMeanStd((1,))
     for _ in range(1000):
         stats.update(torch.full((64, 1), 3.0))
@@ -155,7 +155,7 @@ def test_a_constant_feature_is_not_blown_up() -> None:
 
 
 @kinds
-def test_frozen_statistics_do_not_move(make: Make) -> None:
+def test_frozen_statistics_do_not_change(make: Make) -> None:
     stats = make()
     stats.freeze()
     stats.update(torch.ones(4, *stats.shape))
@@ -167,7 +167,7 @@ def test_frozen_statistics_do_not_move(make: Make) -> None:
     assert stats.count > 3
 
 
-def test_an_update_between_forward_and_backward_harms_no_gradient() -> None:
+def test_an_update_between_forward_and_backward_keeps_the_gradients_right() -> None:
     stats = RunningMeanStd((3,))
     x = torch.ones(2, 3, requires_grad=True)
     out = stats.normalize(x).sum()
@@ -189,14 +189,14 @@ def test_a_reward_is_divided_by_the_sample_deviation_and_keeps_its_mean() -> Non
     assert normalizer.normalize(1.0) == pytest.approx(1.0 / np.std(rewards, ddof=1))
 
 
-def test_below_two_samples_a_reward_is_only_clamped() -> None:
+def test_with_fewer_than_two_samples_a_reward_is_only_clamped() -> None:
     normalizer = RewardNormalizer(clip=10.0)
     assert normalizer.normalize(1000.0) == 10.0
     assert normalizer.update_and_normalize(-1000.0) == -10.0
     assert RewardNormalizer().normalize(3.0) == 3.0
 
 
-def test_rewards_are_clipped_and_equal_ones_are_left_alone() -> None:
+def test_rewards_are_clipped_and_equal_ones_are_not_scaled() -> None:
     normalizer = RewardNormalizer()
     for _ in range(100):
         assert normalizer.update_and_normalize(1.0) == 1.0
@@ -204,7 +204,7 @@ def test_rewards_are_clipped_and_equal_ones_are_left_alone() -> None:
     assert normalizer.normalize(1e6) == 10.0
 
 
-def test_a_tensor_of_rewards_is_as_good_as_one_by_one() -> None:
+def test_a_tensor_of_rewards_gives_the_same_as_single_rewards() -> None:
     together, single = RewardNormalizer(), RewardNormalizer()
     rewards = torch.cat(batches())[:, 0]
     together.update(rewards)
@@ -215,7 +215,7 @@ def test_a_tensor_of_rewards_is_as_good_as_one_by_one() -> None:
     assert together.normalize(np.float32(2.0)) == pytest.approx(together.normalize(2.0))
 
 
-def test_a_nan_reward_is_counted_and_passed_on_and_spoils_nothing() -> None:
+def test_a_nan_reward_is_counted_and_does_not_affect_others() -> None:
     normalizer = RewardNormalizer()
     normalizer.update(torch.tensor([1.0, 2.0, 4.0]))
     before = normalizer.normalize(1.0)
@@ -224,7 +224,7 @@ def test_a_nan_reward_is_counted_and_passed_on_and_spoils_nothing() -> None:
     assert int(normalizer.num_rejected) == 1
 
 
-def test_values_pass_unscaled_until_32_samples_then_by_their_deviation() -> None:
+def test_values_are_scaled_only_after_32_samples() -> None:
     normalizer = ValueNormalizer()
     values = torch.randn(40, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * 7 + 100
     normalizer.update(values[:31])
@@ -256,7 +256,7 @@ def assert_same(a: dict[str, Any], b: dict[str, Any]) -> None:
 
 
 @kinds
-def test_a_saved_state_goes_on_to_the_bit(make: Make) -> None:
+def test_a_saved_state_continues_bitwise(make: Make) -> None:
     def run(stats: RunningMoments, some: list[torch.Tensor]) -> None:
         for batch in some:
             stats.update(batch if stats.shape else batch[:, 0])
@@ -272,7 +272,7 @@ def test_a_saved_state_goes_on_to_the_bit(make: Make) -> None:
     assert_same(straight.state_dict(), second.state_dict())
 
 
-def test_a_state_brings_its_settings() -> None:
+def test_a_state_includes_its_settings() -> None:
     saved = RunningMeanStd((3,), epsilon=1e-2, momentum=0.5)
     saved.freeze()
     loaded = RunningMeanStd((3,))
@@ -283,7 +283,7 @@ def test_a_state_brings_its_settings() -> None:
     assert repr(values.warmup) == "64"
 
 
-def test_a_policy_saves_and_moves_the_statistics_it_holds() -> None:
+def test_a_policy_saves_and_moves_its_statistics() -> None:
     policy = torch.nn.Module()
     policy.obs = RunningMeanStd((3,))
     policy.obs.update(batches()[0])
@@ -306,11 +306,11 @@ def test_a_policy_saves_and_moves_the_statistics_it_holds() -> None:
         (lambda s: s["_extra_state"].__setitem__(0, 0), "expected a state of version 1, found version 0; load it"),
         (
             lambda s: s.update(mean=torch.zeros(4)),
-            r"expected mean of shape \(3,\), found \(4,\); build it with shape=\(4,\)",
+            r"expected mean of shape \(3,\), found \(4,\); construct it with shape=\(4,\)",
         ),
     ],
 )
-def test_a_state_that_does_not_fit_is_refused_whole(change: Callable[[dict[str, Any]], Any], words: str) -> None:
+def test_a_state_that_does_not_fit_is_refused_completely(change: Callable[[dict[str, Any]], Any], words: str) -> None:
     stats = RunningMeanStd((3,))
     stats.update(batches()[0])
     before = copy.deepcopy(stats.state_dict())
@@ -321,41 +321,41 @@ def test_a_state_that_does_not_fit_is_refused_whole(change: Callable[[dict[str, 
     assert_same(stats.state_dict(), before)
 
 
-def test_the_seeds_own_state_of_three_values_is_refused_with_a_reason() -> None:
+def test_a_state_of_three_bare_values_is_refused_with_a_reason() -> None:
     with pytest.raises(RuntimeError, match="expected a state of version 1, found one without"):
         RunningMeanStd((3,)).load_state_dict({"mean": torch.zeros(3), "var": torch.ones(3), "count": torch.tensor(1.0)})
 
 
-# Devices: meta stands for a device that is not here
+# Devices: meta stands in for an accelerator
 
 
 @pytest.mark.parametrize("call", ["update", "normalize"])
-def test_another_device_is_followed_with_one_warning_at_the_callers_line(call: str) -> None:
+def test_a_move_to_another_device_warns_once_at_the_callers_line(call: str) -> None:
     stats = RunningMeanStd((3,))
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         getattr(stats, call)(torch.ones(2, 3, device="meta"))
         stats.to_empty(device="cpu")
         getattr(stats, call)(torch.ones(2, 3, device="meta"))
     assert stats.mean.device.type == "meta"
-    assert [(w.filename, str(w.message)) for w in told] == [
+    assert [(w.filename, str(w.message)) for w in warned] == [
         (
             __file__,
             (
-                "RunningMeanStd moves its statistics from cpu to meta; build it with device='meta' or move it there"
+                "RunningMeanStd moves its statistics from cpu to meta; construct it with device='meta' or move it there"
                 " before training: in a compiled region the move breaks the graph"
             ),
         )
     ]
 
 
-def test_the_callers_line_is_found_through_our_own_methods() -> None:
-    with pytest.warns(UserWarning, match="RewardNormalizer moves its statistics from cpu to meta") as told:
+def test_the_callers_line_is_found_through_methods_of_torchtriage() -> None:
+    with pytest.warns(UserWarning, match="RewardNormalizer moves its statistics from cpu to meta") as warned:
         RewardNormalizer().update_and_normalize(torch.ones(2, device="meta"))
-    assert told[0].filename == __file__
+    assert warned[0].filename == __file__
 
 
-def test_a_rollout_in_inference_mode_leaves_statistics_that_can_be_updated_later() -> None:
+def test_statistics_moved_in_inference_mode_can_be_updated_later() -> None:
     stats = RunningMeanStd(3)
     with torch.inference_mode():
         stats.update(torch.ones(2, 3))
@@ -368,10 +368,10 @@ def test_a_rollout_in_inference_mode_leaves_statistics_that_can_be_updated_later
 
 
 @pytest.mark.parametrize("call", ["update", "normalize"])
-def test_strict_device_raises_and_moves_nothing(call: str) -> None:
+def test_strict_device_raises_instead_of_moving(call: str) -> None:
     stats = RunningMeanStd((3,), strict_device=True)
     with pytest.raises(
-        RuntimeError, match="strict_device set and its statistics on cpu, got an input on meta; build it with device="
+        RuntimeError, match="strict_device set and its statistics on cpu, got an input on meta; construct it with"
     ):
         getattr(stats, call)(torch.ones(2, 3, device="meta"))
     assert stats.mean.device.type == "cpu"
@@ -395,14 +395,14 @@ def test_strict_device_raises_and_moves_nothing(call: str) -> None:
         ),
         (lambda: RunningMeanStd((3,)).update(np.ones((2, 3))), "expects a tensor, got ndarray; pass torch.as_tensor"),
         (lambda: RewardNormalizer().update_and_normalize(np.ones(2)), "expects a tensor, got ndarray"),
-        (lambda: RunningMeanStd((0,)), r"shape must hold sizes above 0, got \(0,\)"),
+        (lambda: RunningMeanStd((0,)), r"shape must have sizes above 0, got \(0,\)"),
         (lambda: RunningMeanStd((3,), epsilon=0.0), "epsilon must be above 0, got 0.0"),
         (lambda: RunningMeanStd((3,), momentum=1.0), r"momentum must be in \[0, 1\), got 1.0"),
         (lambda: ValueNormalizer(warmup=0), "warmup must be at least 1"),
         (lambda: RewardNormalizer(clip=0), "clip and epsilon must be above 0"),
     ],
 )
-def test_bad_input_is_told_what_was_expected_and_found(call: Callable[[], Any], words: str) -> None:
+def test_bad_input_is_refused_with_what_was_expected_and_found(call: Callable[[], Any], words: str) -> None:
     with pytest.raises((ValueError, TypeError), match=words):
         call()
 
@@ -410,7 +410,7 @@ def test_bad_input_is_told_what_was_expected_and_found(call: Callable[[], Any], 
 # Merging
 
 
-def test_merging_a_worker_is_as_if_its_samples_had_been_seen_here() -> None:
+def test_merging_a_worker_equals_receiving_its_samples() -> None:
     for momentum in (None, 0.9):
         here, worker = RunningMeanStd((3,), momentum=momentum), RunningMeanStd((3,), momentum=momentum)
         one, two = batches(2)
@@ -425,7 +425,7 @@ def test_merging_a_worker_is_as_if_its_samples_had_been_seen_here() -> None:
         assert_same(worker.state_dict(), unchanged)
 
 
-def test_an_empty_worker_changes_nothing_and_a_worker_of_another_shape_is_refused() -> None:
+def test_merging_an_empty_worker_changes_nothing_and_another_shape_is_refused() -> None:
     here = RunningMeanStd((3,))
     here.update(batches()[0])
     before = here.var.clone()
@@ -435,7 +435,7 @@ def test_an_empty_worker_changes_nothing_and_a_worker_of_another_shape_is_refuse
         here.merge(RunningMeanStd((2,)))
 
 
-def test_one_process_may_call_the_merge_across_ranks() -> None:
+def test_a_single_process_may_call_merge_across_ranks() -> None:
     stats = RunningMeanStd((3,))
     stats.update(batches()[0])
     before = copy.deepcopy(stats.state_dict())
@@ -448,7 +448,7 @@ samples = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30).map(np.array)
 
 @given(samples, samples)
 @example(np.full(5, 0.1), np.array([0.7]))  # rounding would make the variance of the rest negative
-def test_moments_merge_and_come_apart_again(a: np.ndarray, b: np.ndarray) -> None:
+def test_without_undoes_merged(a: np.ndarray, b: np.ndarray) -> None:
     def of(x: np.ndarray) -> Moments:
         return Moments(*(torch.tensor(v, dtype=torch.float64) for v in (float(len(x)), x.mean(), x.var())))
 

@@ -1,6 +1,4 @@
-"""Inside a full-graph compiled region the normalizers make one graph,
-no break and no recompile, and the same numbers.
-"""
+"""In a full-graph compiled region the normalizers are one graph and agree with eager."""
 
 import math
 import warnings
@@ -12,7 +10,7 @@ import torch._dynamo
 
 import torchtriage
 from torchtriage.rl import RewardNormalizer, RunningMeanStd, ValueNormalizer
-from torchtriage.rl.normalize.running import RunningMoments
+from torchtriage.rl.normalize.running_moments import RunningMoments
 
 pytestmark = pytest.mark.thorough
 
@@ -69,7 +67,7 @@ def compare(make: Callable[[], RunningMoments], backend: str, rtol: float) -> No
     ],
     ids=["running", "running-ema", "reward", "value"],
 )
-def test_50_steps_are_one_graph_with_the_bits_of_eager(make: Callable[[], RunningMoments]) -> None:
+def test_50_steps_are_one_graph_and_bitwise_equal_to_eager(make: Callable[[], RunningMoments]) -> None:
     compare(make, "eager", rtol=0)
 
 
@@ -78,7 +76,7 @@ def test_inductor_writes_every_buffer_back(make: Callable[[], RunningMoments]) -
     compare(make, "inductor", rtol=1e-12)
 
 
-def test_freezing_compiles_once_more_and_no_more() -> None:
+def test_freezing_compiles_exactly_once_more() -> None:
     stats = RunningMeanStd((4,))
     run = torch.compile(stats.update, backend="eager", fullgraph=True)
     with torchtriage.watch() as seen:
@@ -89,15 +87,15 @@ def test_freezing_compiles_once_more_and_no_more() -> None:
     assert round(stats.count.item()) == 4 * 32
 
 
-def test_a_device_mismatch_in_a_compiled_region_breaks_once_says_so_and_is_whole_afterwards() -> None:
+def test_a_device_mismatch_breaks_the_graph_once_with_its_reason() -> None:
     stats = RunningMeanStd((4,))
     run = torch.compile(lambda x: stats.normalize(x * 2) + 1, backend="eager")
     x = torch.ones(2, 4, device="meta")
-    with warnings.catch_warnings(record=True) as told, torchtriage.watch() as seen:
+    with warnings.catch_warnings(record=True) as warned, torchtriage.watch() as seen:
         warnings.simplefilter("always")
         run(x)
-    assert ["RunningMeanStd moves its statistics from cpu to meta" in str(w.message) for w in told] == [True]
-    assert any("a normalizer and its input are on different devices" in b.reason for b in seen.graph_breaks)
+    assert ["RunningMeanStd moves its statistics from cpu to meta" in str(w.message) for w in warned] == [True]
+    assert any("normalizer and input are on different devices" in b.reason for b in seen.graph_breaks)
     torch._dynamo.reset()
     with torchtriage.watch() as after:
         torch.compile(lambda x: stats.normalize(x * 2) + 1, backend="eager", fullgraph=True)(x)
@@ -106,5 +104,5 @@ def test_a_device_mismatch_in_a_compiled_region_breaks_once_says_so_and_is_whole
 
 def test_a_device_mismatch_under_fullgraph_is_an_error_with_the_reason() -> None:
     stats = RunningMeanStd((4,))
-    with pytest.raises(torch._dynamo.exc.Unsupported, match="a normalizer and its input are on different devices"):
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="normalizer and input are on different devices"):
         torch.compile(stats.update, backend="eager", fullgraph=True)(torch.ones(2, 4, device="meta"))

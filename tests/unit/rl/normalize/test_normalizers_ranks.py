@@ -1,4 +1,4 @@
-"""Two gloo ranks know together what one process would know alone, however often they merge."""
+"""Two gloo ranks together have the statistics of one process, however often they merge."""
 
 import os
 import subprocess
@@ -56,7 +56,7 @@ dist.destroy_process_group()
 '''
 
 
-def test_two_ranks_know_what_one_process_would(tmp_path: Path) -> None:
+def test_two_ranks_have_the_statistics_of_one_process(tmp_path: Path) -> None:
     script = tmp_path / "ranks.py"
     script.write_text(PROGRAM)
     done = subprocess.run(

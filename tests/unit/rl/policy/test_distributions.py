@@ -1,4 +1,4 @@
-"""Actions drawn from given noise; torch.distributions is the truth."""
+"""Actions drawn from given noise agree with torch.distributions."""
 
 import math
 
@@ -13,7 +13,7 @@ def logits(rows: int = 5, actions: int = 4) -> torch.Tensor:
     return torch.randn(rows, actions, generator=torch.Generator().manual_seed(0)) * 3
 
 
-def test_discrete_log_probabilities_and_entropy_are_those_of_torch() -> None:
+def test_discrete_log_probabilities_and_entropy_agree_with_torch() -> None:
     action_N = torch.tensor([0, 3, 2, 1, 1])
     ours, theirs = Discrete(logits()), truth.Categorical(logits=logits())
     torch.testing.assert_close(ours.log_prob(action_N), theirs.log_prob(action_N))
@@ -30,7 +30,7 @@ def test_discrete_draws_follow_the_probabilities() -> None:
     assert share_K[3] == 0, "an action of probability 0 was drawn"
 
 
-def test_gumbel_noise_is_finite_and_the_same_for_the_same_generator_state() -> None:
+def test_gumbel_noise_is_finite_and_reproducible() -> None:
     generator = torch.Generator().manual_seed(3)
     state = generator.get_state()
     noise = gumbel(100_000, generator=generator)
@@ -39,7 +39,7 @@ def test_gumbel_noise_is_finite_and_the_same_for_the_same_generator_state() -> N
     assert torch.equal(gumbel(100_000, generator=generator.set_state(state)), noise)
 
 
-def test_gaussian_log_probabilities_and_entropy_are_those_of_torch() -> None:
+def test_gaussian_log_probabilities_and_entropy_agree_with_torch() -> None:
     mean_NA, log_std_A, noise_NA = logits(6, 3), torch.tensor([-2.0, 0.0, 0.7]), logits(6, 3) / 3
     ours, theirs = Gaussian(mean_NA, log_std_A), truth.Normal(mean_NA, log_std_A.exp())
     action_NA = ours.draw(noise_NA)

@@ -1,6 +1,4 @@
-"""The LSTM with episodes inside a sequence:
-as nn.LSTM on the pieces, by native code and by torch alone; compiled whole.
-"""
+"""The LSTM with episodes inside a sequence agrees with nn.LSTM, in native code and in torch, eager and compiled."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -21,6 +19,7 @@ from torchtriage.rl.policy.lstm import Lstm, lstm
 KERNEL = lstm_native.KERNEL
 ISAS = KERNEL.isas if KERNEL else []
 OPS = torch.ops.torchtriage
+F32 = torch.float32
 NAMES = ("x", "h", "c", "w_ih", "w_hh", "b")
 needs_kernel = pytest.mark.skipif(KERNEL is None, reason="the native part was not built")
 
@@ -35,10 +34,8 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return request.param
 
 
-def arguments(T: int, B: int, I: int, H: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> list[Tensor]:  # noqa: E741
-    """(x, keep, h, c, w_ih, w_hh, b), with an episode's start in about one step of four;
-    all but keep want a gradient.
-    """
+def arguments(T: int, B: int, I: int, H: int, seed: int = 0, dtype: torch.dtype = F32) -> list[Tensor]:  # noqa: E741
+    """(x, keep, h, c, w_ih, w_hh, b); about one step in four starts an episode, and all but keep require a gradient."""
     generator = torch.Generator().manual_seed(seed)
     x, h, c, w_ih, w_hh, b = (
         torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
@@ -79,7 +76,7 @@ def with_gradients(function: Callable[..., tuple[Tensor, Tensor, Tensor]], args:
 
 
 def assert_alike(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float = 1e-5) -> None:
-    """To the tolerance, relative to the largest element: sums of many terms are as exact as these."""
+    """Compare relative to the largest element: a sum of many terms is only as accurate as its largest."""
     for name, value in expected.items():
         torch.testing.assert_close(
             found[name],
@@ -93,12 +90,12 @@ def assert_alike(found: dict[str, Tensor], expected: dict[str, Tensor], toleranc
 @pytest.mark.parametrize(
     ("T", "B", "I", "H"), [(1, 1, 1, 1), (1, 8, 4, 64), (5, 3, 7, 13), (32, 8, 5, 64), (9, 7, 3, 70)]
 )
-def test_values_and_gradients_are_those_of_nn_lstm_on_the_pieces(path: str, T: int, B: int, I: int, H: int) -> None:  # noqa: E741
+def test_values_and_gradients_agree_with_nn_lstm(path: str, T: int, B: int, I: int, H: int) -> None:  # noqa: E741
     args = arguments(T, B, I, H)
     assert_alike(with_gradients(lstm, args), with_gradients(on_pieces, args))
 
 
-def test_a_sequence_without_starts_is_nn_lstm(path: str) -> None:
+def test_a_sequence_without_episode_starts_equals_nn_lstm(path: str) -> None:
     net = nn.LSTM(5, 12)
     mine = Lstm(5, 12)
     mine.load_state_dict(net.state_dict())
@@ -119,7 +116,9 @@ def test_a_sequence_without_starts_is_nn_lstm(path: str) -> None:
     st.booleans(),
     st.integers(0, len(ISAS) - 1),
 )
-def test_native_is_torch_for_all_shapes(T: int, B: int, H: int, seed: int, contiguous: bool, isa: int) -> None:
+def test_native_code_agrees_with_torch_for_all_shapes(
+    T: int, B: int, H: int, seed: int, contiguous: bool, isa: int
+) -> None:
     args = arguments(T, B, 4, H, seed)
     args[1] *= 0.5
     if not contiguous:
@@ -135,13 +134,13 @@ def test_native_is_torch_for_all_shapes(T: int, B: int, H: int, seed: int, conti
         assert_alike(with_gradients(lstm_module._by_native, args), with_gradients(lstm_module._by_torch, args))
 
 
-def test_the_gradients_of_torch_alone_are_exact_in_float64() -> None:
+def test_gradients_of_the_torch_path_are_exact_in_float64() -> None:
     x, keep, *others = arguments(3, 2, 2, 3, dtype=torch.float64)
     assert torch.autograd.gradcheck(lambda x, *rest: lstm(x, keep, *rest), (x, *others))
 
 
 @needs_kernel
-def test_the_operator_keeps_the_rules_of_operators() -> None:
+def test_the_operator_passes_opcheck() -> None:
     x, keep, h, c, w_ih, w_hh, b = (a.detach() for a in arguments(4, 3, 2, 5))
     z = functional.linear(x, w_ih, b)
     torch.library.opcheck(OPS.lstm_forward.default, (z, keep, h, c, w_hh))
@@ -153,7 +152,7 @@ def test_the_operator_keeps_the_rules_of_operators() -> None:
 
 @needs_kernel
 @pytest.mark.parametrize("isa", range(len(ISAS)), ids=ISAS)
-def test_sigmoid_and_tanh_are_exact_to_two_units_in_the_last_place(isa: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sigmoid_and_tanh_are_accurate_to_two_ulp(isa: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(KERNEL, "isa", isa)
     large_and_small = torch.logspace(-30, 3, 4000)
     points = torch.cat(
@@ -163,14 +162,14 @@ def test_sigmoid_and_tanh_are_exact_to_two_units_in_the_last_place(isa: int, mon
     zero = torch.zeros(len(points), 1)
     _, _, gates, _ = OPS.lstm_forward(z, torch.ones(1, len(points)), zero, zero, torch.zeros(4, 1))
     exact = points.double()
-    in_reach = points > -85  # below, a sigmoid is under 1e-37 and only its smallness counts
+    in_reach = points > -85  # below this, a sigmoid is under 1e-37, and only its order of magnitude matters
     for gate, expected in ((0, exact.sigmoid()), (2, exact.tanh())):
         found = gates[0, :, gate].double()
         torch.testing.assert_close(found[in_reach], expected[in_reach], rtol=2.5e-7, atol=0)
         torch.testing.assert_close(found, expected, rtol=2.5e-7, atol=2e-38)
 
 
-def test_nan_stays_in_its_sequence_and_goes_on_to_its_end(path: str) -> None:
+def test_nan_spreads_to_the_end_of_its_sequence_only(path: str) -> None:
     args = arguments(6, 9, 4, 20)
     with torch.no_grad():
         args[0][2, 3, 1] = math.nan
@@ -184,14 +183,14 @@ def test_nan_stays_in_its_sequence_and_goes_on_to_its_end(path: str) -> None:
 
 
 @needs_kernel
-def test_subnormals_are_as_before_after_a_call() -> None:
+def test_a_call_leaves_the_subnormal_mode_unchanged() -> None:
     tiny = torch.tensor([1e-39])
     lstm(*arguments(3, 2, 2, 5))[0].sum().backward()
     assert float(tiny * 1.0) != 0
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
-def test_another_dtype_takes_the_way_of_torch(dtype: torch.dtype) -> None:
+def test_another_dtype_uses_the_torch_path(dtype: torch.dtype) -> None:
     args = arguments(4, 3, 2, 5, dtype=dtype)
     y, h, c = lstm(*args)
     assert {t.dtype for t in (y, h, c)} == {dtype}
@@ -199,7 +198,7 @@ def test_another_dtype_takes_the_way_of_torch(dtype: torch.dtype) -> None:
     torch.testing.assert_close(y.float(), expected, rtol=0, atol=0.05 if dtype == torch.bfloat16 else 1e-6)
 
 
-def test_autocast_makes_results_coarser_and_not_wrong(path: str) -> None:
+def test_autocast_lowers_the_precision_only(path: str) -> None:
     args = arguments(4, 3, 2, 5)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         y, h, c = lstm(*args)
@@ -208,7 +207,7 @@ def test_autocast_makes_results_coarser_and_not_wrong(path: str) -> None:
 
 
 @needs_kernel
-def test_the_operator_refuses_what_native_code_would_misread() -> None:
+def test_the_operator_refuses_wrong_shapes_and_dtypes() -> None:
     x, keep, h, c, w_ih, w_hh, b = arguments(4, 3, 2, 5)
     z = functional.linear(x, w_ih, b)
     for wrong in ((z, keep.t(), h, c, w_hh), (z.bfloat16(), keep, h, c, w_hh), (z, keep, h, c, w_hh[:4])):
@@ -216,7 +215,7 @@ def test_the_operator_refuses_what_native_code_would_misread() -> None:
             OPS.lstm_forward(*wrong)
 
 
-def test_a_mask_of_booleans_will_do(path: str) -> None:
+def test_a_boolean_mask_is_accepted(path: str) -> None:
     x, keep, *others = arguments(4, 3, 2, 5)
     torch.testing.assert_close(lstm(x, keep.bool(), *others), lstm(x, keep, *others), rtol=0, atol=0)
 
@@ -225,7 +224,7 @@ def test_a_mask_of_booleans_will_do(path: str) -> None:
 def test_a_second_derivative_is_refused() -> None:
     args = arguments(4, 3, 2, 5)
     (gradient,) = torch.autograd.grad(lstm(*args)[0].square().sum(), args[5], create_graph=True)
-    with pytest.raises(RuntimeError, match="first derivatives only"):
+    with pytest.raises(RuntimeError, match="only first derivatives"):
         gradient.sum().backward()
 
 
@@ -243,7 +242,7 @@ def test_a_second_derivative_is_refused() -> None:
         (2, lambda h: h.double(), r"one dtype and device.*h is torch.float64"),
     ],
 )
-def test_a_mistake_says_what_was_expected_and_found(
+def test_an_error_says_what_was_expected_and_found(
     index: int, change: Callable[[Tensor], Tensor], message: str
 ) -> None:
     args = arguments(4, 3, 2, 5)
@@ -252,7 +251,7 @@ def test_a_mistake_says_what_was_expected_and_found(
         lstm(*args)
 
 
-def test_state_dicts_and_first_weights_are_those_of_nn_lstm() -> None:
+def test_state_dicts_and_initial_weights_equal_those_of_nn_lstm() -> None:
     torch.manual_seed(3)
     theirs = nn.LSTM(5, 12)
     torch.manual_seed(3)
@@ -294,7 +293,9 @@ def inputs_of(T: int, B: int, I: int, H: int) -> tuple[dict[str, Tensor], list[T
 @pytest.mark.thorough
 @needs_kernel
 @pytest.mark.parametrize("step", [by_func_grad, by_autograd_grad])
-def test_the_graph_does_not_grow_with_the_steps(fresh_dynamo: None, step: Callable[..., list[Tensor]]) -> None:
+def test_the_graph_does_not_grow_with_the_number_of_steps(
+    fresh_dynamo: None, step: Callable[..., list[Tensor]]
+) -> None:
     sizes = []
 
     def count(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> torch.fx.GraphModule:
@@ -314,7 +315,7 @@ def test_the_graph_does_not_grow_with_the_steps(fresh_dynamo: None, step: Callab
 @pytest.mark.thorough
 @needs_kernel
 @pytest.mark.parametrize("step", [by_func_grad, by_autograd_grad])
-def test_inductor_gives_the_gradients_of_eager(fresh_dynamo: None, step: Callable[..., list[Tensor]]) -> None:
+def test_inductor_gradients_agree_with_eager(fresh_dynamo: None, step: Callable[..., list[Tensor]]) -> None:
     net, data = inputs_of(6, 3, 2, 5)
     with torch._dynamo.config.patch(trace_autograd_ops=True):
         found = torch.compile(step, fullgraph=True)(net, *data)

@@ -1,6 +1,4 @@
-"""Advantages: against sums written out transition by transition, over episodes that end,
-are cut short, or skip a step.
-"""
+"""Advantages equal explicit sums, over episodes that terminate, are truncated, or skip a step."""
 
 import torch
 from hypothesis import given, settings
@@ -54,18 +52,17 @@ def rollouts(draw):
 
 @settings(max_examples=60, deadline=None)
 @given(rollouts())
-def test_advantages_are_the_sums_written_out(rollout):
+def test_advantages_equal_the_explicit_sums(rollout):
     advantage, returns, error = gae(*rollout, GAMMA, LAM)
     torch.testing.assert_close(advantage, slow_advantages(*rollout), atol=1e-12, rtol=1e-10)
     torch.testing.assert_close(returns, advantage + rollout[1])
-    assert torch.equal(
-        error, gae(*rollout, GAMMA, 0.0).advantage_TN
-    )  # of its own transition, nothing of those that follow
+    # With lambda 0 an advantage is the error of its own transition.
+    assert torch.equal(error, gae(*rollout, GAMMA, 0.0).advantage_TN)
 
 
 @settings(max_examples=40, deadline=None)
 @given(rollouts(), st.floats(-1e6, 1e6))
-def test_what_a_dead_transition_holds_changes_no_other(rollout, rubbish):
+def test_a_dead_transition_does_not_affect_others(rollout, rubbish):
     reward, value, final_value, terminated, truncated, live, last_value = rollout
     before = gae(*rollout, GAMMA, LAM).advantage_TN
     ended_before = torch.cat([torch.ones_like(live[:1]), (terminated | truncated)[:-1]])
@@ -78,7 +75,7 @@ def test_what_a_dead_transition_holds_changes_no_other(rollout, rubbish):
     assert torch.equal(returns[dead], value[dead])
 
 
-def test_a_value_that_is_masked_may_be_nan():
+def test_a_masked_value_may_be_nan():
     nan, off = torch.full((3, 1), float("nan")), torch.zeros(3, 1, dtype=torch.bool)
     terminated, truncated = off.clone(), off.clone()
     terminated[2] = True
@@ -105,7 +102,7 @@ def test_long_rollouts_agree_in_float32():
     torch.testing.assert_close(gae(*args, GAMMA, LAM)[0].double(), gae(*exact, GAMMA, LAM)[0], atol=2e-5, rtol=1e-5)
 
 
-def test_it_compiles_whole():
+def test_gae_compiles_to_one_graph():
     compiled = torch.compile(gae, fullgraph=True, backend="eager")
     rollout = (
         *torch.randn(3, 5, 2).unbind(),

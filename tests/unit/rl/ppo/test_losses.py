@@ -1,4 +1,4 @@
-"""The PPO loss against its formula written out, its masks, and the metrics of an update."""
+"""The PPO loss against its formula, its masks, and the metrics of an update."""
 
 import math
 
@@ -58,7 +58,7 @@ def expected(now: Evaluation, batch: Minibatch, settings: LossSettings) -> torch
         LossSettings(normalize_advantage=False),
     ],
 )
-def test_the_loss_and_its_gradients_are_those_of_the_formula(settings: LossSettings) -> None:
+def test_the_loss_and_its_gradients_follow_the_formula(settings: LossSettings) -> None:
     now, batch = rows(64)
     (loss, _), truth = ppo_loss(now, batch, CLIP, settings), expected(now, batch, settings)
     torch.testing.assert_close(loss, truth)
@@ -70,7 +70,7 @@ def test_the_loss_and_its_gradients_are_those_of_the_formula(settings: LossSetti
 
 
 @given(num_live=st.integers(1, 15), clip_value=st.sampled_from([0.0, 0.3]), seed=st.integers(0, 100))
-def test_rows_of_weight_0_count_nowhere_whatever_is_in_them(num_live: int, clip_value: float, seed: int) -> None:
+def test_rows_of_weight_0_never_count(num_live: int, clip_value: float, seed: int) -> None:
     now, batch = rows(16, seed)
     settings = LossSettings(clip_value=clip_value, entropy_coef=0.01)
     for tensor in (batch.log_prob_TB, batch.value_TB, batch.advantage_TB, batch.return_TB):
@@ -88,7 +88,7 @@ def test_rows_of_weight_0_count_nowhere_whatever_is_in_them(num_live: int, clip_
         torch.testing.assert_close(grad, want, rtol=1e-5, atol=1e-7)
 
 
-def test_kl_keeps_its_digits_where_it_is_small() -> None:
+def test_a_small_kl_keeps_its_precision() -> None:
     now, batch = rows(64)
     batch = batch._replace(log_prob_TB=now.log_prob_TB.detach() - 1e-4)
     log_ratio = (now.log_prob_TB.detach() - batch.log_prob_TB).double()
@@ -96,7 +96,7 @@ def test_kl_keeps_its_digits_where_it_is_small() -> None:
     assert kl.item() == pytest.approx((log_ratio.exp() - 1 - log_ratio).mean().item(), rel=0.05)
 
 
-def test_an_exploding_ratio_is_bounded_and_seen() -> None:
+def test_an_exploding_ratio_is_bounded_and_recorded() -> None:
     now, batch = rows()
     batch.log_prob_TB[0, 3], batch.log_prob_TB[0, 4] = -1e4, 1e4
     loss, values = ppo_loss(now, batch, CLIP, LossSettings())
@@ -116,13 +116,13 @@ def test_ratios_are_1_before_any_step() -> None:
     ] == [0, 1, 1, 0, 0]
 
 
-def test_equal_advantages_are_not_blown_up() -> None:
+def test_equal_advantages_are_not_amplified() -> None:
     now, batch = rows()
     batch = batch._replace(advantage_TB=torch.full_like(batch.advantage_TB, 0.1) + 1e-9 * batch.advantage_TB)
     assert ppo_loss(now, batch, CLIP, LossSettings())[1]["policy_loss"].abs() < 0.1
 
 
-def test_the_share_of_clipped_values_is_that_of_the_rows_without_a_gradient() -> None:
+def test_value_clip_fraction_is_the_share_of_rows_without_a_gradient() -> None:
     now, batch = rows()
     _, values = ppo_loss(now, batch, CLIP, LossSettings(clip_value=0.3))
     (grad,) = torch.autograd.grad(values["value_loss"], now.value_TB)

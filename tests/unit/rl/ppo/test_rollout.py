@@ -1,6 +1,4 @@
-"""Rollouts: what is put in comes out in minibatches once each, all of one shape,
-in an order that the generator alone decides.
-"""
+"""Rollouts: every transition appears once in minibatches of one shape, in an order drawn from the generator."""
 
 import pytest
 import torch
@@ -59,7 +57,7 @@ def taken(rollout, size, seed=0):
 
 
 @pytest.mark.parametrize("size", [1, 4, 7, 15, 99])
-def test_every_transition_is_taken_once_and_padding_weighs_nothing(size):
+def test_every_transition_appears_once_and_padding_has_no_weight(size):
     minibatches = taken(filled(), size)
     assert len({m.observation_TBO.shape for m in minibatches}) == 1
     assert len(minibatches) == -(-T * N // min(size, T * N))
@@ -83,7 +81,7 @@ def test_the_columns_of_a_row_stay_together():
     assert minibatch.return_TB[0].tolist() == [rollout.return_TN[n // 10, n % 10].item() for n in order]
 
 
-def test_recurrent_minibatches_hold_whole_sequences_with_their_first_state():
+def test_recurrent_minibatches_have_complete_sequences_and_their_first_state():
     minibatches = taken(filled(state_size=6), size=2 * T)
     assert [tuple(m.observation_TBO.shape) for m in minibatches] == [(T, 2, 2)] * 2
     seen = []
@@ -114,14 +112,14 @@ def test_continuous_actions_keep_their_size():
     assert torch.equal(minibatch.action_TB[..., 0], minibatch.value_TB)
 
 
-def test_the_generator_alone_decides_the_order():
+def test_the_order_depends_only_on_the_generator():
     rollout = filled()
     first, again, other = (torch.stack([m.value_TB for m in taken(rollout, 4, seed)]) for seed in (1, 1, 2))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
 
 
-def test_minibatches_of_one_size_use_one_memory():
+def test_minibatches_of_one_size_reuse_their_memory():
     rollout, generator = filled(), torch.Generator().manual_seed(0)
     assert len({m.observation_TBO.data_ptr() for _ in range(2) for m in rollout.minibatches(generator, 4)}) == 1
 
@@ -130,7 +128,7 @@ def test_a_truncated_episode_without_its_final_value_is_refused():
     rollout = Rollout(T, N, DISCRETE)
     row = (torch.zeros(N, 2), torch.ones(N), torch.zeros(N), torch.zeros(N), torch.zeros(N), torch.ones(N))
     rollout.put(0, *row, outcome(terminated=[1]))
-    with pytest.raises(ValueError, match="row 0 holds a truncated episode"):
+    with pytest.raises(ValueError, match="row 0 has a truncated episode"):
         rollout.put(0, *row, outcome(truncated=[1]))
     rollout.put(0, *row, outcome(truncated=[1]), torch.full((N,), 7.0))
     rollout.finish(torch.zeros(N), 0.5, 0.5)

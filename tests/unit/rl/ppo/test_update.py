@@ -1,6 +1,4 @@
-"""The update against torch.optim.Adam and clip_grad_norm_, what it skips, when it stops,
-what it says, and how it resumes.
-"""
+"""The update agrees with torch.optim.Adam and clip_grad_norm_; what it skips, when it stops, how it resumes."""
 
 import copy
 import math
@@ -51,7 +49,7 @@ def assert_same(found: list[torch.Tensor], wanted: list[torch.Tensor]) -> None:
 
 
 @policies
-def test_it_is_adam_with_clipped_gradients_of_torch(make) -> None:
+def test_an_update_equals_torch_adam_with_clipped_gradients(make) -> None:
     torch.manual_seed(0)
     policy = make()
     truth = copy.deepcopy(policy)
@@ -89,7 +87,7 @@ def test_it_is_adam_with_clipped_gradients_of_torch(make) -> None:
     assert found["ppo/rows"] == sum(rows)
 
 
-def test_the_first_steps_are_as_exact_as_those_of_torch() -> None:
+def test_the_first_steps_are_as_accurate_as_those_of_torch() -> None:
     policy = Policy(DISCRETE)
     p = torch.nn.Parameter(policy.flat_P.clone())
     optimizer = torch.optim.Adam([p], lr=1e-2, eps=1e-5)
@@ -105,7 +103,7 @@ def test_the_first_steps_are_as_exact_as_those_of_torch() -> None:
         assert (policy.flat_P - before).abs().max() > 1e-3
 
 
-def test_gradients_stay_in_the_same_memory_and_come_back_after_zero_grad() -> None:
+def test_gradients_keep_their_memory_and_return_after_zero_grad() -> None:
     policy = Policy(DISCRETE)
     update = Update(policy)
     begin(update)
@@ -118,7 +116,7 @@ def test_gradients_stay_in_the_same_memory_and_come_back_after_zero_grad() -> No
 
 
 @pytest.mark.parametrize("field", ["observation_TBO", "advantage_TB", "return_TB", "log_prob_TB"])
-def test_a_minibatch_that_is_not_finite_changes_nothing_and_is_counted(field: str) -> None:
+def test_a_nonfinite_minibatch_changes_nothing_and_is_counted(field: str) -> None:
     policy = Policy(DISCRETE)
     update = Update(policy)
     begin(update)
@@ -136,7 +134,7 @@ def test_a_minibatch_that_is_not_finite_changes_nothing_and_is_counted(field: st
     assert math.isnan(found["ppo/loss"]), "a rule must see it"
 
 
-def test_updates_without_a_finite_minibatch_are_counted_and_in_a_row() -> None:
+def test_skipped_updates_are_counted_in_total_and_in_a_row() -> None:
     policy = Policy(DISCRETE)
     update = Update(policy)
     sick = minibatch(policy)._replace(advantage_TB=torch.full((1, 32), torch.inf))
@@ -149,7 +147,7 @@ def test_updates_without_a_finite_minibatch_are_counted_and_in_a_row() -> None:
     assert seen == [(1, 1), (2, 2), (2, 0), (3, 1)]
 
 
-def test_a_minibatch_of_padding_only_counts_nowhere() -> None:
+def test_a_minibatch_of_padding_never_counts() -> None:
     policy = Policy(DISCRETE)
     update = Update(policy)
     begin(update)
@@ -160,7 +158,7 @@ def test_a_minibatch_of_padding_only_counts_nowhere() -> None:
     assert update.read() == found
 
 
-def test_kl_stops_an_update_at_the_minibatch_that_passes_the_target() -> None:
+def test_kl_stops_an_update_at_the_minibatch_that_exceeds_the_target() -> None:
     policy = Policy(DISCRETE)
     update = Update(policy, UpdateSettings(target_kl=0.01))
     begin(update)
@@ -204,18 +202,18 @@ def test_the_metrics_of_an_update() -> None:
     assert "ppo/entropy" not in continuous.read()
 
 
-def test_returns_that_do_not_vary_are_said_once() -> None:
+def test_constant_returns_are_warned_about_once() -> None:
     update = Update(Policy(DISCRETE))
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         for _ in range(2):
             update.begin(torch.zeros(3, 2), torch.ones(3, 2), *torch.zeros(2, 3, 2), torch.ones(3, 2, dtype=torch.bool))
             assert math.isnan(update.read()["ppo/explained_variance"])
-    assert ["returns of the rollout do not vary" in str(w.message) for w in told] == [True]
+    assert ["returns of the rollout do not vary" in str(w.message) for w in warned] == [True]
 
 
 @policies
-def test_a_resumed_update_goes_on_bit_for_bit(make) -> None:
+def test_a_resumed_update_continues_bitwise(make) -> None:
     torch.manual_seed(0)
     policy, resumed = make(), make()
     update = Update(policy, SETTINGS)
@@ -238,7 +236,7 @@ def test_a_resumed_update_goes_on_bit_for_bit(make) -> None:
 
 
 def test_the_state_of_another_policy_is_refused() -> None:
-    with pytest.raises(TriageError, match="build the policy as it was"):
+    with pytest.raises(TriageError, match="construct the policy as it was"):
         Update(Policy(DISCRETE)).load_state_dict(Update(Policy(CONTINUOUS)).state_dict())
 
 
@@ -246,5 +244,5 @@ def test_a_policy_that_moved_is_refused() -> None:
     policy = Policy(DISCRETE)
     update = Update(policy)
     policy.to(torch.float64)
-    with pytest.raises(TriageError, match="before making the Update"):
+    with pytest.raises(TriageError, match="before constructing the Update"):
         begin(update)

@@ -12,10 +12,11 @@ from torchtriage.rl.ppo.rollout import Rollout
 
 
 class RolloutNormalizer(nn.Module):  # type: ignore[misc]  # torch is untyped for mypy here
-    """Observations, rewards and values, each if the config says so; one module, so that one state dict holds all.
+    """Normalizes observations, rewards and values, each if the config says so.
 
-    A rollout is normalized by the statistics of earlier rollouts and added to them at its end: a step costs three
-    operations instead of thirty, and the update sees the same numbers as the policy that acted.
+    It is one module, so that one state dict has all statistics. A rollout is normalized by the statistics of earlier
+    rollouts and added to them at its end: a step costs three operations instead of thirty, and the update sees the
+    same numbers as the policy that acted.
     """
 
     return_N: Tensor
@@ -28,15 +29,14 @@ class RolloutNormalizer(nn.Module):  # type: ignore[misc]  # torch is untyped fo
         self.observations = RunningMeanStd(observation_size) if config.normalize_observation else None
         self.rewards = RewardNormalizer() if config.normalize_reward else None
         self.values = ValueNormalizer() if config.normalize_value else None
-        self.register_buffer(
-            "return_N", torch.zeros(config.envs, dtype=torch.float64)
-        )  # discounted, of the episodes under way
+        # Discounted returns of the current episodes.
+        self.register_buffer("return_N", torch.zeros(config.envs, dtype=torch.float64))
         self.register_buffer("shift_O", torch.zeros(observation_size))
         self.register_buffer("factor_O", torch.ones(observation_size))
         self._raw_TNO = torch.zeros(config.steps if config.normalize_observation else 0, config.envs, observation_size)
 
-    def seen(self, observation_NO: Tensor, step: int | None = None) -> Tensor:
-        """As the policy sees it; with a step of the rollout it is also kept for the statistics."""
+    def normalize(self, observation_NO: Tensor, step: int | None = None) -> Tensor:
+        """The observation as the policy sees it; with `step`, a step of the rollout, it enters the statistics."""
         if self.observations is None:
             return observation_NO
         if step is not None:
@@ -44,7 +44,7 @@ class RolloutNormalizer(nn.Module):  # type: ignore[misc]  # torch is untyped fo
         return ((observation_NO - self.shift_O) * self.factor_O).clamp_(-CLIP, CLIP)
 
     def finish(self, rollout: Rollout, last_value_N: Tensor, gae_lambda: float) -> None:
-        """Fill in advantages and returns of the rollout, then take it into the statistics."""
+        """Fill in advantages and returns of the rollout, then add the rollout to the statistics."""
         if self.rewards is not None:
             self._scale_rewards(rollout, self.rewards)
         scale = self.values.scale.to(last_value_N.dtype) if self.values is not None else None
@@ -55,16 +55,17 @@ class RolloutNormalizer(nn.Module):  # type: ignore[misc]  # torch is untyped fo
         rollout.finish(last_value_N, self.gamma, gae_lambda)
         if self.values is not None and scale is not None:
             self.values.update(rollout.return_TN, rollout.live_TN)
-            for learned_TN in (rollout.value_TN, rollout.return_TN, rollout.advantage_TN, rollout.error_TN):
-                learned_TN.div_(scale)
+            for target_TN in (rollout.value_TN, rollout.return_TN, rollout.advantage_TN, rollout.error_TN):
+                target_TN.div_(scale)
         if self.observations is not None:
             self.observations.update(self._raw_TNO, rollout.live_TN)
             self.shift_O.copy_(self.observations.mean)
             self.factor_O.copy_((self.observations.var + self.observations.epsilon).rsqrt())
 
     def _scale_rewards(self, rollout: Rollout, rewards: RewardNormalizer) -> None:
-        """By the spread of discounted returns, as gymnasium and Stable-Baselines3 do:
-        rewards that are all alike have a scale, too.
+        """Divide by the standard deviation of discounted returns, as gymnasium and Stable-Baselines3 do.
+
+        Rewards that are all equal have a scale this way, too.
         """
         returns_TN = torch.empty(rollout.reward_TN.shape, dtype=torch.float64)
         return_N, sums_TN = self.return_N.numpy(), returns_TN.numpy()
