@@ -169,12 +169,15 @@ def judge(case: Case, sick: Observed) -> Outcome:
     outcome.reported = shown(finding)
     outcome.first = finding.code in case.codes and re.search(case.says, words) is not None
     outcome.line = outcome.first and finding.place in {f"{case.name}.py:{n}" for n in case.lines}
-    outcome.fix = outcome.first and names_cure_first(finding.fix, case.options)
+    is_wrong = bool(case.never) and re.search(case.never, finding.fix) is not None
+    outcome.fix = outcome.first and not is_wrong and names_cure_first(finding.fix, case.options)
     if not outcome.first:
         outcome.problems.append(f"the first finding is not {' or '.join(case.codes)} {case.says}".rstrip())
     elif not outcome.line:
         outcome.problems.append(f"line {finding.line} is not line {' or '.join(map(str, case.lines))}")
-    if outcome.first and not outcome.fix:
+    if is_wrong:
+        outcome.problems.append(f"the fix offers what does not cure this program: {case.never}")
+    elif outcome.first and not outcome.fix:
         outcome.problems.append(f"the fix does not name the cure first: {case.options[0].says}")
     if case.options:
         outcome.hint = any(re.search(case.options[0].says, hint) for hint in sick.hints)

@@ -33,6 +33,7 @@ class Case:
     codes: accepted codes of the first finding; a case without codes is a control that has no finding at P3 or worse.
     line: the text of the accepted source line, or of several.
     says: a pattern that the title, the cause or the fix of the first finding matches.
+    never: a pattern of advice that was tried on this program and does not cure it.
     options: cures; the first is the one that the fix names first, the others may follow it.
     """
 
@@ -43,6 +44,7 @@ class Case:
     codes: tuple[str, ...]
     line: str | tuple[str, ...] = ()
     says: str = ""
+    never: str = ""
     options: tuple[Option, ...] = ()
 
     @property

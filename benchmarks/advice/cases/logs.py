@@ -38,6 +38,7 @@ print(f"result {loss.item():.4f}")
 """,
         codes=("TT101",),
         line='print("kl", (divergence, mean.shape))',
+        never=r"reorderable_logging_functions",
         options=(
             Option(
                 says=r"(?i)remove|move .*(out|after)|return",
@@ -135,6 +136,7 @@ print(f"result {total.item():.5f}")
 """,
         codes=("TT102",),
         line='warnings.warn("scale is deprecated, use temperature", DeprecationWarning, stacklevel=2)',
+        never=r"reorderable_logging_functions",
         options=(
             Option(
                 says=r"(?i)__init__|move|remove|outside|is_compiling",
@@ -194,6 +196,7 @@ print(f"result {total:.5f}")
 """,
         codes=("TT106", "TT112", "TT102", "TT101", "TT111"),
         line=('sys.stderr.write(text + "\\n")', 'self.bar.write("upscaled")'),
+        never=r"reorderable_logging_functions",
         options=(
             Option(
                 says=r"(?i)before or after|move|outside|after the (compiled )?call|before the (compiled )?call",

@@ -218,6 +218,7 @@ print(f"result {total.item():.5f}")
 """,
         codes=("TT104",),
         line="for token, expert in zip(tokens, assignment.tolist()):",
+        never=r"capture_scalar_outputs",
         options=(
             Option(
                 says=r"(?i)torch\.stack|gather|one_hot|torch\.where|every expert|before the (compiled )?call|caller|argument",
@@ -239,7 +240,7 @@ print(f"result {total.item():.5f}")
     Case(
         name="reward_to_numpy",
         family="scalars",
-        cause=".numpy() handed to a C routine of NumPy",
+        cause="control: .numpy() and NumPy functions that torch traces",
         program="""
 import numpy as np
 import torch
@@ -262,33 +263,7 @@ torch.manual_seed(0)
 total = sum(policy_loss(torch.randn(7).log_softmax(-1), torch.rand(7)) for _ in range(4))
 print(f"result {total.item():.5f}")
 """,
-        codes=("TT106", "TT112", "TT104", "TT111", "TT199", "TT114"),
-        line=(
-            "returns = torch.from_numpy(discount(rewards.numpy(), 0.9)).float()",
-            "flipped = np.convolve(rewards[::-1], kernel)[: rewards.shape[0]]",
-            "return flipped[::-1].copy()",
-        ),
-        options=(
-            Option(
-                says=r"(?i)torch operat|in torch|torch instead|before the (compiled )?call|torch (equivalent|function)",
-                edits=(
-                    Edit(
-                        old="""    kernel = gamma ** np.arange(rewards.shape[0])
-    flipped = np.convolve(rewards[::-1], kernel)[: rewards.shape[0]]
-    return flipped[::-1].copy()
-""",
-                        new="""    ages = torch.arange(rewards.shape[0])
-    weights = torch.triu(gamma ** (ages[None, :] - ages[:, None]).float())
-    return weights @ rewards
-""",
-                    ),
-                    Edit(
-                        old="torch.from_numpy(discount(rewards.numpy(), 0.9)).float()",
-                        new="discount(rewards, 0.9)",
-                    ),
-                ),
-            ),
-        ),
+        codes=(),
     ),
     Case(
         name="count_from_mask",
