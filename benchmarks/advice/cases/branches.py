@@ -48,7 +48,7 @@ print(f"result {total.item():.5f}")
         line="if finished.all():",
         options=(
             Option(
-                says=r"(?i)compile (only )?(the |`)?(model|policy|step|body|dynamics)|loop (stays|in Python|uncompiled)",
+                says=r"(?i)compile (only )?(the |`)?(model|policy|step|body)|loop (stays|in Python|uncompiled)",
                 edits=(
                     Edit(old='@torch.compile(backend="eager")\ndef rollout', new="def rollout"),
                     Edit(old="policy = Policy()", new='policy = torch.compile(Policy(), backend="eager")'),
@@ -158,7 +158,7 @@ print(f"result {loss.item():.5f}")
                         old="""        if not torch.isfinite(loss):
             raise NonFiniteLoss("the loss is not finite, lower the learning rate")
 """,
-                        new="""        torch._assert_async(torch.isfinite(loss), "the loss is not finite, lower the learning rate")
+                        new="""        torch._assert_async(torch.isfinite(loss), "the loss is not finite")
 """,
                     ),
                 ),
@@ -417,5 +417,149 @@ for _ in range(5):
 print(f"result {loss.item():.5f}")
 """,
         codes=(),
+    ),
+    Case(
+        name="skip_bad_crops",
+        family="branches",
+        cause="`continue` on a tensor condition in a compiled loop",
+        program="""
+import torch
+from torch import nn
+
+
+class CropScorer(nn.Module):
+    def __init__(self, crops=4):
+        super().__init__()
+        self.crops, self.score = crops, nn.Linear(9, 1)
+
+    def forward(self, image):
+        total = torch.zeros(())
+        for crop in image.unfold(1, 3, 3).unbind(1)[: self.crops]:
+            if crop.std() < 0.8:
+                continue
+            total = total + self.score(crop.flatten()).squeeze()
+        return total
+
+
+torch.manual_seed(0)
+scorer = torch.compile(CropScorer(), backend="eager")
+with torch.no_grad():
+    total = sum(scorer(torch.randn(3, 12)) for _ in range(4))
+print(f"result {total.item():.5f}")
+""",
+        codes=("TT119", "TT103"),
+        line="if crop.std() < 0.8:",
+        options=(
+            Option(
+                says=r"torch\.where",
+                edits=(
+                    Edit(
+                        old="""            if crop.std() < 0.8:
+                continue
+            total = total + self.score(crop.flatten()).squeeze()
+""",
+                        new="""            score = self.score(crop.flatten()).squeeze()
+            total = total + torch.where(crop.std() < 0.8, 0.0, score)
+""",
+                    ),
+                ),
+            ),
+        ),
+    ),
+    Case(
+        name="assert_not_nan",
+        family="branches",
+        cause="`assert not` on a tensor, with a built message",
+        program="""
+import torch
+from torch import nn
+
+
+class StepCheck:
+    def __init__(self, name):
+        self.name = name
+
+    def __call__(self, tensor):
+        assert not torch.isnan(tensor).any(), "NaN in " + self.name + str(tensor.shape)
+        return tensor
+
+
+class Flow(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale, self.check = nn.Linear(4, 4), StepCheck("scale")
+
+    def forward(self, x):
+        log_scale = self.check(self.scale(x).tanh())
+        return x * log_scale.exp(), log_scale.sum(-1)
+
+
+torch.manual_seed(0)
+flow = torch.compile(Flow(), backend="eager")
+with torch.no_grad():
+    total = sum(flow(torch.randn(3, 4))[1].sum() for _ in range(4))
+print(f"result {total.item():.5f}")
+""",
+        codes=("TT103",),
+        line='assert not torch.isnan(tensor).any(), "NaN in " + self.name + str(tensor.shape)',
+        options=(
+            Option(
+                says=r"torch\._assert_async\((~|torch\.logical_not|not )|constant message",
+                edits=(
+                    Edit(
+                        old='assert not torch.isnan(tensor).any(), "NaN in " + self.name + str(tensor.shape)',
+                        new='torch._assert_async(~torch.isnan(tensor).any(), "NaN in a tensor")',
+                    ),
+                ),
+            ),
+        ),
+    ),
+    Case(
+        name="rescale_large",
+        family="branches",
+        cause="`if` on a tensor that only scales",
+        program="""
+import torch
+from torch import nn
+
+
+class Embedder(nn.Module):
+    def __init__(self, limit=2.0):
+        super().__init__()
+        self.project, self.limit = nn.Linear(6, 3), limit
+
+    def forward(self, x):
+        embedding = self.project(x)
+        norm = embedding.norm()
+        if norm > self.limit:
+            embedding = embedding * (self.limit / norm)
+        return embedding
+
+
+torch.manual_seed(0)
+model = Embedder()
+embed = torch.compile(model, backend="aot_eager")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(4):
+    loss = (embed(torch.randn(2, 6) * (1 + step)) - 1).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print(f"result {loss.item():.5f}")
+""",
+        codes=("TT103",),
+        line="if norm > self.limit:",
+        options=(
+            Option(
+                says=r"torch\.where|clamp",
+                edits=(
+                    Edit(
+                        old="        if norm > self.limit:\n            embedding = embedding * (self.limit / norm)\n",
+                        new="        embedding = torch.where(norm > self.limit, embedding * (self.limit / norm), "
+                        "embedding)\n",
+                    ),
+                ),
+            ),
+        ),
     ),
 )

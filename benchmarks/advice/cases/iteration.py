@@ -39,7 +39,7 @@ print(f"result {total.item():.5f}")
         never=r"list\(",
         options=(
             Option(
-                says=r"(?i)pass (the|its|a|each) (value|item|result|tensor)|next\([^)]*\) (before|outside)|as an argument",
+                says=r"(?i)pass (the|its|a|each) (value|item|result|tensor)|next\([^)]*\) (before|outside)|argument",
                 edits=(
                     Edit(old="def forward(self, x):", new="def forward(self, x, noise):"),
                     Edit(old="0.1 * next(self.noise)", new="0.1 * noise"),
@@ -399,6 +399,53 @@ print(f"result {total.item():.5f}")
                     Edit(
                         old="torch.manual_seed(0)",
                         new="torch._dynamo.config.allow_rnn = True\ntorch.manual_seed(0)",
+                    ),
+                ),
+            ),
+        ),
+    ),
+    Case(
+        name="itertools_counter",
+        family="iteration",
+        cause="next() on an itertools.count that the object holds",
+        program="""
+import itertools
+
+import torch
+from torch import nn
+
+
+class Annealed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.calls = nn.Linear(4, 4), itertools.count(1)
+
+    def forward(self, x):
+        noise = 1.0 / next(self.calls)
+        return self.linear(x) * (1 + noise)
+
+
+torch.manual_seed(0)
+annealed = torch.compile(Annealed(), backend="eager")
+with torch.no_grad():
+    total = sum(annealed(torch.ones(2, 4)).sum() for _ in range(6))
+print(f"result {total.item():.5f}")
+""",
+        codes=("TT113", "TT206", "TT224"),
+        line=("noise = 1.0 / next(self.calls)", "def forward(self, x):"),
+        says="calls",
+        options=(
+            Option(
+                says=r"(?i)buffer|tensor|pass (the|its|a|each) (value|number|count|item)|argument|outside|before the",
+                edits=(
+                    Edit(
+                        old="self.linear, self.calls = nn.Linear(4, 4), itertools.count(1)",
+                        new="self.linear = nn.Linear(4, 4)\n"
+                        '        self.register_buffer("calls", torch.zeros(()))',
+                    ),
+                    Edit(
+                        old="        noise = 1.0 / next(self.calls)\n",
+                        new="        self.calls += 1\n        noise = 1.0 / self.calls\n",
                     ),
                 ),
             ),

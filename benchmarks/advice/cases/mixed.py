@@ -36,7 +36,7 @@ print(f"result {total.item():.5f}")
             "return (self.linear(tokens) / temperature).softmax(-1)",
             'head = torch.compile(Head(), backend="eager", dynamic=False)',
         ),
-        says=r"(?s)(tokens.*temperature|temperature.*tokens)",
+        says=r"tokens",
         options=(
             Option(
                 says=r"dynamic=(None|True)|drop dynamic=False|without dynamic=False",
@@ -237,6 +237,43 @@ print(f"result {total.item():.5f}")
                         old="        if out.abs().max() > 1:\n            out = out / out.abs().max()\n",
                         new="        out = out / out.abs().max().clamp(min=1)\n",
                     ),
+                ),
+            ),
+        ),
+    ),
+    Case(
+        name="break_hides_sizes",
+        family="mixed",
+        cause="a print in front of work that recompiles for its size",
+        program="""
+import torch
+from torch import nn
+
+
+class Ranker(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.score = nn.Linear(4, 1)
+
+    def forward(self, items):
+        scores = self.score(items).squeeze(-1)
+        print("ranking", scores.numel(), "items")
+        return scores.softmax(0).max()
+
+
+torch.manual_seed(0)
+rank = torch.compile(Ranker(), backend="eager", dynamic=True)
+with torch.no_grad():
+    total = sum(rank(torch.randn(n, 4)) for n in (6, 4, 9, 5))
+print(f"result {total.item():.5f}")
+""",
+        codes=("TT101",),
+        line='print("ranking", scores.numel(), "items")',
+        options=(
+            Option(
+                says=r"(?i)move|out of|outside|remove",
+                edits=(
+                    Edit(old='        print("ranking", scores.numel(), "items")\n', new=""),
                 ),
             ),
         ),

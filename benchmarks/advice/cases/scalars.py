@@ -221,7 +221,7 @@ print(f"result {total.item():.5f}")
         never=r"capture_scalar_outputs",
         options=(
             Option(
-                says=r"(?i)torch\.stack|gather|one_hot|torch\.where|every expert|before the (compiled )?call|caller|argument",
+                says=r"(?i)torch\.stack|gather|one_hot|torch\.where|every expert|before the (compiled )?call|argument",
                 edits=(
                     Edit(
                         old="""        rows = []
@@ -316,6 +316,51 @@ print(f"result {loss.item():.5f}")
                         new="torch._dynamo.config.capture_scalar_outputs = True\ntorch.manual_seed(0)",
                     ),
                 ),
+            ),
+        ),
+    ),
+    Case(
+        name="learned_beta_property",
+        family="scalars",
+        cause="a property with .item(), which cuts the gradient",
+        program="""
+import torch
+from torch import nn
+
+
+class Gaussian(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.log_std = nn.Parameter(torch.zeros(()))
+        self.mean = nn.Linear(3, 2)
+
+    @property
+    def std(self):
+        return self.log_std.exp().item()
+
+    def forward(self, state, action):
+        distance = (action - self.mean(state)) / self.std
+        return 0.5 * distance.square().sum(-1).mean()
+
+
+torch.manual_seed(0)
+policy = Gaussian()
+surprise = torch.compile(policy, backend="aot_eager")
+optimizer = torch.optim.SGD(policy.mean.parameters(), lr=0.1)
+for step in range(5):
+    loss = surprise(torch.randn(4, 3), torch.randn(4, 2))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    policy.log_std.data.add_(0.05)
+print(f"result {loss.item():.5f}")
+""",
+        codes=("TT104", "TT119"),
+        line="return self.log_std.exp().item()",
+        options=(
+            Option(
+                says=r"detach",
+                edits=(Edit(old="self.log_std.exp().item()", new="self.log_std.exp().detach()"),),
             ),
         ),
     ),

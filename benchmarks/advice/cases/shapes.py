@@ -241,7 +241,7 @@ print(f"result {total.item():.5f}")
         line="classes = torch.unique(labels)",
         options=(
             Option(
-                says=r"(?i)one_hot|torch\.where|fixed (number|size)|known (number|size)|arange|mask|before the (compiled )?call",
+                says=r"(?i)one_hot|(fixed|known) (number|size)|arange|mask|before the (compiled )?call",
                 edits=(
                     Edit(
                         old="""        classes = torch.unique(labels)
@@ -305,6 +305,59 @@ print(f"result {total.item():.5f}")
                         new="""        connected = torch.where(adjacency > 0, 1.0, 0.0)
         return connected @ self.message(nodes)
 """,
+                    ),
+                ),
+            ),
+            Option(
+                says=r"capture_dynamic_output_shape_ops",
+                edits=(
+                    Edit(
+                        old="torch.manual_seed(0)",
+                        new="torch._dynamo.config.capture_dynamic_output_shape_ops = True\ntorch.manual_seed(0)",
+                    ),
+                ),
+            ),
+        ),
+    ),
+    Case(
+        name="packed_lengths",
+        family="shapes",
+        cause="repeat_interleave with a tensor of counts",
+        program="""
+import torch
+from torch import nn
+
+
+class DurationExpander(nn.Module):
+    def __init__(self, width=5):
+        super().__init__()
+        self.project = nn.Linear(width, width)
+
+    def expand(self, phonemes, durations):
+        return torch.repeat_interleave(phonemes, durations, dim=0)
+
+    def forward(self, phonemes, durations):
+        return self.project(self.expand(phonemes, durations)).sum(dim=0)
+
+
+torch.manual_seed(0)
+expander = torch.compile(DurationExpander(), backend="eager")
+with torch.no_grad():
+    total = torch.zeros(())
+    for _ in range(4):
+        durations = torch.tensor([2, 1, 3, 2])[torch.randperm(4)]
+        total += expander(torch.randn(4, 5), durations).sum()
+print(f"result {total.item():.5f}")
+""",
+        codes=("TT105",),
+        line="return torch.repeat_interleave(phonemes, durations, dim=0)",
+        options=(
+            Option(
+                says=r"output_size|before the (compiled )?call",
+                edits=(
+                    Edit(
+                        old="torch.repeat_interleave(phonemes, durations, dim=0)",
+                        new="torch.repeat_interleave(phonemes, durations, dim=0, output_size=8)",
                     ),
                 ),
             ),

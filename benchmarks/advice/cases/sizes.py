@@ -148,7 +148,7 @@ print(f"result {loss.item():.4f}")
         options=(
             Option(
                 says=r"drop_last=True",
-                edits=(Edit(old="DataLoader(data, batch_size=16)", new="DataLoader(data, batch_size=16, drop_last=True)"),),
+                edits=(Edit(old="batch_size=16)", new="batch_size=16, drop_last=True)"),),
                 same_numbers=False,
             ),
             Option(

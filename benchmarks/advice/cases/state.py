@@ -85,7 +85,7 @@ total = sum(run_epoch(data) for _ in range(11))
 print(f"result {total.item():.4f}")
 """,
         codes=("TT301", "TT220"),
-        line=("@torch.compile(backend=\"eager\")", "def contrastive(a, b):", "margin = 0.1 * (EPOCH + 1)"),
+        line=('@torch.compile(backend="eager")', "def contrastive(a, b):", "margin = 0.1 * (EPOCH + 1)"),
         says="EPOCH",
         options=(
             Option(
@@ -123,7 +123,7 @@ for step in range(9):
 print(f"result {total.item():.5f}")
 """,
         codes=("TT220", "TT224"),
-        line=("@torch.compile(backend=\"eager\")", "def summary(values):", "if DETAILED:"),
+        line=('@torch.compile(backend="eager")', "def summary(values):", "if DETAILED:"),
         says="DETAILED",
         options=(
             Option(
@@ -489,7 +489,11 @@ with torch.no_grad():
 print(f"result {total.item():.5f}")
 """,
         codes=("TT210",),
-        line=("def forward(self, documents):", "torch.set_num_threads(1 + i % 2)", "total += rerank(torch.randn(5, 6))[0]"),
+        line=(
+            "def forward(self, documents):",
+            "torch.set_num_threads(1 + i % 2)",
+            "total += rerank(torch.randn(5, 6))[0]",
+        ),
         says=r"(?i)thread",
         options=(
             Option(

@@ -39,7 +39,7 @@ with torch.no_grad():
 print(f"result {total.item():.4f}")
 """,
         codes=("TT301", "TT204"),
-        line=("@torch.compile(backend=\"eager\")", "def imagine(state, horizon):", "for _ in range(horizon):"),
+        line=('@torch.compile(backend="eager")', "def imagine(state, horizon):", "for _ in range(horizon):"),
         says="horizon",
         options=(
             Option(
@@ -84,7 +84,8 @@ print(f"result {total.item():.5f}")
                 edits=(
                     Edit(
                         old="        return hidden + self.adapters[language](hidden).relu()\n",
-                        new="        weight = torch.stack([a.weight for a in self.adapters]).index_select(0, language)[0]\n"
+                        new="        weights = torch.stack([a.weight for a in self.adapters])\n"
+                        "        weight = weights.index_select(0, language)[0]\n"
                         "        bias = torch.stack([a.bias for a in self.adapters]).index_select(0, language)[0]\n"
                         "        return hidden + nn.functional.linear(hidden, weight, bias).relu()\n",
                     ),
@@ -125,7 +126,10 @@ with torch.no_grad():
 print(f"result {total.item():.5f}")
 """,
         codes=("TT301", "TT205"),
-        line=("def forward(self, x, rate):", "return self.linear(nn.functional.dropout(x, rate, training=True)).relu()"),
+        line=(
+            "def forward(self, x, rate):",
+            "return self.linear(nn.functional.dropout(x, rate, training=True)).relu()",
+        ),
         says="rate",
         never=r"rate=torch\.tensor",
         options=(
@@ -219,7 +223,11 @@ total = sum(annealing.weigh(torch.randn(6), 0.5 * step).max() for step in range(
 print(f"result {total.item():.5f}")
 """,
         codes=("TT301", "TT205"),
-        line=("@torch.compile(backend=\"eager\")", "def weigh(self, energies, age):", "beta = 1 + math.exp(-self.speed * age)"),
+        line=(
+            '@torch.compile(backend="eager")',
+            "def weigh(self, energies, age):",
+            "beta = 1 + math.exp(-self.speed * age)",
+        ),
         says="age",
         never=r"3\)\*age",
         options=(
@@ -263,7 +271,7 @@ for step in range(12):
 print(f"result {sum(s.sum() for s in RECORDS.values()).item():.4f}")
 """,
         codes=("TT301", "TT224"),
-        line=("@torch.compile(backend=\"eager\")", "def record(values, name):", 'return {f"{name}/summary": summary}'),
+        line=('@torch.compile(backend="eager")', "def record(values, name):", 'return {f"{name}/summary": summary}'),
         says="name",
         options=(
             Option(
@@ -513,5 +521,128 @@ with torch.no_grad():
 print(f"result {total.item():.5f}")
 """,
         codes=(),
+    ),
+    Case(
+        name="offset_argument",
+        family="values",
+        cause="control: an int argument in arithmetic becomes dynamic",
+        program="""
+import torch
+from torch import nn
+
+
+class Positional(nn.Module):
+    def __init__(self, width=4):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, x, offset):
+        return self.linear(x) + torch.sin(torch.arange(x.shape[0]) + offset)[:, None]
+
+
+torch.manual_seed(0)
+positional = torch.compile(Positional(), backend="eager", dynamic=True)
+with torch.no_grad():
+    total = sum(positional(torch.ones(5, 4), offset).sum() for offset in range(3, 12))
+print(f"result {total.item():.5f}")
+""",
+        codes=(),
+    ),
+    Case(
+        name="enum_modes",
+        family="values",
+        cause="an enum argument with more values than the limit",
+        program="""
+import enum
+
+import torch
+from torch import nn
+
+Task = enum.Enum("Task", [f"T{i}" for i in range(10)])
+
+
+class MultiTask(nn.Module):
+    def __init__(self, width=4):
+        super().__init__()
+        self.body = nn.Linear(width, width)
+        self.gains = nn.Parameter(torch.linspace(0.5, 1.5, len(Task)))
+
+    def forward(self, x, task):
+        return self.body(x) * self.gains[task.value - 1]
+
+
+torch.manual_seed(0)
+model = torch.compile(MultiTask(), backend="eager")
+with torch.no_grad():
+    total = sum(model(torch.ones(2, 4), task).sum() for _ in range(2) for task in Task)
+print(f"result {total.item():.5f}")
+""",
+        codes=("TT301", "TT219", "TT224"),
+        line=("def forward(self, x, task):", "return self.body(x) * self.gains[task.value - 1]"),
+        says="task",
+        never=r"create task once",
+        options=(
+            Option(
+                says=r"(?i)tensor",
+                edits=(
+                    Edit(
+                        old="self.gains[task.value - 1]",
+                        new="self.gains.index_select(0, task)",
+                    ),
+                    Edit(old="torch.ones(2, 4), task)", new="torch.ones(2, 4), torch.tensor([task.value - 1]))"),
+                ),
+            ),
+            Option(
+                says=r"recompile_limit",
+                edits=(
+                    Edit(
+                        old="torch.manual_seed(0)",
+                        new="torch._dynamo.config.recompile_limit = 12\ntorch.manual_seed(0)",
+                    ),
+                ),
+                leaves=("TT219", "TT224"),
+            ),
+        ),
+    ),
+    Case(
+        name="number_or_tensor",
+        family="values",
+        cause="an argument is a number first and a tensor later",
+        program="""
+import torch
+from torch import nn
+
+
+class Smoother(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x, previous):
+        return 0.9 * previous + 0.1 * self.linear(x)
+
+
+torch.manual_seed(0)
+smooth = torch.compile(Smoother(), backend="eager")
+total = torch.zeros(())
+with torch.no_grad():
+    for _ in range(4):
+        previous = 0.0
+        for x in torch.randn(3, 2, 3):
+            previous = smooth(x, previous)
+        total += previous.sum()
+print(f"result {total.item():.5f}")
+""",
+        codes=("TT223",),
+        line=("def forward(self, x, previous):", "return 0.9 * previous + 0.1 * self.linear(x)"),
+        says="previous",
+        options=(
+            Option(
+                says=r"(?i)torch\.(zeros|tensor|full)|a tensor (every|each|from)|always (pass )?a tensor|same type",
+                edits=(
+                    Edit(old="previous = 0.0", new="previous = torch.zeros(2, 3)"),
+                ),
+            ),
+        ),
     ),
 )
