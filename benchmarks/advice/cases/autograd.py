@@ -190,6 +190,7 @@ print(f"result {loss.item():.5f}")
             "(slope,) = torch.autograd.grad(critic(mixed).sum(), mixed, create_graph=True)",
             "mixed = (share * real + (1 - share) * fake).requires_grad_()",
         ),
+        never=r"trace_autograd_ops",
         options=(
             Option(
                 says=r"(?i)outside|compile (only )?(the )?(critic|model|forward)|torch\.func\.grad",
