@@ -1,0 +1,269 @@
+"""Is the first finding the one to act on, and does its fix cure the program?
+
+Runs torchtriage on sick programs written as users write them (advice/cases), and on the twin of each that has the cure
+applied. PyTorch's own hint for the first break or recompile is judged by the same pattern as our fix.
+
+    python benchmarks/advice.py [--only case,case] [--family branches] [--repeats 3] [--jobs 2] [--output FILE.json]
+
+`first` finding has the right code, `line` is the right source line, `fix` names the cure before any other option,
+`clean` is the twin without findings, `numbers` are the same on it, `stable` is the same first finding in every repeat,
+`hint` is PyTorch's own text naming the cure.
+"""
+
+import argparse
+import importlib
+import json
+import re
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(1, str(Path(__file__).resolve().parent / "advice"))
+
+from case import Case, Option
+from common import HERE, clean_environment, machine, note, run, save, table
+
+COMPILE_RULES = ("TT1", "TT2", "TT3")
+MACHINE_RULES = ("TT306", "TT307")  # seconds of compiling: on a twin they say how busy the machine is
+SEVERE = ("P0", "P1", "P2", "P3")
+HEADER = ["cause family", "cases", "first", "line", "fix", "clean", "numbers", "stable", "hint"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a report says about one trouble."""
+
+    code: str
+    severity: str
+    line: int
+    file: str
+    title: str
+    cause: str
+    fix: str
+
+    @property
+    def place(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """What one run of a program under torchtriage left: findings, the printed result, and PyTorch's hints."""
+
+    findings: tuple[Finding, ...]
+    result: str
+    hints: tuple[str, ...] = ()
+
+
+@dataclass(slots=True, kw_only=True)
+class Outcome:
+    """The verdict on one case; None where a question does not apply."""
+
+    name: str
+    family: str
+    cause: str
+    first: bool
+    line: bool
+    fix: bool | None
+    clean: bool | None = None
+    numbers: bool | None = None
+    stable: bool | None = None
+    hint: bool | None = None
+    reported: str = ""
+    problems: list[str] = field(default_factory=list)
+
+
+def all_cases() -> list[Case]:
+    """The cases of every file in advice/cases, by file name."""
+    names = sorted(p.stem for p in (HERE / "advice" / "cases").glob("*.py") if p.stem != "__init__")
+    return [case for name in names for case in importlib.import_module(f"cases.{name}").CASES]
+
+
+def observe(python: str, name: str, source: str) -> Observed:
+    """`torchtriage run`, then `torchtriage report --format json --events`, as a user would."""
+    with tempfile.TemporaryDirectory() as folder:
+        script, recording = Path(folder, f"{name}.py"), Path(folder, "case.triage")
+        script.write_text(source)
+        tool, env = [python, "-m", "torchtriage"], clean_environment(PYTHONDONTWRITEBYTECODE="1")
+        ended = run([*tool, "run", "-q", "-o", str(recording), str(script)], env, cwd=Path(folder), check=False)
+        report = run([*tool, "report", str(recording), "--format", "json", "--events"], env, cwd=Path(folder))
+        return Observed(
+            findings=compile_findings(json.loads(report.stdout)),
+            result=result_line(ended.stdout),
+            hints=torch_hints(json.loads(report.stdout), recording, ended.stderr),
+        )
+
+
+def compile_findings(report: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """The findings on torch.compile, in the order of the report."""
+    return tuple(
+        Finding(
+            code=f["code"],
+            severity=f["severity"],
+            line=f["line"] or 0,
+            file=Path(f["path"] or "?").name,
+            title=f["title"],
+            cause=f["cause"] or "",
+            fix=(f["fix"] or {}).get("text") or "",
+        )
+        for f in report["findings"]
+        if f["code"].startswith(COMPILE_RULES)
+    )
+
+
+def result_line(output: str) -> str:
+    match = re.search(r"^result (\S+)", output, re.M)
+    return match[1] if match else "none"
+
+
+def torch_hints(report: Mapping[str, Any], recording: Path, stderr: str) -> tuple[str, ...]:
+    """PyTorch's texts for the first break and the first recompile; of an error, those in the traceback."""
+    from torchtriage.recording.events import GraphBreak
+    from torchtriage.recording.reader import read_recording
+
+    breaks = list(read_recording(recording).of(GraphBreak))
+    hints = list(breaks[0].hints) if breaks else []
+    recompiles = report["events"]["recompiles"]
+    if recompiles:
+        hints += [hint for reason in recompiles[0]["reasons"] for hint in re.findall(r"\(HINT: ([^\n]*)\)", reason)]
+    if not breaks and not recompiles:
+        hints += re.findall(r"Hint: (.*)", stderr)
+    return tuple(hints)
+
+
+def same_result(sick: str, cured: str) -> bool:
+    """Results agree to a thousandth of their size; a sick program that raised has none to compare."""
+    if "none" in (sick, cured):
+        return cured != "none"
+    a, b = float(sick), float(cured)
+    return abs(a - b) <= 1e-3 * max(1.0, abs(a))
+
+
+def names_cure_first(fix: str, options: Sequence[Option]) -> bool:
+    """Does the fix name the first option, and no other option before it?"""
+    positions = [match.start() if (match := re.search(o.says, fix)) else None for o in options]
+    if not positions or positions[0] is None:
+        return False
+    return all(p is None or p >= positions[0] for p in positions[1:])
+
+
+def judge(case: Case, sick: Observed) -> Outcome:
+    """The verdict on the findings of the sick program."""
+    outcome = Outcome(name=case.name, family=case.family, cause=case.cause, first=False, line=False, fix=None)
+    if case.is_control:
+        severe = [f for f in sick.findings if f.severity in SEVERE]
+        outcome.first = outcome.line = not severe
+        outcome.reported = "; ".join(shown(f) for f in severe)
+        outcome.problems += [f"a control, but {shown(f)}" for f in severe]
+        return outcome
+    outcome.fix = False
+    if not sick.findings:
+        outcome.problems.append("no finding")
+        return outcome
+    finding = sick.findings[0]
+    words = " ".join((finding.title, finding.cause, finding.fix))
+    outcome.reported = shown(finding)
+    outcome.first = finding.code in case.codes and re.search(case.says, words) is not None
+    outcome.line = outcome.first and finding.place in {f"{case.name}.py:{n}" for n in case.lines}
+    is_wrong = bool(case.never) and re.search(case.never, finding.fix) is not None
+    outcome.fix = outcome.first and not is_wrong and names_cure_first(finding.fix, case.options)
+    if not outcome.first:
+        outcome.problems.append(f"the first finding is not {' or '.join(case.codes)} {case.says}".rstrip())
+    elif not outcome.line:
+        outcome.problems.append(f"line {finding.line} is not line {' or '.join(map(str, case.lines))}")
+    if is_wrong:
+        outcome.problems.append(f"the fix offers what does not cure this program: {case.never}")
+    elif outcome.first and not outcome.fix:
+        outcome.problems.append(f"the fix does not name the cure first: {case.options[0].says}")
+    if case.options:
+        outcome.hint = any(re.search(case.options[0].says, hint) for hint in sick.hints)
+    return outcome
+
+
+def judge_twin(outcome: Outcome, option: Option, sick: Observed, cured: Observed) -> None:
+    """Add the verdict on the cured program."""
+    left = [f for f in cured.findings if f.code not in (*option.leaves, *MACHINE_RULES)]
+    outcome.clean = not left
+    outcome.problems += [f"on the twin: {shown(f)}" for f in left]
+    outcome.numbers = not option.same_numbers or same_result(sick.result, cured.result)
+    if not outcome.numbers:
+        outcome.problems.append(f"result {sick.result}, on the twin {cured.result}")
+
+
+def shown(finding: Finding) -> str:
+    return f"{finding.code} {finding.severity} {finding.place} {finding.title} | {finding.cause} | fix: {finding.fix}"
+
+
+def identity(observed: Observed) -> tuple[str, int] | None:
+    return (observed.findings[0].code, observed.findings[0].line) if observed.findings else None
+
+
+def measure(case: Case, options: argparse.Namespace) -> Outcome:
+    runs = [observe(options.python, case.name, case.source) for _ in range(options.repeats)]
+    outcome = judge(case, runs[0])
+    if case.options and not options.sick:
+        cured = observe(options.python, case.name, case.twin(case.options[0]))
+        judge_twin(outcome, case.options[0], runs[0], cured)
+    if len(runs) > 1:
+        outcome.stable = len({identity(r) for r in runs}) == 1
+    verdict = "MISS" if outcome.problems else "ok  "
+    note(f"  {verdict} {case.name}: {'; '.join(outcome.problems)[:160]}".rstrip(": "))
+    return outcome
+
+
+def count(verdicts: Iterable[bool | None]) -> str:
+    """How many hold, of those that apply."""
+    applying = [v for v in verdicts if v is not None]
+    return f"{sum(applying)}/{len(applying)}" if applying else "-"
+
+
+def row(title: str, outcomes: Sequence[Outcome]) -> list[object]:
+    questions = ("first", "line", "fix", "clean", "numbers", "stable", "hint")
+    return [title, len(outcomes), *(count(getattr(o, q) for o in outcomes) for q in questions)]
+
+
+def show(outcomes: Sequence[Outcome]) -> str:
+    """The table by family, then every failing case with what was printed."""
+    families = sorted({o.family for o in outcomes})
+    rows = [row(name, [o for o in outcomes if o.family == name]) for name in families]
+    lines = [table(HEADER, [*rows, row("all", outcomes)])]
+    for outcome in outcomes:
+        if outcome.problems:
+            lines += ["", f"{outcome.name} ({outcome.cause})", f"  said: {outcome.reported or 'nothing'}"]
+            lines += [f"  {problem}" for problem in outcome.problems]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", default=sys.executable, help="an interpreter with torch and torchtriage")
+    parser.add_argument("--only", default="", help="comma-separated case names")
+    parser.add_argument("--family", default="", help="comma-separated families")
+    parser.add_argument("--repeats", type=int, default=1, help="runs of each sick program, for `stable`")
+    parser.add_argument("--sick", action="store_true", help="leave the cured twins out")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--output", type=Path, help="also write the outcomes to this JSON file")
+    options = parser.parse_args()
+    cases = [
+        case
+        for case in all_cases()
+        if (not options.only or case.name in options.only.split(","))
+        and (not options.family or case.family in options.family.split(","))
+    ]
+    before = machine()
+    with ThreadPoolExecutor(options.jobs) as pool:
+        outcomes = list(pool.map(lambda case: measure(case, options), cases))
+    print(show(outcomes))
+    if options.output:
+        options.output.write_text(json.dumps([asdict(o) for o in outcomes], indent=1) + "\n")
+    if not options.only and not options.family:
+        save("advice", before, {"cases": outcomes})
+
+
+if __name__ == "__main__":
+    main()

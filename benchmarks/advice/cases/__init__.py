@@ -1,0 +1,1 @@
+"""The sick programs, one file per family of causes."""
