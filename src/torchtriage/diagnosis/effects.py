@@ -10,6 +10,7 @@ from torchtriage.diagnosis.graph_breaks.finding import Break, break_findings
 from torchtriage.diagnosis.graph_breaks.frameworks import framework_of
 from torchtriage.diagnosis.places import locate
 from torchtriage.diagnosis.recompiles.finding import recompile_findings
+from torchtriage.diagnosis.recompiles.fold import SIZE_CODES
 from torchtriage.diagnosis.rules import fingerprint_of
 from torchtriage.findings.model import YOU, Cost, CostKind, Finding
 from torchtriage.recording.events import GraphBreak, LimitHit
@@ -82,7 +83,8 @@ def _causes_of_effects(process: Process) -> dict[str, str]:
             causes[finding.fingerprint] = fingerprints[cause]
     for group, finding in recompile_findings(process):
         first = group.recompiles[0]
-        if finding.owner != YOU or is_target(process, first):
+        # Sizes come with the data: they would recompile the caller instead.
+        if finding.owner != YOU or finding.code in SIZE_CODES or is_target(process, first):
             continue
         behind = break_behind(process, first)
         if behind is not None and break_key(behind) in fingerprints:

@@ -103,6 +103,7 @@ class GuardValue(Event):
 
     source: str = ""
     value: str = ""
+    is_dynamic: bool = False        # a symbol stands for it in the graph, so another value does not recompile by itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

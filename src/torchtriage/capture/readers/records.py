@@ -95,7 +95,7 @@ class Translator:
             yield self._end(metadata["bwd_compilation_metrics"], columns, is_backward=True)
         elif "create_symbol" in metadata:
             symbol = metadata["create_symbol"]
-            yield GuardValue(source=symbol["source"], value=str(symbol["val"]), **columns)
+            yield GuardValue(source=symbol["source"], value=str(symbol["val"]), is_dynamic=True, **columns)
         elif "dynamo_cpp_guards_str" in metadata:
             yield from self._guards(payload or "", columns)
 

@@ -10,7 +10,7 @@ from torchtriage.commands.base import say, write_out
 from torchtriage.commands.ticket.shared import one_of, root, today
 from torchtriage.config import SEVERITIES, Config
 from torchtriage.errors import CommandError, TriageError
-from torchtriage.findings.selection import check_known, is_wanted
+from torchtriage.findings.selection import check_rules_exist, is_wanted
 from torchtriage.text import counted, path_from_here, printable
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _from_run(store: "Store", args: argparse.Namespace, config: Config) -> int:
     from torchtriage.commands.report import read_source
     from torchtriage.tickets.runs.update import NewRun
 
-    check_known(config)
+    check_rules_exist(config)
     least = args.min_severity and one_of(args.min_severity, SEVERITIES, "--min-severity")
     name = "stdin" if args.source == "-" else path_from_here(os.path.abspath(args.source))
     run = NewRun(read_source(args.source), name=name, root=root(), today=today())

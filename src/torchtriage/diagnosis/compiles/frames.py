@@ -53,6 +53,7 @@ class Compile:
     backward: list[CompileEnd] = field(default_factory=list)        # torch compiles it at the first backward pass
     breaks: list[GraphBreak] = field(default_factory=list)
     values: dict[str, str] = field(default_factory=dict)            # guarded source -> its value at this compile
+    dynamic: set[str] = field(default_factory=set)                  # those of the sources that are symbols in the graph
 
     @property
     def place(self) -> Placed:
@@ -223,6 +224,8 @@ class CompileHistory:
             compile_.breaks.append(event)
         elif isinstance(event, GuardValue) and current is not None:
             current.values.setdefault(event.source, event.value)
+            if event.is_dynamic:
+                current.dynamic.add(event.source)
         if compile_ is not None:
             self._compile_of[id(event)] = compile_
         elif isinstance(event, (GraphBreak, LimitHit, FrameSkipped)):

@@ -127,7 +127,7 @@ def _changing_values(frame: Frame) -> dict[str, tuple[str, ...]]:
     for compile_ in frame.compiles:
         for source, value in compile_.values.items():
             name = readable(source)
-            if not re.search(r"\.(?:size|stride)\(\)\[|\.training$|___", name):
+            if source not in compile_.dynamic and not re.search(r"\(|\.training$|___", name):
                 by_source[compile_.generation, name].append(value)
     changing: dict[str, tuple[str, ...]] = {}
     for (_, name), values in by_source.items():

@@ -286,8 +286,10 @@ def _presence(scene: Scene) -> Fix:
             f"set {source} before the first call of {scene.name}, and do not change it afterwards; "
             "the variants with and without it are each compiled once"
         ))
+    nothing = NOTHING if scene.group.is_settled else ""
     return Fix(text=(
-        f"pass a tensor every time: instead of None for {source}, one that has no effect (for example a mask of ones)"
+        f"{nothing}pass a tensor every time: instead of None for {source}, one that has no effect (a mask of ones if it "
+        "multiplies, of zeros if it is added)"
     ))
 
 

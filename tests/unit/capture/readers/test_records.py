@@ -287,7 +287,7 @@ def test_a_backward_compile_has_a_separate_end() -> None:
 
 def test_a_symbol_has_the_value_of_its_source() -> None:
     [event] = fed(({"create_symbol": {"symbol": "s0", "val": 5, "source": "L['x'].size()[0]"}, **ids(0, 1)}, None))
-    assert event == GuardValue(source="L['x'].size()[0]", value="5", compile_id="0/1")
+    assert event == GuardValue(source="L['x'].size()[0]", value="5", is_dynamic=True, compile_id="0/1")
 
 
 GUARDS = (

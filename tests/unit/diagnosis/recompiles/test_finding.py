@@ -336,7 +336,7 @@ def test_an_attribute_that_is_set_later_is_to_be_set_first() -> None:
     [finding] = found(again("self.config.problem_type is None"))
     assert finding.fix.text.startswith("set self.config.problem_type before the first call of Net.forward, and do not")
     [argument] = found(again("mask is None"))
-    assert argument.fix.text.startswith("pass a tensor every time")
+    assert argument.fix.text.endswith("of zeros if it is added)")
 
 
 def test_several_dimensions_keep_changing() -> None:
