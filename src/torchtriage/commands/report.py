@@ -1,8 +1,10 @@
 """The `report` command."""
 
 import argparse
+import re
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from torchtriage.commands.base import (
@@ -17,6 +19,10 @@ from torchtriage.commands.base import (
 from torchtriage.config import Config
 from torchtriage.errors import CommandError
 from torchtriage.recording.recording import Recording
+from torchtriage.text import counted
+
+# The head of a line of torch's loggers, `V1115 23:29:16.365000 4711 torch/_dynamo/guards.py:1] [0/1] ...`.
+_TORCH_LINE = re.compile(r"\b[VDIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ .*?\S+\.py:\d+\]|torch/_(?:dynamo|inductor|functorch)/")
 
 
 class ReportCommand:
@@ -47,13 +53,12 @@ class ReportCommand:
 
 def read_source(source: str) -> Recording:
     """A recording from any source that `report` accepts."""
-    from torchtriage.capture.readers.log_file import read_log
     from torchtriage.capture.readers.trace_file import is_trace, read_traces
     from torchtriage.recording.reader import is_recording, read_recording
 
     if source == "-":
         sys.stdin.reconfigure(errors="replace")  # type: ignore[union-attr]  # a text stream always has it
-        return read_log(sys.stdin)
+        return _log(sys.stdin, "stdin", None)
     path = Path(source)
     if not path.exists():
         raise CommandError(
@@ -69,9 +74,32 @@ def read_source(source: str) -> Recording:
         if is_trace(head):
             return read_traces([path])
         with path.open(encoding="utf-8", errors="replace") as text:
-            return read_log(text, year=time.gmtime(path.stat().st_mtime).tm_year)
+            return _log(text, str(path), time.gmtime(path.stat().st_mtime).tm_year)
     except PermissionError as error:
         raise CommandError(f"cannot read {error.filename}: permission denied") from error
+
+
+def _log(lines: Iterable[str], name: str, year: int | None) -> Recording:
+    """A text log; refused if no line of it is one of torch's, as "no findings" would then mean nothing."""
+    from torchtriage.capture.readers.log_file import read_log
+
+    num_lines = num_of_torch = 0
+
+    def counted_lines() -> Iterator[str]:
+        nonlocal num_lines, num_of_torch
+        for line in lines:
+            num_lines += bool(line.strip())
+            num_of_torch += bool(_TORCH_LINE.search(line))
+            yield line
+
+    recording = read_log(counted_lines(), year=year)
+    if num_lines and not num_of_torch and not any(process.events for process in recording.processes):
+        raise CommandError(
+            f"{name} is not a recording, a trace or a log of torch: none of its {counted(num_lines, 'line')} comes from "
+            "torch; report reads a .triage folder, a TORCH_TRACE file or folder, or the output of a program run with "
+            "TORCH_LOGS=graph_breaks,recompiles"
+        )
+    return recording
 
 
 def _trace_files(folder: Path) -> list[Path]:

@@ -281,7 +281,7 @@ def test_guarded_values_that_change_unseen_are_listed_beside_the_cause() -> None
 def test_a_value_that_is_a_symbol_in_the_graph_is_not_a_further_cause() -> None:
     events: list[Event] = []
     for number in (1, 2):
-        events.append(recompile(f"0/{number}", size(f"0/{number - 1}", 0, number, number + 1)))
+        events.append(recompile(f"0/{number}", size(f"0/{number - 1}", 0, number + 4, number + 5)))
         value = GuardValue(compile_id=f"0/{number}", source="L['n']", value=str(number), is_dynamic=True)
         events.append(value)
     [group] = told(*events)
