@@ -433,7 +433,7 @@ print(f"result {total.item():.5f}")
 """,
         codes=("TT113", "TT206", "TT224"),
         line=("noise = 1.0 / next(self.calls)", "def forward(self, x):"),
-        says="calls",
+        says=r"self\.calls\b",
         options=(
             Option(
                 says=r"(?i)buffer|tensor|pass (the|its|a|each) (value|number|count|item)|argument|outside|before the",

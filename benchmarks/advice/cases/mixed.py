@@ -77,7 +77,7 @@ print(f"result {total.item():.5f}")
 """,
         codes=("TT104", "TT301", "TT222"),
         line=("keep = int(budget.clamp(1, 9).item())", "for i in range(keep):"),
-        says=r"item|keep",
+        says=r"\.item\(\)|\bkeep\b",
         options=(
             Option(
                 says=r"(?i)torch\.where|mask|torch\.arange",
@@ -183,7 +183,7 @@ print(f"result {loss.item():.5f}")
 """,
         codes=("TT301", "TT206"),
         line=("def forward(self, observation):", "self.age += 1"),
-        says=r"age",
+        says=r"self\.age\b",
         options=(
             Option(
                 says=r"(?i)buffer|tensor",

@@ -32,7 +32,7 @@ print(f"result {total.item():.4f}")
 """,
         codes=("TT301", "TT206"),
         line=("def forward(self, x):", "self.seen += 1"),
-        says=r"seen",
+        says=r"self\.seen\b",
         options=(
             Option(
                 says=r"(?i)buffer|tensor",
@@ -189,7 +189,7 @@ print(f"result {total.item():.4f}")
 """,
         codes=("TT301", "TT207"),
         line=("def forward(self, features):", "return features + self.linear(features).relu() / (2 + self.index)"),
-        says="index",
+        says=r"self\.index\b",
         options=(
             Option(
                 says=r"(?i)compile the (model|whole|entire)|buffer|tensor",

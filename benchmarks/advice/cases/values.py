@@ -130,7 +130,7 @@ print(f"result {total.item():.5f}")
             "def forward(self, x, rate):",
             "return self.linear(nn.functional.dropout(x, rate, training=True)).relu()",
         ),
-        says="rate",
+        says=r"\brate\b",
         never=r"rate=torch\.tensor",
         options=(
             Option(
@@ -228,7 +228,7 @@ print(f"result {total.item():.5f}")
             "def weigh(self, energies, age):",
             "beta = 1 + math.exp(-self.speed * age)",
         ),
-        says="age",
+        says=r"\bage\b",
         never=r"3\)\*age",
         options=(
             Option(
@@ -272,7 +272,7 @@ print(f"result {sum(s.sum() for s in RECORDS.values()).item():.4f}")
 """,
         codes=("TT301", "TT224"),
         line=('@torch.compile(backend="eager")', "def record(values, name):", 'return {f"{name}/summary": summary}'),
-        says="name",
+        says=r"\bname\b",
         options=(
             Option(
                 says=r"(?i)outside|caller|after the call|do not pass|not pass|leave",
@@ -320,7 +320,7 @@ print(f"result {total.item():.5f}")
 """,
         codes=("TT218",),
         line=("def forward(self, x, mask=None):", "if mask is not None:"),
-        says="mask",
+        says=r"\bmask\b",
         never=r"mask of ones",
         options=(
             Option(
@@ -416,7 +416,7 @@ print(f"result {loss.item():.5f}")
         codes=("TT215",),
         line=("def forward(self, x, state):", "return self.mix(torch.cat([x, state], dim=-1)).tanh()",
               "state = step(x, state)"),
-        says="state",
+        says=r"\bstate\b",
         options=(
             Option(
                 says=r"requires_grad=True|requires_grad_\(",
@@ -579,7 +579,7 @@ print(f"result {total.item():.5f}")
 """,
         codes=("TT301", "TT219", "TT224"),
         line=("def forward(self, x, task):", "return self.body(x) * self.gains[task.value - 1]"),
-        says="task",
+        says=r"\btask\b",
         never=r"create task once",
         options=(
             Option(
