@@ -1,6 +1,7 @@
 """The folders import each other only as the design allows, and what must start at once never imports torch."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -91,3 +92,140 @@ def test_importing_the_package_imports_almost_nothing() -> None:
     program = "import sys, torchtriage; print(sorted(n for n in sys.modules if 'torch' in n))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "['torchtriage']"
+
+
+MAX_MODULES = 12
+# Within a folder: which sub-package may import which. The folder's own modules are "."; what is not listed may import no
+# sibling. So a rule family does not know the others, and a change stays in one room.
+SUBPACKAGES: dict[str, dict[str, set[str]]] = {
+    "capture": {"policy": {".", "torch_private"}, "taps": {".", "readers", "torch_private"}, "readers": set(), "torch_private": set()},
+    "diagnosis": {
+        "compiles": {"."},
+        "graph_breaks": {".", "compiles"},
+        "recompiles": {".", "compiles"},
+        "coverage": {".", "compiles", "graph_breaks"},
+        "learning": {"."},
+        "history": {".", "compiles", "coverage", "graph_breaks", "learning", "recompiles"},
+    },
+    "commands": {"ticket": {"."}},
+    "reporters": {"html": {"."}},
+    "rl": {
+        "compile": set(), "normalize": set(), "envs": {"."},
+        "policy": {"compile", "envs"},
+        "ppo": {".", "compile", "envs", "normalize", "policy"},
+        "growth": {"compile", "envs"},
+    },
+    "shapes": {"runs": {"."}, "functions": {".", "runs", "verdict"}, "verdict": {".", "functions", "runs"}},
+    "telemetry": {
+        "statistics": set(),
+        "gradients": {".", "statistics"},
+        "ppo": {".", "gradients"},
+        "sinks": {".", "statistics"},
+        "sharding": {".", "sampling", "statistics"},
+        "sampling": {".", "sharding", "sinks", "statistics"},
+    },
+    "tickets": {
+        "markdown": set(),
+        "files": {".", "markdown"},
+        "batches": {".", "checks", "files", "markdown"},
+        "checks": {".", "batches", "files", "markdown"},
+        "runs": {".", "checks", "files", "markdown"},
+    },
+}
+# Modules that are reached by a name in a file or a command line, not by an import.
+ENTRY_POINTS = {
+    "__main__",                             # python -m torchtriage
+    "capture.autoload",                     # torchtriage.pth
+    "integrations.pytest_plugin",           # pyproject.toml
+    "rl.main",                              # the child processes of `train`
+    "shapes.functions.driver",              # the child processes of `shapes module.py::function`
+    "demo.sick_policy",                     # run by `demo`
+}
+PRIVATE = re.compile(r"\b(?:torch\._(?!assert_async)[a-z]\w*|torch(?:\.\w+)+\._[a-z]\w*)")
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the package by its dotted name below it; a package by the name of its folder."""
+    names = {}
+    for path in PACKAGE.rglob("*.py"):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        names[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return names
+
+
+def room_of(dotted: str) -> tuple[str, str]:
+    """(folder, sub-package or ".") of a module name below the package."""
+    folder, *rest = dotted.split(".")
+    is_subpackage = bool(rest) and (PACKAGE / folder / rest[0]).is_dir()
+    return folder, rest[0] if is_subpackage else "."
+
+
+def inner_imports(path: Path) -> set[str]:
+    """The modules below the package that a file imports, also lazily."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return {name.removeprefix("torchtriage.") for name in names if name.startswith("torchtriage.")}
+
+
+def test_a_sub_package_imports_only_the_siblings_it_may() -> None:
+    for name, path in modules().items():
+        folder, room = room_of(name)
+        if room == "." or folder not in SUBPACKAGES:
+            continue
+        allowed = SUBPACKAGES[folder][room]
+        for other in inner_imports(path):
+            other_folder, other_room = room_of(other)
+            if other_folder == folder and other_room != room and "." in other:
+                assert other_room in allowed, f"{path} imports torchtriage.{other}"
+
+
+def test_every_sub_package_has_its_row() -> None:
+    for folder in sorted(p for p in PACKAGE.iterdir() if p.is_dir() and p.name not in ("__pycache__", "findings", "native")):
+        rooms = {p.name for p in folder.iterdir() if p.is_dir() and (p / "__init__.py").exists()}
+        assert rooms == set(SUBPACKAGES.get(folder.name, {})), folder
+
+
+def test_no_folder_has_more_modules_than_a_reader_can_survey() -> None:
+    for folder in [PACKAGE, *(p for p in PACKAGE.rglob("*") if p.is_dir())]:
+        names = [path.name for path in folder.glob("*.py") if path.name != "__init__.py"]
+        assert len(names) <= MAX_MODULES, f"{folder} holds {len(names)} modules"
+
+
+def test_no_public_class_name_is_used_twice() -> None:
+    owners: dict[str, Path] = {}
+    for path in PACKAGE.rglob("*.py"):
+        if path.relative_to(PACKAGE).parts[0] == "demo":
+            continue        # a program as a user writes it, which names its classes as it likes
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                assert node.name not in owners, f"{node.name} is in {owners[node.name]} and in {path}"
+                owners[node.name] = path
+
+
+def test_every_module_is_imported_by_another_one() -> None:
+    known = modules()
+    imported: set[str] = set()
+    for name, path in known.items():
+        imported |= {other for other in inner_imports(path) if other != name}
+        texts = re.findall(r"[\"']torchtriage\.([\w.]+)[\"']", path.read_text())      # lazily exported names
+        imported |= {text for text in texts if text != name}
+    formats = {f"reporters.{path.stem}" for path in (PACKAGE / "reporters").glob("*.py")}    # by `--format`
+    for name, path in known.items():
+        if path.name == "__init__.py" or name in ENTRY_POINTS | formats:
+            continue
+        assert name in imported, f"nothing imports {path}"
+
+
+def test_private_names_of_torch_are_where_contributing_says() -> None:
+    listed = (PACKAGE.parent.parent / "CONTRIBUTING.md").read_text()
+    for path in PACKAGE.rglob("*.py"):
+        name = path.relative_to(PACKAGE).as_posix()
+        if name.startswith(("capture/torch_private/", "demo/")) or f"`{name}`" in listed:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            used = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
+            assert not PRIVATE.fullmatch(used), f"{path} uses {used}; CONTRIBUTING.md does not list it"
