@@ -13,7 +13,7 @@ from torchtriage.capture.process_facts import your_roots
 from torchtriage.diagnosis.report import build_report
 from torchtriage.findings.model import Finding
 from torchtriage.findings.report import Report
-from torchtriage.recording.events import Event, GraphBreak, LimitHit, Placed, Recompile
+from torchtriage.recording.events import CompileCall, Event, GraphBreak, LimitHit, Placed, Recompile
 from torchtriage.recording.recording import Process, Recording
 from torchtriage.recording.sources import source_around
 
@@ -62,14 +62,16 @@ class Seen:
     @property
     def recording(self) -> Recording:
         """The events as a recording of one process."""
-        places = set()
+        places: dict[tuple[str, int], bool] = {}        # whether a torch.compile call is there
         for event in self._events:
             if isinstance(event, Placed):
-                places.add((event.path, event.line or 0))
-                places |= {(entry.path, entry.line) for entry in event.stack}
+                own = (event.path, event.line or 0)
+                places[own] = places.get(own, False) or isinstance(event, CompileCall)
+                for entry in event.stack:
+                    places.setdefault((entry.path, entry.line), False)
         sources = {}
-        for place in places:
-            source = source_around(*place)
+        for place, is_call in places.items():
+            source = source_around(*place, with_class=is_call)
             if source is not None:
                 sources[place] = source
         process = Process(events=tuple(self._events), facts=self._facts, sources=sources)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from torchtriage.recording.events import Event, Placed, Tap
+from torchtriage.recording.events import CompileCall, Event, Placed, Tap
 from torchtriage.recording.recording import Series, Source
 from torchtriage.recording.sources import source_around
 from torchtriage.recording.store import ERROR_SUFFIX, Writer
@@ -209,7 +209,7 @@ class Recorder:
             for path, line in places:
                 if (path, line) not in self._places:
                     self._places.add((path, line))
-                    source = source_around(path, line)
+                    source = source_around(path, line, with_class=isinstance(event, CompileCall))
                     if source is not None:
                         sources[path, line] = source
         return sources

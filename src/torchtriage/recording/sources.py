@@ -13,8 +13,11 @@ _INSTALLED = re.compile(r"/(?:site|dist)-packages/|/lib/python3\.\d+/")     # it
 _SCOPE = re.compile(r"(\s*)(?:async\s+)?(class|def)\s+(\w+)")
 
 
-def source_around(path: str, line: int) -> Source | None:
-    """The function at a place, or a few lines around it, and its qualified name; None if the file cannot be read."""
+def source_around(path: str, line: int, *, with_class: bool = False) -> Source | None:
+    """The function at a place, or a few lines around it, and its qualified name; None if the file cannot be read.
+
+    `with_class`: the class around the function too, which shows what its other methods do with an attribute.
+    """
     try:
         lines = linecache.getlines(path)
     except ValueError:      # a null byte in the name
@@ -23,7 +26,10 @@ def source_around(path: str, line: int) -> Source | None:
         return None
     first, last = line, line
     if not _INSTALLED.search(path.replace("\\", "/")):
-        first, last = _function_around(lines, line)
+        first, last = _definition_around(lines, line, "def")
+        if with_class and first != last:
+            outer = _definition_around(lines, line, "class")
+            first, last = outer if outer[0] != outer[1] and outer[1] - outer[0] < MAX_FUNCTION else (first, last)
         if first == last or last - first >= MAX_FUNCTION:
             first, last = max(1, line - TOP_LEVEL), line + TOP_LEVEL
     first, last = min(first, max(1, line - CONTEXT)), max(last, line + CONTEXT)
@@ -31,10 +37,10 @@ def source_around(path: str, line: int) -> Source | None:
     return Source(first_line=first, lines=kept, qualname=qualname_at(lines, line))
 
 
-def _function_around(lines: list[str], line: int) -> tuple[int, int]:
-    """First and last line of the innermost function that holds a line, decorators included; the line itself if none."""
+def _definition_around(lines: list[str], line: int, keyword: str) -> tuple[int, int]:
+    """First and last line of the innermost `def` or `class` that holds a line, decorators included; the line if none."""
     start = _definition_below(lines, line)
-    while start > 0 and not _is_function_above(lines, start, line):
+    while start > 0 and not _is_definition_above(lines, start, line, keyword):
         start -= 1
     if start == 0:
         return line, line
@@ -51,10 +57,10 @@ def _function_around(lines: list[str], line: int) -> tuple[int, int]:
     return (first, last) if first <= line <= last else (line, line)
 
 
-def _is_function_above(lines: list[str], start: int, line: int) -> bool:
+def _is_definition_above(lines: list[str], start: int, line: int, keyword: str) -> bool:
     """Whether the definition at `start` holds the line: nothing between them is indented less than its body."""
     scope = _SCOPE.match(lines[start - 1])
-    if scope is None or scope[2] != "def":
+    if scope is None or scope[2] != keyword:
         return False
     indent = len(scope[1])
     between = lines[start: line - 1] if line > start else []

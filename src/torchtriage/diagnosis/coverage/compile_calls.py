@@ -165,7 +165,8 @@ def _fix(call: CompileCall, use: _Use) -> str:
         return f"call {use.result} instead of {use.original} at {use.original_at}"
     if use.is_in_place and "/torch/nn/" in call.target_path:
         module = use.original or "module"
-        return f"`{module} = torch.compile({module})` instead of `{module}.compile()` at {use.where}"
+        around = "compile the module that holds it, or " if module.startswith("self.") else ""
+        return f"{around}`{module} = torch.compile({module})` instead of `{module}.compile()` at {use.where}"
     return (
         f"call the object that torch.compile returned at {use.where}, not the original; only a call of the object itself "
         "is compiled: for another method write model.method = torch.compile(model.method); check TORCHDYNAMO_DISABLE and "
@@ -186,20 +187,34 @@ def compiled_bypassed(process: Process) -> Iterator[Finding]:
         use = _use_of(process, call)
         if use.is_in_place or not use.result or not use.original or use.result == use.original:
             continue
-        line = _called_in_loop(process, call, use.original)
+        original, line = _original_in_loop(process, call, use)
         if line is None or _called_in_loop(process, call, use.result) is None:
             continue
         reported.add((call.path, call.line))
         at = short_place(call.path, line)
         yield finding(
-            "TT310", title=f"{use.result} is compiled, and {use.original}(...) at {at} calls the original module",
-            cause=f"torch.compile at {use.where} returns {use.result}; {use.original} itself stays uncompiled, so {at} runs eager",
-            fix=Fix(text=f"call {use.result} instead of {use.original} at {at}, or `{use.original}.compile()` in place "
-                         f"instead of torch.compile at {use.where}"),
+            "TT310", title=f"{use.result} is compiled, and {original}(...) at {at} calls the original module",
+            cause=f"torch.compile at {use.where} returns {use.result}; {original} itself stays uncompiled, so {at} runs eager",
+            fix=Fix(text=f"call {use.result} instead of {original} at {at}, or `{original}.compile()` in place instead of "
+                         f"torch.compile at {use.where}"),
             evidence=Evidence(num_events=1, notes=("read from the source; calls of an uncompiled module are not observed",)),
             verification=(Check(CheckKind.NO_FINDING, call.target, code="TT310"),),
             **placed_fields(place, "TT310", call.target, process, call),
         )
+
+
+def _original_in_loop(process: Process, call: CompileCall, use: _Use) -> tuple[str, int | None]:
+    """The name under which a loop calls the original, and where: its own, or one that it was assigned to."""
+    tree, _ = module_at(process, call.path, call.line or 0)
+    names = [use.original]
+    for part in ast.walk(tree) if tree is not None else ():
+        if isinstance(part, ast.Assign) and len(part.targets) == 1 and code(part.value) == use.original:
+            names.append(code(part.targets[0]))
+    for name in names:
+        line = _called_in_loop(process, call, name) if name != use.result else None
+        if line is not None:
+            return name, line
+    return use.original, None
 
 
 def _called_in_loop(process: Process, call: CompileCall, name: str) -> int | None:

@@ -1,5 +1,6 @@
 """The remedy for each cause of a graph break; its text names the call with its line."""
 
+import ast
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -56,6 +57,9 @@ def remedy_for(code: str, broken: BrokenLine, refined: bool = False) -> Remedy:
 
 
 def _by_id(gb_id: str, broken: BrokenLine) -> Remedy:
+    drawn = re.search(r"\bnext\([^()]*\)", broken.line)
+    if gb_id == "GB4347" and drawn:
+        return Remedy(text=f"call `{drawn[0]}` ({broken.where}) before the compiled call and pass the value in")
     failed = _FAILED_AT.search(broken.event.explanation) if gb_id == "GB0219" else None
     if failed:
         where = short_place(failed[1], int(failed[2]))
@@ -66,14 +70,21 @@ def _by_id(gb_id: str, broken: BrokenLine) -> Remedy:
     return Remedy(text=BY_ID[gb_id].format(line=broken.quoted, where=broken.where, name=name, type=kind))
 
 
+_PRINTED_TYPES = re.compile(r"argument types \[([^\]]*)\]")
+_PRINTABLE = frozenset({"str", "Tensor", "int", "float", "bool"})
+
+
 def _print(broken: BrokenLine) -> Remedy:
     if broken.event.gb_id == "GB0296":
         return _by_id("GB0296", broken)
+    types = _PRINTED_TYPES.search(broken.event.explanation)
+    names = set(re.findall(r"\w+", types[1])) if types else set()
+    if "write" in broken.called or not names <= _PRINTABLE:     # the setting does not apply to these
+        return Remedy(text=f"move {broken.at} out of the compiled function")
     setting = "torch._dynamo.config.reorderable_logging_functions.add(print)"
     return Remedy(
         text=f"move {broken.at} out of the compiled function, or {setting}", setting=setting,
-        caveat="it then prints after the graph, and only if every argument is a tensor, a constant or an f-string "
-               "of them (suppress_errors does not fix it)",
+        caveat="it then prints after the graph (suppress_errors does not fix it)",
     )
 
 
@@ -81,6 +92,8 @@ def _logging(broken: BrokenLine) -> Remedy:
     function = re.search(r"\b((?:warnings|logging)\.\w+)\(", broken.line)
     if function or re.search(r"^_?warnings\.warn$", broken.called):
         name = function[1] if function else "warnings.warn"
+        if not _logs_text_only(broken):
+            return Remedy(text=f"move {broken.at} out of the compiled function")
         setting = f"torch._dynamo.config.reorderable_logging_functions.add({name})"
         return Remedy(text=f"log outside the compiled function instead of {broken.at}, or {setting}", setting=setting)
     method = re.search(r"\.(debug|info|warning|warn|error|exception|critical|log|warning_once)\(", broken.line)
@@ -91,6 +104,13 @@ def _logging(broken: BrokenLine) -> Remedy:
         caveat="compiled code then drops the message (before torch 2.13 the setting is ignore_logger_methods);"
                " reorderable_logging_functions does not apply to logger methods",
     )
+
+
+def _logs_text_only(broken: BrokenLine) -> bool:
+    """Whether the call has one argument, a text: only then can Dynamo move it behind the graph."""
+    calls = broken.statement.calls("warn", "info", "warning", "debug", "error", "log") if broken.statement else []
+    texts = (ast.Constant, ast.JoinedStr)
+    return all(len(call.args) == 1 and not call.keywords and isinstance(call.args[0], texts) for call in calls)
 
 
 def _options(options: list[str]) -> str:
@@ -203,9 +223,10 @@ def _call(broken: BrokenLine) -> Remedy:
 def _grad(broken: BrokenLine) -> Remedy:
     if re.search(r"autograd.?function|[jv]vp|vjp", broken.event.type, re.IGNORECASE):
         return _other(broken)
-    return Remedy(
-        text=f"call {broken.at} outside the compiled function, with zero_grad() and the optimizer's step: compile the "
-             f"forward and the loss; or {AUTOGRAD} on torch 2.13 and later", setting=AUTOGRAD)
+    outside = f"call {broken.at} outside the compiled function, with zero_grad() and the optimizer's step: compile the "
+    if "autograd.grad(" in broken.line:
+        return Remedy(text=f"call {broken.at} outside the compiled function: compile only the model that it differentiates")
+    return Remedy(text=f"{outside}forward and the loss; or {AUTOGRAD} on torch 2.13 and later", setting=AUTOGRAD)
 
 
 # How torch draws what a call of numpy.random or random draws; the first pattern that fits the name of the call decides.
@@ -224,14 +245,22 @@ def _draw(broken: BrokenLine) -> Remedy:
     call = _DRAW_CALL.search(broken.line)
     name = call[1] if call else broken.called.rpartition(".")[2]
     instead = next(draw for pattern, draw in _DRAWS if re.search(pattern, name))
+    node = broken.statement.node if broken.statement else None
+    branches = isinstance(node, (ast.If, ast.While)) or bool(broken.condition)
+    select = ", and select with torch.where or multiply by a mask, as a branch on it breaks too" if branches else ""
     return Remedy(
-        text=f"draw with {instead} instead of {broken.at} (other random numbers than before); or draw before the "
-             "compiled call and pass the value in as a tensor")
+        text=f"draw with {instead} instead of {broken.at} (other random numbers than before){select}; or draw before the "
+             "compiled call and pass the value in as a tensor", is_exact=True)
 
 
 def _numpy(broken: BrokenLine) -> Remedy:
     if re.search(r"random|Generator\.", broken.called + broken.line):
         return _draw(broken)
+    if "unsupported by PyTorch" in broken.event.type:
+        return Remedy(text=(
+            f"compute {broken.at} before the compiled call and pass the result in: torch has no counterpart of "
+            f"numpy.{broken.called or 'this function'} that Dynamo can trace"
+        ))
     name = f" for {broken.called}" if broken.called else ""
     return Remedy(text=f"use the torch function{name} instead of {broken.at}, or compute it before the compiled call")
 

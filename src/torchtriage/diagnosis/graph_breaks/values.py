@@ -29,10 +29,12 @@ def read_options(statement: Statement | None, where: str) -> list[str]:
     call = _read_call(statement)
     if statement is None or call is None:
         return []
-    value, text = _value(call), code(call)
+    value = _value(call)
+    outer = _converted(statement.node, call)
+    text, name = code(outer), called_name(outer)
     if not fits(text):
         return []
-    name, use = called_name(call), _use(statement.node, call) or _later_use(statement, call)
+    use = _use(statement.node, outer) or _later_use(statement, outer)
     if name == "tolist":
         return _unlisted(statement, call, value, where)
     if use == "index":
@@ -40,15 +42,30 @@ def read_options(statement: Statement | None, where: str) -> list[str]:
     if use == "size":
         return [
             f"compute `{text}` ({where}) before the compiled call and pass it as an argument: it is used as a size",
-            "keep the full size and mask with torch.where", SCALARS,
+            "keep the full size and mask with torch.where", *_setting(statement),
         ]
     if use == "test":
         return []
     kept = f"`{_detached(value, name)}` instead of `{text}` at {where}"
     if use == "store":
         function = statement.function.name if statement.function else "the function"
-        return [f"{kept}, and call .item() on it outside {function}, after the compiled call", SCALARS]
-    return [f"{kept}: it stays a tensor, and cuts the gradient as {_named(name)} did", SCALARS]
+        return [f"{kept}, and call .item() on it outside {function}, after the compiled call", *_setting(statement)]
+    return [f"{kept}: it stays a tensor, and cuts the gradient as {_named(name)} did", *_setting(statement)]
+
+
+def _setting(statement: Statement) -> list[str]:
+    """The setting that captures the number, except in an autograd.Function, where it fails on torch 2.13."""
+    arguments = statement.function.args.args if statement.function else []
+    return [] if arguments and arguments[0].arg == "ctx" else [SCALARS]
+
+
+def _converted(node: ast.stmt, call: ast.Call) -> ast.Call:
+    """`int(x.item())` for its `x.item()`: the conversion goes with it."""
+    path = _path_to(node, call)
+    outer = path[-2] if len(path) > 1 else None
+    if isinstance(outer, ast.Call) and isinstance(outer.func, ast.Name) and outer.func.id in ("int", "float", "bool"):
+        return outer
+    return call
 
 
 def _named(name: str) -> str:
@@ -135,8 +152,7 @@ def _unlisted(statement: Statement, call: ast.Call, value: str, where: str) -> l
         return [f"`for {code(node.target)} in {value}.unbind():` instead of looping over `{code(call)}` at {where}: "
                 "the elements stay tensors"]
     return [f"keep `{value}` a tensor instead of `{code(call)}` at {where}: index it, or select with torch.where",
-            f"compute `{code(call)}` before the compiled call and pass it as an argument",
-            f"{SCALARS}, for an integer tensor only"]
+            f"compute `{code(call)}` before the compiled call and pass it as an argument"]
 
 
 def mask_options(statement: Statement | None, where: str) -> list[str]:

@@ -1,5 +1,6 @@
 """TT2xx: frames that were compiled again, one finding per cause."""
 
+import ast
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from torchtriage.diagnosis.recompiles.guard_text import Kind, Reason, readable, 
 from torchtriage.diagnosis.recompiles.patterns import MODULE_HINT, code_of, function_lines, is_broken_off
 from torchtriage.diagnosis.recompiles.remedies import Scene, remedy
 from torchtriage.diagnosis.rules import finding, fingerprint_of, rule
+from torchtriage.diagnosis.statement import own_nodes, statement_at
 from torchtriage.findings.catalogue import rule as catalogue_rule
 from torchtriage.findings.fingerprint import portable_path
 from torchtriage.findings.model import (
@@ -97,7 +99,8 @@ def _finding(group: RecompileGroup, process: Process) -> Finding:
     scene = Scene(
         group=group, name=_name(group, place, process), subject=subject(group, star), star=star,
         before_call=_before_call(group, process), compiled_at=_short(group.call, process) if group.call else "",
-        inside=str(place.owner) if is_inside else "", broken_at=short_place(broken.path, broken.line) if broken else "",
+        tensor=_passed_as(group, process), inside=str(place.owner) if is_inside else "",
+        broken_at=short_place(broken.path, broken.line) if broken else "",
     )
     owner = place.owner
     if is_yours:
@@ -319,6 +322,23 @@ def _before_call(group: RecompileGroup, process: Process) -> str:
     exact = owners[-1].kind is OwnerKind.TORCH or (event.knows_caller and owners[-1] == YOU)
     link = "at" if exact else "reached from"
     return f"before the call {link} {portable_path(callers[-1].path, _roots(process))}:{callers[-1].line}"
+
+
+def _passed_as(group: RecompileGroup, process: Process) -> str:
+    """What the caller passes as args[0], where its line shows one call with that argument; else empty."""
+    number = re.fullmatch(r"args\[(\d)\]", group.source)
+    above = group.recompiles[0].stack
+    callers = [entry for entry in above if owner_of(entry.path, process.program) == YOU]
+    statement = statement_at(process, callers[-1].path, callers[-1].line) if number and callers else None
+    if number is None or statement is None:
+        return ""
+    names = set()
+    for node in own_nodes(statement.node):
+        if isinstance(node, ast.Call) and len(node.args) > int(number[1]) and not isinstance(node.func, ast.Call):
+            argument = node.args[int(number[1])]
+            if isinstance(argument, ast.Name):
+                names.add(argument.id)
+    return names.pop() if len(names) == 1 else ""
 
 
 def _short(event: Placed, process: Process) -> str:

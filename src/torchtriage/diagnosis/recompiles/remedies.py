@@ -18,6 +18,7 @@ class Scene:
     subject: str        # what changed: x.size(0), len(xs), self.n
     before_call: str    # "before the call at train.py:140"
     compiled_at: str    # "train.py:31"
+    tensor: str = ""    # what the caller names it, where the function has only *args
     star: str = ""      # "*" or "**" where the source is a function's *args or **kwargs
     inside: str = ""    # the library of the function, if torch.compile was not called on this function
     broken_at: str = ""     # the graph break that keeps such a function out of its caller's graph
@@ -101,12 +102,14 @@ def _separate(scene: Scene) -> Fix:
 def mark_dynamic(scene: Scene) -> str:
     """The call that makes the dimensions dynamic if the code allows it; mark_dynamic would raise if it does not."""
     dims = scene.group.dims
-    if scene.inside:
+    is_unnamed = re.match(r"(?:args|kwargs)\b", scene.group.source) and not scene.tensor
+    if scene.inside or is_unnamed:
         return (
             f"torch._dynamo.maybe_mark_dynamic on the tensor that this size comes from, {scene.before_call}, "
             "from the first call on"
         )
-    mark = f"torch._dynamo.maybe_mark_dynamic({scene.group.source}, {dims[0] if len(dims) == 1 else list(dims)})"
+    tensor = scene.tensor or scene.group.source
+    mark = f"torch._dynamo.maybe_mark_dynamic({tensor}, {dims[0] if len(dims) == 1 else list(dims)})"
     return f"{mark} {scene.before_call}, from the first call on, and likewise for each tensor that shares the size"
 
 
@@ -122,7 +125,12 @@ def _settled(scene: Scene) -> Fix:
 
 def _keeps_changing(scene: Scene) -> Fix:
     if scene.is_static:
-        return Fix(text=f"drop dynamic=False{scene.at_compile}, or {mark_dynamic(scene)}{_of_a_layer(scene)}")
+        if _may_be_of_a_layer(scene):
+            return Fix(text=(
+                f"compile the model that holds the layers instead of {scene.name}, if {scene.subject} differs because each "
+                f"layer has its own width; if it differs from call to call of one layer, drop dynamic=False{scene.at_compile}"
+            ))
+        return Fix(text=f"drop dynamic=False{scene.at_compile}, or {mark_dynamic(scene)}")
     unseen = UNSEEN if scene.group.call is None else ""
     return Fix(text=(
         f"{unseen}{mark_dynamic(scene)}; a size that must match a parameter cannot become dynamic: "
@@ -137,13 +145,11 @@ def _ragged(scene: Scene) -> Fix:
     ))
 
 
-def _of_a_layer(scene: Scene) -> str:
+def _may_be_of_a_layer(scene: Scene) -> bool:
     """A method that is decorated in its class serves every instance: a size may be a layer's own, not the data's."""
     call = scene.group.call
     is_method = call is not None and "." in call.target and (call.path, call.line) == (call.target_path, call.target_line)
-    if not is_method or set(scene.group.dims) <= {0}:
-        return ""
-    return "; a size that each layer has for itself cannot become dynamic: then compile the model that holds the layers"
+    return is_method and 0 not in scene.group.dims
 
 
 def _if_settled(scene: Scene) -> str:
