@@ -1,6 +1,6 @@
 """Is the first finding the one to act on, and does its fix cure the program?
 
-Runs torchtriage on sick programs written as users write them (advice/cases), and on the twin of each that has the cure
+Runs torchtriage on sick programs written as users write them (advice_cases), and on the twin of each that has the cure
 applied. PyTorch's own hint for the first break or recompile is judged by the same pattern as our fix.
 
     python benchmarks/advice.py [--only case,case] [--family branches] [--repeats 3] [--jobs 2] [--output FILE.json]
@@ -23,9 +23,8 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-sys.path.insert(1, str(Path(__file__).resolve().parent / "advice"))
 
-from case import Case, Option
+from advice_cases.case import Case, Option
 from common import HERE, clean_environment, machine, note, run, save, table
 
 COMPILE_RULES = ("TT1", "TT2", "TT3")
@@ -79,9 +78,9 @@ class Outcome:
 
 
 def all_cases() -> list[Case]:
-    """The cases of every file in advice/cases, by file name."""
-    names = sorted(p.stem for p in (HERE / "advice" / "cases").glob("*.py") if p.stem != "__init__")
-    return [case for name in names for case in importlib.import_module(f"cases.{name}").CASES]
+    """The cases of every file in advice_cases, by file name."""
+    names = sorted(p.stem for p in (HERE / "advice_cases").glob("*.py") if p.stem not in ("__init__", "case"))
+    return [case for name in names for case in importlib.import_module(f"advice_cases.{name}").CASES]
 
 
 def observe(python: str, name: str, source: str) -> Observed:

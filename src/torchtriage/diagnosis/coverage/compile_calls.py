@@ -217,14 +217,19 @@ def _original_in_loop(process: Process, call: CompileCall, use: _Use) -> tuple[s
     return use.original, None
 
 
+_REPEATED = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
 def _called_in_loop(process: Process, call: CompileCall, name: str) -> int | None:
-    """The first line inside a loop that calls the name; None if the recorded source shows none."""
+    """The first line that calls the name in a loop, or, for an attribute of self, in any method; None if none does."""
     tree, first_line = module_at(process, call.path, call.line or 0)
-    for loop in ast.walk(tree) if tree is not None else ():
-        if isinstance(loop, (ast.For, ast.While)):
-            for part in ast.walk(loop):
-                if isinstance(part, ast.Call) and code(part.func) == name:
-                    return part.lineno + first_line - 1
+    scopes: list[ast.AST] = [part for part in ast.walk(tree) if isinstance(part, _REPEATED)] if tree is not None else []
+    if name.startswith("self.") and tree is not None:
+        scopes.append(tree)
+    for scope in scopes:
+        for part in ast.walk(scope):
+            if isinstance(part, ast.Call) and code(part.func) == name:
+                return part.lineno + first_line - 1
     return None
 
 

@@ -132,8 +132,16 @@ def read_break(event: GraphBreak, code_line: str, statement: Statement | None = 
 
 def standard_call(event: GraphBreak, line: str) -> str:
     """`json.dumps`, if the break is inside that call: what the standard library met there is not the cause."""
-    call = _STANDARD_CALL.search(line) if _STANDARD_LIBRARY.search(event.path.replace("\\", "/")) else None
-    return call[1] if call else ""
+    call = _STANDARD_CALL.search(line)
+    if call is None:
+        return ""
+    below = [event.path]
+    for entry in reversed(event.stack):
+        if entry.code.strip() == line:
+            break
+        below.append(entry.path)
+    is_inside = any(_STANDARD_LIBRARY.search(path.replace("\\", "/")) for path in below)
+    return call[1] if is_inside else ""
 
 
 def _called(event: GraphBreak) -> str:

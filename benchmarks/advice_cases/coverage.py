@@ -1,6 +1,6 @@
 """torch.compile that does not reach the work, fails, or is called again and again."""
 
-from case import Case, Edit, Option
+from advice_cases.case import Case, Edit, Option
 
 CASES: tuple[Case, ...] = (
     Case(

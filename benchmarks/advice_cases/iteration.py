@@ -1,6 +1,6 @@
 """Iterators, context managers, try blocks and recurrent modules inside of compiled code."""
 
-from case import Case, Edit, Option
+from advice_cases.case import Case, Edit, Option
 
 CASES: tuple[Case, ...] = (
     Case(

@@ -1,6 +1,6 @@
 """A tensor becomes a Python number: item, float, int, tolist, numpy."""
 
-from case import Case, Edit, Option
+from advice_cases.case import Case, Edit, Option
 
 CASES: tuple[Case, ...] = (
     Case(

@@ -1,6 +1,6 @@
 """Arguments that take another Python value, type or object on later calls."""
 
-from case import Case, Edit, Option
+from advice_cases.case import Case, Edit, Option
 
 CASES: tuple[Case, ...] = (
     Case(

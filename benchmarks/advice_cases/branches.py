@@ -1,6 +1,6 @@
 """Python decides on the value of a tensor: if, while, assert, raise, break."""
 
-from case import Case, Edit, Option
+from advice_cases.case import Case, Edit, Option
 
 CASES: tuple[Case, ...] = (
     Case(

@@ -1,6 +1,6 @@
 """The size of a result depends on the data."""
 
-from case import Case, Edit, Option
+from advice_cases.case import Case, Edit, Option
 
 CASES: tuple[Case, ...] = (
     Case(

@@ -1,6 +1,6 @@
 """State outside of the arguments: attributes, globals, containers, and torch's modes."""
 
-from case import Case, Edit, Option
+from advice_cases.case import Case, Edit, Option
 
 CASES: tuple[Case, ...] = (
     Case(

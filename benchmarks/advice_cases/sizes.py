@@ -1,6 +1,6 @@
 """Tensor sizes, strides and ranks that change between calls."""
 
-from case import Case, Edit, Option
+from advice_cases.case import Case, Edit, Option
 
 CASES: tuple[Case, ...] = (
     Case(

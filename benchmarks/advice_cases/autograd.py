@@ -1,6 +1,6 @@
 """Gradients, optimizers and hooks inside of compiled code."""
 
-from case import Case, Edit, Option
+from advice_cases.case import Case, Edit, Option
 
 CASES: tuple[Case, ...] = (
     Case(

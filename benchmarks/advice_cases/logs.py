@@ -1,6 +1,6 @@
 """Printing, logging and warning inside of compiled code."""
 
-from case import Case, Edit, Option
+from advice_cases.case import Case, Edit, Option
 
 CASES: tuple[Case, ...] = (
     Case(

@@ -1,6 +1,6 @@
 """Calls that Dynamo does not trace: C code, clocks, random numbers, deep copies."""
 
-from case import Case, Edit, Option
+from advice_cases.case import Case, Edit, Option
 
 CASES: tuple[Case, ...] = (
     Case(
