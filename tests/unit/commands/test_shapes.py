@@ -9,7 +9,7 @@ import pytest
 from tests.programs import write
 from torchtriage.commands import shapes as module
 from torchtriage.commands.main import main
-from torchtriage.commands.shapes import number, program_command, with_flags_behind
+from torchtriage.commands.shapes import parse_number, program_command, with_flags_after
 from torchtriage.errors import CommandError
 
 
@@ -17,16 +17,16 @@ from torchtriage.errors import CommandError
     ([], "nothing to measure; try: torchtriage shapes train.py"),
     (["nowhere.py"], "no script at nowhere.py"),
     (["nowhere.py::f", "--sizes", "3"], "no script at nowhere.py"),
-    (["m.py::f"], "f needs sizes to be called with; give them: torchtriage shapes m.py::f --sizes 16,32,57x4"),
-    (["m.py::f", "--sizes", "big"], "big is no size"),
-    (["m.py::f", "--sizes", "3", "--repeat", "none"], "--repeat none is no number of 1 or more"),
-    (["m.py::f", "--sizes", "3", "stray"], "stray behind m.py::f is no flag"),
+    (["m.py::f"], "f needs sizes for its calls; give them: torchtriage shapes m.py::f --sizes 16,32,57x4"),
+    (["m.py::f", "--sizes", "big"], "big is not a size"),
+    (["m.py::f", "--sizes", "3", "--repeat", "none"], "--repeat none is not a number of 1 or more"),
+    (["m.py::f", "--sizes", "3", "stray"], "stray after m.py::f is not a flag"),
     (["--sizes", "3", "m.py"], "--sizes, --inputs and --repeat are for one function; name it: torchtriage shapes m.py::FUNCTION"),
-    (["--budget", "soon", "m.py"], "--budget soon is no duration"),
-    (["--rounds", "0", "m.py"], "--rounds 0 is no number of 1 or more"),
-    (["--steps", "many", "m.py"], "--steps many is no number of 1 or more"),
+    (["--budget", "soon", "m.py"], "--budget soon is not a duration"),
+    (["--rounds", "0", "m.py"], "--rounds 0 is not a number of 1 or more"),
+    (["--steps", "many", "m.py"], "--steps many is not a number of 1 or more"),
 ])
-def test_what_cannot_be_measured_is_said_before_anything_runs(
+def test_invalid_arguments_are_reported_before_anything_runs(
     words: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -45,25 +45,25 @@ def arguments(words: list[str], monkeypatch: pytest.MonkeyPatch) -> argparse.Nam
     return seen[0]
 
 
-def test_what_stands_behind_a_script_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_after_a_script_belong_to_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
     args = arguments(["--budget", "5m", "train.py", "--budget", "9"], monkeypatch)
     assert (args.budget, args.command) == ("5m", ["train.py", "--budget", "9"])
 
 
-def test_what_stands_behind_a_function_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flags_after_a_function_belong_to_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path, "", "m.py")
-    args = with_flags_behind(arguments(["-q", "m.py::f", "--sizes", "4,8", "--budget", "1m", "--format", "json"], monkeypatch))
+    args = with_flags_after(arguments(["-q", "m.py::f", "--sizes", "4,8", "--budget", "1m", "--format", "json"], monkeypatch))
     assert (args.quiet, args.sizes, args.budget, args.format, args.command) == (True, "4,8", "1m", "json", ["m.py::f"])
     assert program_command(args) == [sys.executable, "-m", "torchtriage.shapes.functions.driver", "m.py", "f", "4,8", "", "10"]
 
 
 @pytest.mark.parametrize(("text", "expected"), [("3", 3), ("50,000", 50_000), ("50_000", 50_000), (None, 7)])
 def test_a_number_may_be_written_with_separators(text: str | None, expected: int) -> None:
-    assert number(text, "--steps", 7) == expected
+    assert parse_number(text, "--steps", 7) == expected
 
 
 @pytest.mark.parametrize("text", ["-1", "1.5", "", ","])
 def test_what_is_no_number_is_refused(text: str) -> None:
-    with pytest.raises(CommandError, match="is no number"):
-        number(text, "--steps", 7)
+    with pytest.raises(CommandError, match="is not a number"):
+        parse_number(text, "--steps", 7)

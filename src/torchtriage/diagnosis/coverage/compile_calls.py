@@ -177,11 +177,14 @@ def _fix(call: CompileCall, use: _Use) -> str:
 @rule
 def compiled_bypassed(process: Process) -> Iterator[Finding]:
     """A loop of the source calls the compiled object and, beside it, the original module, which runs eager."""
-    compiled = {(start.path, start.line) for start in process.of(CompileStart)}
+    starts = list(process.of(CompileStart))
+    compiled = {(start.path, start.line) for start in starts}
+    through_wrapper = any(is_wrapped(start) for start in starts)
     reported: set[tuple[str, int | None]] = set()
     for call in process.of(CompileCall):
         place = locate(process, call)
-        is_compiled = (call.target_path, call.target_line) in compiled
+        is_forward = call.target.endswith(".forward")
+        is_compiled = (call.target_path, call.target_line) in compiled or (through_wrapper and is_forward)
         if not is_compiled or (call.path, call.line) in reported or place.owner.kind is not OwnerKind.YOU:
             continue
         use = _use_of(process, call)
