@@ -390,7 +390,7 @@ def test_a_command_that_does_not_exist_is_named_and_leaves_nothing(output: str, 
     (["no-such-command"], "invalid choice: 'no-such-command'"),
     ([], "COMMAND"),
     (["explain", "TT999"], "no rule 'TT999'"),
-    (["explain", "TT30I"], "did you mean TT30"),
+    (["explain", "TT30I"], "did you mean TT3"),
     (["explain", "GB9999"], "no GB9999"),
     (["report", "nowhere.triage"], "nothing at nowhere.triage"),
     (["report", ".", "--fail-on", "P9"], "must be P0, P1, P2, P3, P4 or never, got 'P9'"),
@@ -520,15 +520,18 @@ def test_a_damaged_fact_is_left_out_and_reported(value: str, recording: Path, tm
     ],
     ids=range(14),
 )
-def test_any_bytes_can_be_reported_on(content: bytes, tmp_path: Path) -> None:
+def test_any_bytes_are_reported_on_or_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "input").write_bytes(content)
     done = command(tmp_path, "report", "input")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
+    is_of_torch = b"torch/" in content or b"[__recompiles]" in content
+    is_empty = not content.strip()
+    assert done.returncode == (0 if is_of_torch or is_empty else 2), done.stderr
+    assert bool(done.stdout) == (done.returncode == 0)
+    assert "Traceback" not in done.stderr
     piped = subprocess.run(
         [*TORCHTRIAGE, "report", "-"], input=content, env=environment(), capture_output=True, timeout=60
     )
-    assert piped.returncode == 0, piped.stderr
+    assert piped.returncode == done.returncode, piped.stderr
 
 
 @pytest.mark.thorough
@@ -622,3 +625,11 @@ def test_the_report_does_not_touch_the_recording(recording: Path) -> None:
     time.sleep(0.01)
     assert command(recording.parent, "report", str(recording)).returncode == 0
     assert before == sorted((p.name, p.stat().st_mtime_ns) for p in recording.iterdir())
+
+
+@pytest.mark.parametrize("text", ["import torch\n\nprint(torch.ones(2))\n", "step,loss\n1,0.5\n2,0.25\n", "MIT License\n"])
+def test_report_refuses_a_file_without_a_line_of_torch(text: str, tmp_path: Path) -> None:
+    (tmp_path / "file.txt").write_text(text)
+    done = command(tmp_path, "report", "file.txt")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "file.txt is not a recording, a trace or a log of torch" in done.stderr
