@@ -9,12 +9,14 @@ from torchtriage.diagnosis import recording_health  # noqa: F401 - importing reg
 from torchtriage.diagnosis.places import source_lines
 from torchtriage.diagnosis.recompiles.fold import fold_library_frames
 from torchtriage.diagnosis.rules import PROCESS_RULES, RUN_RULES
-from torchtriage.diagnosis.totals import is_idle, recompile_share, step_milliseconds
+from torchtriage.diagnosis.totals import is_idle, recompile_share, run_seconds, step_milliseconds
 from torchtriage.findings.model import Finding
-from torchtriage.findings.severity import severity_for
+from torchtriage.findings.severity import one_time_severity, severity_for
 from torchtriage.recording.recording import Process, Recording
 from torchtriage.text import row
 
+COMPILE_RULES = ("TT1", "TT2", "TT3")
+START_UP = ("TT306", "TT307")       # first compiles: the sum of what other findings cause, and of what must be paid
 MAX_NAMED_RUNS = 5      # the others are only counted
 
 
@@ -49,7 +51,11 @@ def weighed(finding: Finding, process: Process) -> Finding:
         step = step_milliseconds(process)
         share = finding.cost.ms_per_step / step if step and finding.cost.ms_per_step <= step else None
     cost = replace(finding.cost, share=share)
-    return finding.with_(cost=cost, severity=severity_for(finding.severity, share=share))
+    severity = severity_for(finding.severity, share=share)
+    is_one_time = finding.code.startswith(COMPILE_RULES) and finding.code not in START_UP and cost.ms_per_step is None
+    if is_one_time:
+        severity = min(severity, one_time_severity(cost.seconds, run_seconds(process)))
+    return finding.with_(cost=cost, severity=severity)
 
 
 def with_source(finding: Finding, process: Process) -> Finding:
@@ -144,8 +150,7 @@ def _rank(finding: Finding) -> tuple[object, ...]:
     cost = finding.cost
     most_expensive_first = (-_coarse_share(cost.share), -_coarse_seconds(cost.seconds), -finding.evidence.num_events)
     # Start-up cost is the sum of what the other findings cause, so they come first.
-    is_sum = finding.code in ("TT306", "TT307")
-    return (finding.severity, is_sum, *most_expensive_first, finding.code, str(finding.location))
+    return (finding.severity, finding.code in START_UP, *most_expensive_first, finding.code, str(finding.location))
 
 
 def _coarse_share(share: float | None) -> int:

@@ -31,7 +31,19 @@ def totals(recording: Recording) -> dict[str, float | int | None]:
         "eager_calls": _num_eager_calls(recording),
         "compile_seconds": round(max(busy_seconds(e) for e in ends), 3) if any(ends) else None,
         "steps": max(steps) if steps else None,
+        "run_seconds": _longest_run(recording),
     }
+
+
+def _longest_run(recording: Recording) -> float | None:
+    lengths = [length for p in recording.processes if (length := run_seconds(p)) is not None]
+    return round(max(lengths), 3) if lengths else None
+
+
+def run_seconds(process: Process) -> float | None:
+    """How long a process ran; None if its start or its end was not recorded."""
+    start, end = process.program.start, process.recorder.end
+    return end - start if start and end and end > start else None
 
 
 def _frames_at_limit(process: Process) -> set[FrameKey]:

@@ -11,7 +11,7 @@ from torchtriage.findings.tap_state import TapState
 
 TOTALS = (
     "compiles", "graph_breaks", "distinct_graph_breaks", "recompiles", "frames_at_limit", "eager_calls",
-    "compile_seconds", "steps",
+    "compile_seconds", "steps", "run_seconds",
 )
 SHAPES = "shapes"       # in Finding.related: the shape study of the same report
 

@@ -13,6 +13,9 @@ from torchtriage.findings.shape_study import DECIDED_BY_SHAPES
 from torchtriage.findings.tap_state import STRUCTURED_TRACE, TEXT_LOG, TapState, TapStatus
 from torchtriage.text import counted, duration, row
 
+LONG_COMPILING = 10.0    # seconds; less is noise in the share of a short run
+LARGE_SHARE = 0.10
+
 SHORT_NOTE = 40     # a longer note on the cost gets its own line
 NOTHING_WATCHED = "nothing: torch was not imported, or no process joined"
 
@@ -62,6 +65,14 @@ def by_severity(findings: Iterable[Finding]) -> str:
     return ", ".join(f"{number} {name}" for name, number in counts.items())
 
 
+def compile_share(report: Report) -> float | None:
+    """The share of the run that was compiling, where that is long enough to lead a report; else None."""
+    compiling, run = report.totals.get("compile_seconds"), report.totals.get("run_seconds")
+    if not compiling or not run or compiling < LONG_COMPILING or compiling > run:
+        return None
+    return compiling / run if compiling / run >= LARGE_SHARE else None
+
+
 def totals_line(report: Report) -> str:
     """The counts of findings, compiles, recompiles and graph breaks, in one line."""
     totals = report.totals
@@ -81,7 +92,9 @@ def totals_line(report: Report) -> str:
         parts.append(f"{duration(compile_seconds)} compiling")
     if totals.get("steps"):
         parts.append(counted(totals["steps"], "step"))
-    return ", ".join(parts)
+    share = compile_share(report)
+    lead = f"{share:.0%} of this run was compiling: " if share is not None else ""
+    return lead + ", ".join(parts)
 
 
 def tap_text(tap: TapState) -> str:

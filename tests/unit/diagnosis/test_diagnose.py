@@ -7,7 +7,7 @@ import pytest
 from tests.unit.samples import a_finding, a_process, a_recording, source_lines
 from torchtriage.diagnosis.diagnose import diagnose, linked, merged, weighed
 from torchtriage.findings.model import Cost, CostKind, Evidence, Finding, Location, Severity
-from torchtriage.recording.events import CompileEnd, CompileStart, Event, GraphBreak, LimitHit, Recompile, StackEntry
+from torchtriage.recording.events import CompileCall, CompileEnd, CompileStart, Event, GraphBreak, LimitHit, Recompile, StackEntry
 from torchtriage.recording.recording import Process, Recording, Series, Source
 
 APP = "/app/train.py"
@@ -208,3 +208,13 @@ def test_a_limit_takes_its_cause_from_its_own_frame_not_from_one_that_folds_it()
 
     found = linked([finding("TT301", layer, 1, "limit"), finding("TT221", mask, 20, "folds"), finding("TT224", layer, 2, "own")])
     assert by_code(found)["TT301"].cause == "own (TT224)"
+
+
+def test_a_long_settled_recompile_is_not_cosmetic() -> None:
+    call = CompileCall(path="/app/t.py", line=3, target="f", target_path="/app/t.py", target_line=9)
+    place = {"path": "/app/t.py", "line": 9, "function": "f"}
+    again = Recompile(**place, compile_id="0/1", reasons=("0/0: tensor 'x' size mismatch at index 0. expected 4, actual 5",))
+    end = CompileEnd(**place, compile_id="0/1", seconds=451.0, time=600.0)
+    process = a_process(call, CompileStart(**place, compile_id="0/0"), again, end, start=1.0, end=818.0, your_roots=["/app"])
+    findings = {finding.code: finding.severity for finding in diagnose(a_recording(process))}
+    assert findings["TT201"] is Severity.P2

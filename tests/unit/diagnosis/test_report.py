@@ -33,9 +33,9 @@ def busy(**facts: Any) -> Process:
 
 
 def test_totals_count_what_happened() -> None:
-    assert totals(a_recording(busy(num_steps=7, eager_calls=COUNTED))) == {
+    assert totals(a_recording(busy(num_steps=7, eager_calls=COUNTED, start=1.0, end=9.5))) == {
         "compiles": 2, "graph_breaks": 3, "distinct_graph_breaks": 2, "recompiles": 1, "frames_at_limit": 1, "eager_calls": 12,
-        "compile_seconds": 3.0, "steps": 7,
+        "compile_seconds": 3.0, "steps": 7, "run_seconds": 8.5,
     }
 
 
@@ -49,7 +49,7 @@ def test_totals_of_several_processes_add_up_but_time_and_steps_run_side_by_side(
 def test_totals_of_nothing_say_what_is_zero_and_what_is_unknown() -> None:
     assert totals(a_recording()) == {
         "compiles": 0, "graph_breaks": 0, "distinct_graph_breaks": 0, "recompiles": 0, "frames_at_limit": 0, "eager_calls": 0,
-        "compile_seconds": None, "steps": None,
+        "compile_seconds": None, "steps": None, "run_seconds": None,
     }
     assert list(totals(a_recording())) == list(TOTALS)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchtriage.findings.model import Severity
-from torchtriage.findings.severity import MIN_STEADY_STEPS, P1_SHARE, P2_SHARE, severity_for
+from torchtriage.findings.severity import MIN_STEADY_STEPS, P1_SHARE, P2_SHARE, one_time_severity, severity_for
 
 P0, P1, P2, P3, P4 = Severity
 severities = st.sampled_from(Severity)
@@ -64,3 +64,11 @@ def test_a_larger_share_is_never_milder(default: Severity, one: float, other: fl
 @given(severities)
 def test_a_share_that_is_not_a_number_changes_nothing(default: Severity) -> None:
     assert severity_for(default, share=math.nan) is default
+
+
+@pytest.mark.parametrize(("seconds", "run", "expected"), [
+    (451.0, 817.0, Severity.P2), (61.0, 3000.0, Severity.P4), (12.0, 60.0, Severity.P3), (9.0, 10.0, Severity.P4),
+    (None, 60.0, Severity.P4), (90.0, None, Severity.P4),
+])
+def test_a_one_time_cost_needs_both_seconds_and_a_share(seconds: float | None, run: float | None, expected: Severity) -> None:
+    assert one_time_severity(seconds, run) is expected

@@ -34,7 +34,7 @@ TOP = {
 }
 TOTALS = {
     "compiles", "graph_breaks", "distinct_graph_breaks", "recompiles", "frames_at_limit", "eager_calls",
-    "compile_seconds", "steps",
+    "compile_seconds", "steps", "run_seconds",
 }
 FINDING = {
     "code", "slug", "severity", "category", "title", "status", "owner", "path", "line", "column", "function",

@@ -4,7 +4,8 @@ import pytest
 
 from tests.unit.samples import a_finding
 from torchtriage.findings.model import Cost, CostKind, Severity
-from torchtriage.reporters.summary import by_severity, cost_text, project_path, short_path
+from torchtriage.findings.report import Report
+from torchtriage.reporters.summary import by_severity, cost_text, project_path, short_path, totals_line
 
 
 def test_paths_are_relative_to_the_working_folder_of_the_run() -> None:
@@ -34,3 +35,12 @@ def test_cost_says_whether_it_was_observed_or_estimated(cost: Cost, expected: st
 
 def test_severities_are_counted_worst_first_as_they_come() -> None:
     assert by_severity([a_finding(severity=Severity(n)) for n in (1, 1, 3)]) == "2 P1, 1 P3"
+
+
+@pytest.mark.parametrize(("compiling", "run", "lead"), [
+    (451.0, 500.0, "90% of this run was compiling: 0 findings"), (451.0, 9000.0, "0 findings"), (9.0, 10.0, "0 findings"),
+    (451.0, None, "0 findings"),
+])
+def test_totals_lead_with_a_large_share_of_compiling(compiling: float, run: float | None, lead: str) -> None:
+    report = Report(findings=[], totals={"compile_seconds": compiling, "run_seconds": run})
+    assert totals_line(report).startswith(lead)

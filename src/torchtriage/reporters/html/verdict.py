@@ -6,7 +6,7 @@ from torchtriage.findings.model import CostKind, Severity
 from torchtriage.findings.report import Report
 from torchtriage.reporters.html.markup import NOT_KNOWN, Scope, note, text, what_is_timed
 from torchtriage.reporters.shape_text import verdict as shape_verdict
-from torchtriage.reporters.summary import NOTHING_WATCHED, measure_hint, not_shown, tap_text
+from torchtriage.reporters.summary import NOTHING_WATCHED, compile_share, measure_hint, not_shown, tap_text
 from torchtriage.text import counted, duration, row
 
 MEANING = {
@@ -42,7 +42,9 @@ def what_it_costs(report: Report) -> str:
         of_run = ""
         if seconds and seconds >= compiling:
             of_run = f" of the {what_is_timed(report.run)}'s {duration(seconds)}"
-        sentences.append(f"{subject} {duration(compiling)}{of_run} (observed).")
+        share = compile_share(report)
+        lead = f"{share:.0%} of this run was compiling. " if share is not None else ""
+        sentences.append(f"{lead}{subject} {duration(compiling)}{of_run} (observed).")
     elif report.findings:
         sentences.append("Compile times are not known: the source has none.")
     if totals.get("eager_calls"):
