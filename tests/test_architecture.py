@@ -70,12 +70,13 @@ def test_nobody_imports_the_commands() -> None:
 
 
 @pytest.mark.parametrize("words", [
-    ["--help"], ["run", "--help"], ["train", "--help"], ["shapes", "--help"], ["shapes", "nowhere.py"], ["explain", "TT203"],
-    ["explain", "GB0059"], ["report", "-"], ["report", "{trace}"], ["ticket", "list"],
+    ["--help"], ["run", "--help"], ["train", "--help"], ["shapes", "--help"], ["shapes", "nowhere.py"],
+    ["explain", "TT203"], ["explain", "GB0059"], ["report", "-"], ["report", "{trace}"], ["ticket", "list"],
 ])
 def test_the_command_starts_without_torch(words: list[str], tmp_path: Path) -> None:
     (tmp_path / "trace.log").write_text(
-        'V1115 23:29:16.365000 1 torch/x.py:1] {"dynamo_start": {"stack": []}, "frame_id": 0, "frame_compile_id": 0, "attempt": 0}\n'
+        'V1115 23:29:16.365000 1 torch/x.py:1] '
+        '{"dynamo_start": {"stack": []}, "frame_id": 0, "frame_compile_id": 0, "attempt": 0}\n'
     )
     words = [word.format(trace=tmp_path / "trace.log") for word in words]
     program = (

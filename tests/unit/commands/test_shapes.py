@@ -21,7 +21,8 @@ from torchtriage.errors import CommandError
     (["m.py::f", "--sizes", "big"], "big is no size"),
     (["m.py::f", "--sizes", "3", "--repeat", "none"], "--repeat none is no number of 1 or more"),
     (["m.py::f", "--sizes", "3", "stray"], "stray behind m.py::f is no flag"),
-    (["--sizes", "3", "m.py"], "--sizes, --inputs and --repeat are for one function; name it: torchtriage shapes m.py::FUNCTION"),
+    (["--sizes", "3", "m.py"],
+     "--sizes, --inputs and --repeat are for one function; name it: torchtriage shapes m.py::FUNCTION"),
     (["--budget", "soon", "m.py"], "--budget soon is no duration"),
     (["--rounds", "0", "m.py"], "--rounds 0 is no number of 1 or more"),
     (["--steps", "many", "m.py"], "--steps many is no number of 1 or more"),
@@ -53,9 +54,13 @@ def test_what_stands_behind_a_script_is_its_own(monkeypatch: pytest.MonkeyPatch)
 def test_what_stands_behind_a_function_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path, "", "m.py")
-    args = with_flags_behind(arguments(["-q", "m.py::f", "--sizes", "4,8", "--budget", "1m", "--format", "json"], monkeypatch))
+    args = with_flags_behind(
+        arguments(["-q", "m.py::f", "--sizes", "4,8", "--budget", "1m", "--format", "json"], monkeypatch)
+    )
     assert (args.quiet, args.sizes, args.budget, args.format, args.command) == (True, "4,8", "1m", "json", ["m.py::f"])
-    assert program_command(args) == [sys.executable, "-m", "torchtriage.shapes.functions.driver", "m.py", "f", "4,8", "", "10"]
+    assert program_command(args) == [
+        sys.executable, "-m", "torchtriage.shapes.functions.driver", "m.py", "f", "4,8", "", "10",
+    ]
 
 
 @pytest.mark.parametrize(("text", "expected"), [("3", 3), ("50,000", 50_000), ("50_000", 50_000), (None, 7)])

@@ -1,4 +1,4 @@
-"""From events to ranked findings: weighed by what they cost, merged over the ranks, a limit linked with its recompiles."""
+"""From events to ranked findings: weighed by cost, merged over the ranks, a limit linked with its recompiles."""
 
 from typing import Any
 
@@ -15,18 +15,25 @@ FACTS: dict[str, Any] = {"your_roots": ["/app"], "end": 1000.0, "start": 0.0}
 
 
 def placed(function: str, line: int) -> dict[str, Any]:
-    return {"path": APP, "line": line, "function": function, "stack": (StackEntry(path=APP, line=line, function=function),)}
+    return {
+        "path": APP, "line": line, "function": function, "stack": (StackEntry(path=APP, line=line, function=function),),
+    }
 
 
 F, G = placed("f", 3), placed("g", 30)
 
 
-def int_recompiles(place: dict[str, Any], frame: int, number: int, source: str = "k", at_limit: bool = False) -> list[Event]:
+def int_recompiles(
+    place: dict[str, Any], frame: int, number: int, source: str = "k", at_limit: bool = False,
+) -> list[Event]:
     """A frame that is compiled anew for every value of an int, and in the end refused."""
     events: list[Event] = [CompileStart(**place, compile_id=f"{frame}/0")]
     for n in range(1, number + 1):
         reason = f"{frame}/{n - 1}: {source} == {n - 1}"
-        events += [Recompile(**place, compile_id=f"{frame}/{n}", reasons=(reason,)), CompileStart(**place, compile_id=f"{frame}/{n}")]
+        events += [
+            Recompile(**place, compile_id=f"{frame}/{n}", reasons=(reason,)),
+            CompileStart(**place, compile_id=f"{frame}/{n}"),
+        ]
     if at_limit:
         reason = f"{frame}/{number}: {source} == {number}"
         events.append(LimitHit(**place, compile_id=f"{frame}/{number + 1}", limit=number + 1, reasons=(reason,)))
@@ -34,7 +41,9 @@ def int_recompiles(place: dict[str, Any], frame: int, number: int, source: str =
 
 
 def a_break(line: int = 5, **fields: Any) -> GraphBreak:
-    return GraphBreak(**{**placed("f", line), "type": "print", "explanation": "builtin `print`", "compile_id": "0/0", **fields})
+    return GraphBreak(
+        **{**placed("f", line), "type": "print", "explanation": "builtin `print`", "compile_id": "0/0", **fields}
+    )
 
 
 def by_code(findings: list[Finding]) -> dict[str, Finding]:
@@ -60,7 +69,9 @@ def test_every_finding_has_the_source_lines_around_its_place_if_the_recording_ke
     kept = {(APP, 3): Source(first_line=2, lines=("", "def f(k):", "    return k"))}
     found = diagnose(a_recording(a_process(*int_recompiles(F, 0, 7, at_limit=True), sources=kept, **FACTS), end=1000.0))
     assert len(found) == 2
-    assert {finding.evidence.source for finding in found} == {source_lines("", "def f(k):", "    return k", first=2, at=3)}
+    assert {finding.evidence.source for finding in found} == {
+        source_lines("", "def f(k):", "    return k", first=2, at=3)
+    }
 
 
 def test_a_limit_without_a_recompile_keeps_its_own_words() -> None:
@@ -101,7 +112,9 @@ def test_what_only_some_of_several_runs_have_says_which() -> None:
     def runs(*num_breaks: int) -> Recording:
         events = [[a_break(compile_id=f"{seed}/{n}") for n in range(num)] for seed, num in enumerate(num_breaks)]
         quiet = CompileStart(**G, compile_id="9/0")
-        return a_recording(*(a_process(quiet, *of, name=f"seed {seed}", **FACTS) for seed, of in enumerate(events)), end=1000.0)
+        return a_recording(
+            *(a_process(quiet, *of, name=f"seed {seed}", **FACTS) for seed, of in enumerate(events)), end=1000.0,
+        )
 
     [some] = diagnose(runs(1, 0, 2))
     assert some.evidence.notes == ("only in seed 0, seed 2 of 3 runs",)
@@ -113,9 +126,13 @@ def test_what_only_some_of_several_runs_have_says_which() -> None:
 
 def test_merged_findings_keep_the_largest_cost_and_the_worst_severity() -> None:
     one = a_finding(severity=Severity.P1, cost=Cost(seconds=1.0, kind=CostKind.OBSERVED), related=("a",))
-    two = a_finding(severity=Severity.P3, cost=Cost(seconds=3.0, kind=CostKind.OBSERVED), related=("b",), cause="on the slow rank")
+    two = a_finding(
+        severity=Severity.P3, cost=Cost(seconds=3.0, kind=CostKind.OBSERVED), related=("b",), cause="on the slow rank",
+    )
     [finding] = merged([one, two])
-    assert (finding.severity, finding.cost.seconds, finding.cause, finding.related) == (Severity.P1, 3.0, "on the slow rank", ("a", "b"))
+    assert (finding.severity, finding.cost.seconds, finding.cause, finding.related) == (
+        Severity.P1, 3.0, "on the slow rank", ("a", "b"),
+    )
 
 
 def test_findings_of_other_codes_or_fingerprints_stay_apart() -> None:
@@ -204,7 +221,11 @@ def test_a_limit_takes_its_cause_from_its_own_frame_not_from_one_that_folds_it()
 
     def finding(code: str, raised_at: Location, events: int, fingerprint: str) -> Finding:
         evidence = Evidence(num_events=events, compile_ids=("4/1",))
-        return a_finding(code, location=call, raised_at=raised_at, cause=fingerprint, evidence=evidence, fingerprint=fingerprint)
+        return a_finding(
+            code, location=call, raised_at=raised_at, cause=fingerprint, evidence=evidence, fingerprint=fingerprint,
+        )
 
-    found = linked([finding("TT301", layer, 1, "limit"), finding("TT221", mask, 20, "folds"), finding("TT224", layer, 2, "own")])
+    found = linked(
+        [finding("TT301", layer, 1, "limit"), finding("TT221", mask, 20, "folds"), finding("TT224", layer, 2, "own")]
+    )
     assert by_code(found)["TT301"].cause == "own (TT224)"

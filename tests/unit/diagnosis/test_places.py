@@ -18,7 +18,9 @@ FACTS = {
     "libraries": {"timm": ["timm", "1.0.1"], "PIL": ["pillow", "11.0"]},
 }
 PROGRAM = a_process(**FACTS).program
-YOU, TORCH, PYTHON, UNKNOWN = (Owner(kind=kind) for kind in (OwnerKind.YOU, OwnerKind.TORCH, OwnerKind.PYTHON, OwnerKind.UNKNOWN))
+YOU, TORCH, PYTHON, UNKNOWN = (
+    Owner(kind=kind) for kind in (OwnerKind.YOU, OwnerKind.TORCH, OwnerKind.PYTHON, OwnerKind.UNKNOWN)
+)
 
 
 def library(name: str, version: str = "") -> Owner:
@@ -90,7 +92,9 @@ def at(*stack: StackEntry) -> GraphBreak:
 
 
 USER, LIBRARY = entry("/home/me/app/train.py", 20, "main", "net(x)"), entry(f"{SITE}/timm/drop.py", 7, "drop")
-IN_TORCH, IN_PYTHON = entry(f"{SITE}/torch/nn/modules/module.py", 9, "_call_impl"), entry("/usr/lib/python3.11/copy.py", 3, "deepcopy")
+IN_TORCH, IN_PYTHON = (
+    entry(f"{SITE}/torch/nn/modules/module.py", 9, "_call_impl"), entry("/usr/lib/python3.11/copy.py", 3, "deepcopy"),
+)
 
 
 @pytest.mark.parametrize(("stack", "shown", "owner", "raised_at"), [
@@ -115,7 +119,9 @@ def test_the_nearest_line_of_the_users_is_shown(
 
 def test_an_event_without_a_stack_is_at_its_own_place() -> None:
     place = locate(a_process(**FACTS), GraphBreak(path="/home/me/app/a.py", line=3, function="f"))
-    assert (place.location, place.raised_at, place.owner) == (Location(path="/home/me/app/a.py", line=3, function="f"), None, YOU)
+    assert (place.location, place.raised_at, place.owner) == (
+        Location(path="/home/me/app/a.py", line=3, function="f"), None, YOU,
+    )
 
 
 def test_an_event_without_a_place_is_nowhere_and_nobodys() -> None:
@@ -129,7 +135,9 @@ def test_a_stack_that_ends_above_the_event_gets_the_event_at_its_end() -> None:
     assert place.raised_at is not None
 
 
-SOURCES = {("/home/me/app/train.py", 20): Source(first_line=19, lines=("def f():", "    net(x)  # slow", ""), qualname="Policy.main")}
+SOURCES = {("/home/me/app/train.py", 20): Source(
+    first_line=19, lines=("def f():", "    net(x)  # slow", ""), qualname="Policy.main",
+)}
 
 
 def test_a_function_has_its_qualified_name_where_the_source_was_kept() -> None:

@@ -26,16 +26,17 @@ def not_seen_texts(recording: Recording) -> list[str]:
 
 def busy(**facts: Any) -> Process:
     return a_process(
-        CompileStart(**F, compile_id="0/0"), CompileEnd(**F, compile_id="0/0", time=5.0, seconds=2.0), GraphBreak(**F, type="print"),
-        GraphBreak(**F, type="print"), GraphBreak(**F, type="item"), Recompile(**F, compile_id="0/1"), CompileStart(**F, compile_id="0/1"),
+        CompileStart(**F, compile_id="0/0"), CompileEnd(**F, compile_id="0/0", time=5.0, seconds=2.0),
+        GraphBreak(**F, type="print"), GraphBreak(**F, type="print"), GraphBreak(**F, type="item"),
+        Recompile(**F, compile_id="0/1"), CompileStart(**F, compile_id="0/1"),
         CompileEnd(**F, compile_id="0/1", time=6.0, seconds=2.0), LimitHit(**F), LimitHit(**F), **facts,
     )
 
 
 def test_totals_count_what_happened() -> None:
     assert totals(a_recording(busy(num_steps=7, eager_calls=COUNTED))) == {
-        "compiles": 2, "graph_breaks": 3, "distinct_graph_breaks": 2, "recompiles": 1, "frames_at_limit": 1, "eager_calls": 12,
-        "compile_seconds": 3.0, "steps": 7,
+        "compiles": 2, "graph_breaks": 3, "distinct_graph_breaks": 2, "recompiles": 1, "frames_at_limit": 1,
+        "eager_calls": 12, "compile_seconds": 3.0, "steps": 7,
     }
 
 
@@ -48,8 +49,8 @@ def test_totals_of_several_processes_add_up_but_time_and_steps_run_side_by_side(
 
 def test_totals_of_nothing_say_what_is_zero_and_what_is_unknown() -> None:
     assert totals(a_recording()) == {
-        "compiles": 0, "graph_breaks": 0, "distinct_graph_breaks": 0, "recompiles": 0, "frames_at_limit": 0, "eager_calls": 0,
-        "compile_seconds": None, "steps": None,
+        "compiles": 0, "graph_breaks": 0, "distinct_graph_breaks": 0, "recompiles": 0, "frames_at_limit": 0,
+        "eager_calls": 0, "compile_seconds": None, "steps": None,
     }
     assert list(totals(a_recording())) == list(TOTALS)
 
@@ -68,7 +69,9 @@ def test_eager_calls_are_none_where_nobody_counted(process: Process, origin: str
 def test_the_run_is_told_by_its_launcher_and_by_its_first_process() -> None:
     first = a_process(argv=["worker"], torch="2.13.0", start=4.0, rank=1, cwd="/x")
     facts = run_facts(a_recording(first, a_process(start=3.0, rank=0), argv=["train.py"], exit_status=3, end=9.0))
-    assert (facts["argv"], facts["torch"], facts["cwd"], facts["exit_status"], facts["end"]) == (["train.py"], "2.13.0", "/x", 3, 9.0)
+    assert (facts["argv"], facts["torch"], facts["cwd"], facts["exit_status"], facts["end"]) == (
+        ["train.py"], "2.13.0", "/x", 3, 9.0,
+    )
     assert (facts["start"], facts["num_processes"], facts["ranks"], facts["origin"]) == (4.0, 2, [0, 1], "recording")
 
 
@@ -78,7 +81,9 @@ def test_a_run_without_processes_has_facts_too() -> None:
 
 def test_what_was_watched_are_the_armed_taps_of_any_process() -> None:
     one = a_process(Tap(name="trace"), Tap(name="steps", state="absent", detail="gone"))
-    assert watched_texts(a_recording(one, a_process(Tap(name="compile calls"), Tap(name="trace")))) == ["compile calls", "trace"]
+    assert watched_texts(
+        a_recording(one, a_process(Tap(name="compile calls"), Tap(name="trace")))
+    ) == ["compile calls", "trace"]
 
 
 @pytest.mark.parametrize("origin", ["trace", "log"])
@@ -90,14 +95,19 @@ def test_a_file_tells_what_it_holds_and_what_it_cannot(origin: str) -> None:
 
 def test_a_trace_says_how_many_compiles_gave_up_without_a_word() -> None:
     gave_up = [CompileEnd(**F, compile_id=f"{n}/0", fail_type="Unsupported") for n in range(3)]
-    trace = a_recording(a_process(*gave_up, GraphBreak(**F, compile_id="1/0"), CompileEnd(**F, compile_id="4/0")), origin="trace")
+    trace = a_recording(
+        a_process(*gave_up, GraphBreak(**F, compile_id="1/0"), CompileEnd(**F, compile_id="4/0")), origin="trace",
+    )
     assert [text for text in not_seen_texts(trace) if "gave up" in text] == [
         "why 2 compiles gave up (add TORCH_LOGS=graph_breaks to TORCH_TRACE, or torchtriage run)"]
     assert not any("gave up" in text for text in not_seen_texts(a_recording(a_process(*gave_up))))
 
 
 def test_taps_that_were_absent_or_lost_were_not_seen_and_are_named_once() -> None:
-    taps = [Tap(name="steps", state="absent", detail="gone"), Tap(name="trace", state="lost", detail="cleared"), Tap(name="compile calls")]
+    taps = [
+        Tap(name="steps", state="absent", detail="gone"), Tap(name="trace", state="lost", detail="cleared"),
+        Tap(name="compile calls"),
+    ]
     missing = not_seen_texts(a_recording(a_process(*taps), a_process(*taps)))
     assert missing == ["steps: gone", "trace: cleared", "run-time cost of graph breaks (torchtriage run --measure)"]
 
@@ -107,7 +117,9 @@ def test_what_telemetry_had_no_room_for_is_said_of_all_processes_together() -> N
     missing = not_seen_texts(a_recording(full, rich))
     assert [line.partition(" (")[0] for line in missing if line.startswith("learning: ")] == [
         "learning: 3 samples could not be read in time", "learning: 7 values of further metrics"]
-    assert not any(line.startswith("learning: ") for line in not_seen_texts(a_recording(a_process(telemetry={"num_dropped": 0}))))
+    assert not any(
+        line.startswith("learning: ") for line in not_seen_texts(a_recording(a_process(telemetry={"num_dropped": 0})))
+    )
 
 
 def test_what_was_measured_was_seen() -> None:
@@ -122,7 +134,10 @@ def test_events_are_listed_at_torchs_own_places() -> None:
     place = {"path": "/app/a.py", "line": 3, "function": "f"}
     assert event_rows(a_recording(a_process(*events, rank=1))) == {
         "graph_breaks": [
-            {**place, "compile_id": "0/0", "step": 2, "rank": 1, "time": 1.0, "gb_id": "GB0059", "type": "print", "reason": "print: why"},
+            {
+                **place, "compile_id": "0/0", "step": 2, "rank": 1, "time": 1.0, "gb_id": "GB0059", "type": "print",
+                "reason": "print: why",
+            },
         ],
         "recompiles": [{**place, "compile_id": "0/1", "step": None, "rank": 5, "time": 0.0, "reasons": ["k == 2"]}],
     }

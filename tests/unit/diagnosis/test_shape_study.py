@@ -1,4 +1,4 @@
-"""A recording that holds a shape study: it is read whole or not at all, and findings about sizes say what it measured."""
+"""A shape study in a recording: it is read completely or not at all, and findings about sizes cite its measurements."""
 
 import dataclasses
 import importlib
@@ -50,9 +50,11 @@ def test_a_recording_without_a_study_has_none() -> None:
     [], "x", 3, {}, {"schema": 1}, {"schema": 1, "policies": [], "advice": {}},
     {**as_read(clear_win()), "policies": None}, {**as_read(clear_win()), "policies": [{"name": 1}]},
     {**as_read(clear_win()), "policies": [{"name": "x", "total_seconds": {"middle": "long"}}]},
-    {**as_read(clear_win()), "policies": [{"name": "x", "total_seconds": 3}]}, {**as_read(clear_win()), "num_planned": "many"},
-    {**as_read(clear_win()), "num_units": None}, {**as_read(clear_win()), "by_function": {"f": 3}}, {**as_read(clear_win()), "notes": [3]},
-    {**as_read(clear_win()), "unit": 7}, {**as_read(clear_win()), "sizes": [{"path": "x"}]}, {**as_read(clear_win()), "num_units": True},
+    {**as_read(clear_win()), "policies": [{"name": "x", "total_seconds": 3}]},
+    {**as_read(clear_win()), "num_planned": "many"}, {**as_read(clear_win()), "num_units": None},
+    {**as_read(clear_win()), "by_function": {"f": 3}}, {**as_read(clear_win()), "notes": [3]},
+    {**as_read(clear_win()), "unit": 7}, {**as_read(clear_win()), "sizes": [{"path": "x"}]},
+    {**as_read(clear_win()), "num_units": True},
     {**as_read(clear_win()), "num_units": 10**400}, {**as_read(clear_win()), "seconds_spent": 10**400},
 ], ids=lambda value: str(value)[:24])
 def test_a_damaged_study_is_said_and_never_raises(data: Any) -> None:
@@ -98,7 +100,8 @@ def replaced(data: Any, place: tuple[Any, ...], value: Any) -> Any:
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
-    lambda values: st.lists(values, max_size=2) | st.dictionaries(st.text(max_size=3), values, max_size=2), max_leaves=3,
+    lambda values: st.lists(values, max_size=2) | st.dictionaries(st.text(max_size=3), values, max_size=2),
+    max_leaves=3,
 )
 
 
@@ -121,7 +124,9 @@ def test_a_study_of_a_newer_version_says_so() -> None:
 
 
 def test_a_file_that_could_not_be_read_is_said() -> None:
-    assert study_of(a_recording(shapes_problem="cannot read shapes.json: x")) == (None, [not_read("cannot read shapes.json: x")])
+    assert study_of(a_recording(shapes_problem="cannot read shapes.json: x")) == (
+        None, [not_read("cannot read shapes.json: x")],
+    )
 
 
 def test_the_reader_looks_where_the_study_is_written() -> None:
@@ -144,21 +149,28 @@ def test_a_finding_about_sizes_says_what_was_measured() -> None:
     assert note_of(nothing_varies()) == (
         "measured: 1 other shape policy, none faster than the unmodified program; see shapes"
     )
-    alone = clear_win(policies=(a_policy("as written"), a_policy("marked", failed="x")), advice=Advice(policy="as written"))
+    alone = clear_win(
+        policies=(a_policy("as written"), a_policy("marked", failed="x")), advice=Advice(policy="as written"),
+    )
     assert note_of(alone) == "measured: no other shape policy could be measured; see shapes"
     assert note_of(refusal()) == "measured: no shape policy is clearly the fastest; see shapes"
     assert note_of(failures()) == "measured: mixed is the fastest; see shapes"
 
 
 @pytest.mark.parametrize(("function", "words"), [
-    ("decode", "mixed is the fastest, dynamic=True for decode"), ("code", "mixed is the fastest"), (None, "mixed is the fastest"),
+    ("decode", "mixed is the fastest, dynamic=True for decode"), ("code", "mixed is the fastest"),
+    (None, "mixed is the fastest"),
 ])
 def test_a_finding_of_a_function_with_a_policy_of_its_own_names_it(function: str | None, words: str) -> None:
-    assert note_of(failures(), location=Location(path="/a.py", line=3, function=function)) == f"measured: {words}; see shapes"
+    assert note_of(
+        failures(), location=Location(path="/a.py", line=3, function=function),
+    ) == f"measured: {words}; see shapes"
 
 
 def test_only_findings_that_a_policy_decides_are_linked_and_they_keep_what_they_had() -> None:
-    before = [a_finding(code, related=("abc",), evidence=Evidence(notes=("a note",))) for code in ("TT202", "TT101", "TT301")]
+    before = [
+        a_finding(code, related=("abc",), evidence=Evidence(notes=("a note",))) for code in ("TT202", "TT101", "TT301")
+    ]
     size, other, limit = linked_to_study(before, clear_win())
     assert other == before[1]
     for finding in (size, limit):

@@ -12,8 +12,12 @@ PATH = "/home/me/train.py"
 
 def report_with(comment: str, path: str = PATH):
     line = f"    print(x)  # torchtriage: ignore[{comment}] it is a demo"
-    event = GraphBreak(path=path, line=7, function="f", type="Failed to trace builtin operator", gb_id="GB0059", explanation="`print`")
-    process = Process(events=(event,), sources={(path, 7): Source(first_line=6, lines=("def f(x):", line, "    return x"))})
+    event = GraphBreak(
+        path=path, line=7, function="f", type="Failed to trace builtin operator", gb_id="GB0059", explanation="`print`",
+    )
+    process = Process(
+        events=(event,), sources={(path, 7): Source(first_line=6, lines=("def f(x):", line, "    return x"))},
+    )
     return build_report(Recording(processes=(process,), origin="trace"))
 
 

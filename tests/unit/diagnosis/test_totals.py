@@ -42,7 +42,9 @@ def test_a_run_without_an_end_goes_to_its_last_event() -> None:
     assert steady_state(run(ended("0/1", 170.0), end=None)).end == 170.0
 
 
-@pytest.mark.parametrize(("num_steps", "known"), [(MIN_STEADY_STEPS, True), (MIN_STEADY_STEPS - 1, False), (None, False)])
+@pytest.mark.parametrize(
+    ("num_steps", "known"), [(MIN_STEADY_STEPS, True), (MIN_STEADY_STEPS - 1, False), (None, False)],
+)
 def test_with_few_steps_it_is_not_known(num_steps: int | None, known: bool) -> None:
     assert steady_state(run(num_steps=num_steps)).is_known is known
 
@@ -88,7 +90,9 @@ def test_the_share_of_a_steady_storm_does_not_depend_on_the_length_of_the_run(le
 
 
 def timed(*values: float) -> Process:
-    return a_process(series={"step_seconds": Series(name="step_seconds", steps=range(2, 2 + len(values)), values=values)})
+    return a_process(
+        series={"step_seconds": Series(name="step_seconds", steps=range(2, 2 + len(values)), values=values)}
+    )
 
 
 def test_a_step_is_the_median_so_that_compiles_do_not_count() -> None:

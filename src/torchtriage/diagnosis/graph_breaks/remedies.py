@@ -299,8 +299,8 @@ _BY_CODE: dict[str, Callable[[BrokenLine], Remedy]] = {
         text=f"keep {broken.recurrent} out of the compiled function, or {RNN}", setting=RNN,
         caveat="tracing it is slow to compile"),
     "TT118": _text(
-        "call {at} outside this compiled function: compile the forward and the loss; to compile the step too, do it alone:"
-        " step = torch.compile(opt.step), with lr=torch.tensor(...) so that a scheduled lr does not recompile"),
+        "call {at} outside this compiled function: compile the forward and the loss; to compile the step too, do it "
+        "alone: step = torch.compile(opt.step), with lr=torch.tensor(...) so that a scheduled lr does not recompile"),
     "TT119": _text("move {at} out of the loop, try or with block, so that the graph can be cut there"),
     "TT120": _text("remove the explicit break ({at}) if it is not needed any more"),
     "TT125": _clock,

@@ -90,7 +90,9 @@ def test_a_recompile_and_its_start_are_one_compile_of_one_generation() -> None:
 def test_events_belong_to_the_compile_of_their_own_generation() -> None:
     first, second = started("0/0"), started("0/0", "g", 9)
     end, later_end = CompileEnd(**F, compile_id="0/0"), CompileEnd(path=APP, line=9, function="g", compile_id="0/0")
-    broken, later_break = GraphBreak(**F, compile_id="0/0"), GraphBreak(path=APP, line=9, function="g", compile_id="0/0")
+    broken, later_break = (
+        GraphBreak(**F, compile_id="0/0"), GraphBreak(path=APP, line=9, function="g", compile_id="0/0"),
+    )
     limit, skip = LimitHit(**F, compile_id="0/8"), FrameSkipped(path=LIB, line=1, function="h")
     told = history(first, broken, end, limit, second, later_break, later_end, skip)
     assert [told.start_of(event) for event in (broken, end)] == [first, first]
@@ -122,7 +124,8 @@ def test_events_without_a_beginning_belong_to_no_compile() -> None:
 
 def test_a_frame_gathers_all_that_happened_to_its_code() -> None:
     events = (
-        started("0/0"), CompileEnd(**F, compile_id="0/0", seconds=1.0), Recompile(**F, compile_id="0/1"), started("0/1"),
+        started("0/0"), CompileEnd(**F, compile_id="0/0", seconds=1.0),
+        Recompile(**F, compile_id="0/1"), started("0/1"),
         CompileEnd(**F, compile_id="0/1", seconds=2.0), CompileEnd(**F, compile_id="0/1", is_backward=True),
         LimitHit(**F, compile_id="0/2"), GraphBreak(**F),
     )
@@ -143,7 +146,9 @@ def test_a_reset_of_dynamo_does_not_split_a_frame_nor_join_two() -> None:
 
 
 def test_seconds_of_a_frame_are_those_of_its_timed_compiles() -> None:
-    ends = [CompileEnd(**F, compile_id=f"0/{number}", seconds=seconds) for number, seconds in enumerate((1.0, 2.0, None))]
+    ends = [
+        CompileEnd(**F, compile_id=f"0/{number}", seconds=seconds) for number, seconds in enumerate((1.0, 2.0, None))
+    ]
     [frame] = frames(*ends)
     assert frame.seconds == 3.0
     assert [compile_seconds([compile_]) for compile_ in frame.compiles] == [1.0, 2.0, None]

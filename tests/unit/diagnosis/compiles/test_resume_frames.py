@@ -22,7 +22,10 @@ def resumed(compile_id: str, line: int, function: str = "f", path: str = APP) ->
 def broke(compile_id: str | None, *lines: tuple[str, str, int], type: str = "print") -> GraphBreak:
     """A break with this user stack: (path, function, line), outermost first."""
     stack = tuple(StackEntry(path=path, function=function, line=line) for path, function, line in lines)
-    return GraphBreak(path=stack[-1].path, line=stack[-1].line, function=stack[-1].function, stack=stack, compile_id=compile_id, type=type)
+    return GraphBreak(
+        path=stack[-1].path, line=stack[-1].line, function=stack[-1].function, stack=stack, compile_id=compile_id,
+        type=type,
+    )
 
 
 def breaks_of(*events: Any) -> dict[str, tuple[BreakKey, ...]]:
@@ -43,7 +46,9 @@ def test_a_resume_frame_joins_a_break_below_its_line() -> None:
 def test_a_break_in_a_resume_frame_makes_a_resume_frame_of_the_same_function() -> None:
     one, two = broke("0/0", (APP, "f", 4)), broke("1/0", (APP, "f", 6))
     found = breaks_of(started("0/0"), one, resumed("1/0", 4), two, resumed("2/0", 6))
-    assert found == {"torch_dynamo_resume_in_f_at_4": (break_key(one),), "torch_dynamo_resume_in_f_at_6": (break_key(two),)}
+    assert found == {
+        "torch_dynamo_resume_in_f_at_4": (break_key(one),), "torch_dynamo_resume_in_f_at_6": (break_key(two),),
+    }
 
 
 def test_a_resume_frame_that_several_breaks_fit_lists_them_all_once() -> None:
@@ -73,14 +78,18 @@ def test_only_the_lines_of_the_compiled_frame_count() -> None:
 def test_where_the_compiled_frame_is_unknown_every_line_of_the_stack_counts(compile_id: str | None) -> None:
     one = broke(compile_id, (APP, "f", 4), (APP, "g", 9))
     found = breaks_of(one, resumed("2/0", 4), resumed("3/0", 9, "g"))
-    assert found == {"torch_dynamo_resume_in_f_at_4": (break_key(one),), "torch_dynamo_resume_in_g_at_9": (break_key(one),)}
+    assert found == {
+        "torch_dynamo_resume_in_f_at_4": (break_key(one),), "torch_dynamo_resume_in_g_at_9": (break_key(one),),
+    }
 
 
 def test_after_a_reset_a_compile_id_stands_for_its_new_frame() -> None:
     before = broke("0/0", (APP, "f", 4))
     after = broke("0/0", (APP, "f", 4), (APP, "g", 9), type="item")
     found = breaks_of(started("0/0"), before, resumed("1/0", 4), started("0/0", "g", 8), after, resumed("1/0", 9, "g"))
-    assert found == {"torch_dynamo_resume_in_f_at_4": (break_key(before),), "torch_dynamo_resume_in_g_at_9": (break_key(after),)}
+    assert found == {
+        "torch_dynamo_resume_in_f_at_4": (break_key(before),), "torch_dynamo_resume_in_g_at_9": (break_key(after),),
+    }
 
 
 def test_a_break_without_a_stack_is_joined_by_its_own_line() -> None:
@@ -93,9 +102,14 @@ def test_frames_that_are_no_resume_frames_are_not_joined() -> None:
 
 
 def test_a_stack_without_the_broken_frame_is_completed_by_another_of_the_same_break() -> None:
-    net, call = StackEntry(path="/p/net.py", line=12, function="forward"), StackEntry(path="/p/net.py", line=18, function="<module>")
+    net, call = (
+        StackEntry(path="/p/net.py", line=12, function="forward"),
+        StackEntry(path="/p/net.py", line=18, function="<module>"),
+    )
     conv = StackEntry(path="/l/conv.py", line=99, function="norm")
-    kind: dict[str, Any] = {"path": "/l/conv.py", "line": 99, "function": "norm", "type": "Dynamic shape operator", "gb_id": "GB0036"}
+    kind: dict[str, Any] = {
+        "path": "/l/conv.py", "line": 99, "function": "norm", "type": "Dynamic shape operator", "gb_id": "GB0036",
+    }
     resume = CompileStart(path="/p/net.py", line=12, function="torch_dynamo_resume_in_forward_at_12", compile_id="2/0")
     joined = breaks_of_resume_frames(a_process(
         CompileStart(path="/p/net.py", line=11, function="forward", compile_id="0/0"),

@@ -1,4 +1,4 @@
-"""A library's function that is compiled apart from its caller: the break behind it, who can cure it, and what the fix says."""
+"""A library function that is compiled apart from its caller: the break behind it, who can cure it, and its fix."""
 
 from typing import Any
 
@@ -18,7 +18,8 @@ YOURS = StackEntry(path="/app/train.py", line=9, function="<module>")
 FORWARD = StackEntry(path=VIT, line=318, function="forward")
 MODEL = CompileStart(path=VIT, line=255, function="forward", compile_id="0/0", stack=(YOURS, FORWARD))
 BREAK = GraphBreak(
-    path=VIT, line=318, function="forward", compile_id="0/0", stack=(YOURS, FORWARD), type="Dynamic shape operator", whole_frame=True,
+    path=VIT, line=318, function="forward", compile_id="0/0", stack=(YOURS, FORWARD), type="Dynamic shape operator",
+    whole_frame=True,
 )
 OWN = StackEntry(path=EINOPS, line=561, function="rearrange")
 REARRANGE: dict[str, Any] = {"path": EINOPS, "line": 561, "function": "rearrange", "stack": (YOURS, OWN)}
@@ -43,7 +44,9 @@ def told(*events: Event) -> Finding:
 
 def test_the_fix_of_a_function_compiled_apart_is_to_cure_the_break_above_it() -> None:
     found = told(CALL, MODEL, BREAK, HELPER, DTYPE)
-    assert found.fix.text.startswith("remove the graph break at na_vit.py:318 (its finding says how): because of it rearrange is")
+    assert found.fix.text.startswith(
+        "remove the graph break at na_vit.py:318 (its finding says how): because of it rearrange is"
+    )
     assert ".to(" not in found.fix.text
 
 
@@ -60,7 +63,9 @@ def test_the_limit_of_such_a_function_has_the_same_owner_and_fix() -> None:
 
 
 def test_without_a_break_the_caller_is_to_be_compiled() -> None:
-    assert told(CALL, HELPER, DTYPE).fix.text.startswith("rearrange is called from code of einops 0.8 that is not compiled")
+    assert told(CALL, HELPER, DTYPE).fix.text.startswith(
+        "rearrange is called from code of einops 0.8 that is not compiled"
+    )
 
 
 def test_a_size_inside_a_library_is_marked_where_it_comes_from() -> None:

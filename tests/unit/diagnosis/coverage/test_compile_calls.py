@@ -25,7 +25,9 @@ START = CompileStart(path=APP, line=90, function="forward", compile_id="0/0", ti
 
 def process(source: str, *events: Event) -> Process:
     lines = tuple(textwrap.dedent(source).strip("\n").split("\n"))
-    sources = {(APP, event.line): Source(first_line=1, lines=lines) for event in events if isinstance(event, CompileCall)}
+    sources = {
+        (APP, event.line): Source(first_line=1, lines=lines) for event in events if isinstance(event, CompileCall)
+    }
     return Process(events=events, facts=FACTS, sources=sources)     # type: ignore[arg-type]
 
 

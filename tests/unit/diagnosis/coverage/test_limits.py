@@ -26,7 +26,9 @@ LIMIT = LimitHit(**F, compile_id="0/8", limit=8, step=96, reasons=("0/7: k == 2 
 
 def test_a_frame_at_its_limit_is_told_with_the_calls_that_ran_eager() -> None:
     counted = {"eager": 412, "misses": 415, "recompiles": 3, "hits": 9}
-    finding = the_one(recompile_limit_hit, LIMIT, CompileEnd(**F, compile_id="0/0", seconds=2.5), eager_calls=counted, rank=1)
+    finding = the_one(
+        recompile_limit_hit, LIMIT, CompileEnd(**F, compile_id="0/0", seconds=2.5), eager_calls=counted, rank=1,
+    )
     assert finding.title == "f hit its recompile limit (8): 412 calls ran eager since step 96"
     assert (finding.code, finding.severity) == ("TT301", Severity.P1)
     assert finding.cause.endswith("(torch._dynamo.config.recompile_limit); the last guard that failed: 0/7: k == 2")
@@ -43,14 +45,19 @@ def test_without_the_meter_the_eager_calls_are_not_counted_and_that_is_said() ->
 
 
 def test_with_two_frames_at_their_limit_the_calls_belong_to_the_process() -> None:
-    two = findings_of(recompile_limit_hit, LIMIT, LimitHit(**G), eager_calls={"eager": 5, "misses": 5, "recompiles": 0, "hits": 0})
+    two = findings_of(
+        recompile_limit_hit, LIMIT, LimitHit(**G), eager_calls={"eager": 5, "misses": 5, "recompiles": 0, "hits": 0},
+    )
     assert [finding.location.function for finding in two] == ["f", "g"]
     assert all("5 frame executions ran eager in this process" in finding.title for finding in two)
     assert all("2 frames are at their limit" in finding.evidence.notes[-1] for finding in two)
 
 
 def test_a_library_frame_keeps_its_own_name_at_the_users_line() -> None:
-    stack = (StackEntry(path=APP, line=40, function="train"), StackEntry(path="/v/site-packages/lib/m.py", line=7, function="attend"))
+    stack = (
+        StackEntry(path=APP, line=40, function="train"),
+        StackEntry(path="/v/site-packages/lib/m.py", line=7, function="attend"),
+    )
     hit = LimitHit(path="/v/site-packages/lib/m.py", line=7, function="attend", stack=stack, limit=8)
     finding = the_one(recompile_limit_hit, hit)
     assert finding.title.startswith("attend hit its recompile limit (8)")
@@ -98,9 +105,12 @@ def test_a_frame_without_work_on_tensors_gets_another_remedy() -> None:
     [CALL, SKIP, LimitHit(**F)],
     [CALL, SKIP, CompileEnd(**F, fail_type="Unsupported")],
     [CALL, FrameSkipped(**F, reason="custom frame execution strategy")],
-    [CompileCall(target_path=APP, target_line=4), FrameSkipped(path=APP, line=4, function="torch_dynamo_resume_in_f_at_4", reason="x")],
+    [CompileCall(target_path=APP, target_line=4),
+     FrameSkipped(path=APP, line=4, function="torch_dynamo_resume_in_f_at_4", reason="x")],
     [CALL],
-], ids=["helper", "other frame", "break", "break below", "limit", "failed", "after a limit", "resume frame", "not skipped"])
+], ids=[
+    "helper", "other frame", "break", "break below", "limit", "failed", "after a limit", "resume frame", "not skipped",
+])
 def test_a_skip_that_is_explained_or_costs_nothing_is_not_told(events: list[Event]) -> None:
     assert findings_of(frame_skipped, *events) == []
 
@@ -128,13 +138,18 @@ WRAPPER = CompileStart(path="/v/site-packages/torch/_dynamo/external_utils.py", 
     [CALL, CompileStart(**F)],
     [CALL, SKIP],
     [CALL, LIMIT],
-    [CALL, CompileStart(**G, stack=(StackEntry(path=APP, line=4, function="f"), StackEntry(path=APP, line=30, function="g")))],
+    [CALL, CompileStart(
+        **G, stack=(StackEntry(path=APP, line=4, function="f"), StackEntry(path=APP, line=30, function="g")),
+    )],
     [CALL, GraphBreak(**G, stack=(StackEntry(path=APP, line=4, function="f"),))],
     [MODULE, WRAPPER],
     [CompileCall(path=APP, line=31, target="print")],
     [CompileCall(path="/v/site-packages/timm/x.py", line=1, target="f", target_path=APP, target_line=3)],
     [],
-], ids=["compiled", "skipped", "limit", "in a stack", "in a break", "through torch's wrapper", "no code", "a library's call", "no call"])
+], ids=[
+    "compiled", "skipped", "limit", "in a stack", "in a break", "through torch's wrapper", "no code",
+    "a library's call", "no call",
+])
 def test_a_compile_that_did_something_or_is_not_yours_is_not_told(events: list[Event]) -> None:
     assert findings_of(compile_did_nothing, *events) == []
 

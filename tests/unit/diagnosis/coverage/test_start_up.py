@@ -18,7 +18,9 @@ from torchtriage.recording.recording import Process
 
 # TT306
 
-def compiled(seconds: float, end: float, place: dict[str, Any] = F, compile_id: str = "0/0", **fields: Any) -> CompileEnd:
+def compiled(
+    seconds: float, end: float, place: dict[str, Any] = F, compile_id: str = "0/0", **fields: Any,
+) -> CompileEnd:
     return CompileEnd(**place, compile_id=compile_id, seconds=seconds, time=end, **fields)
 
 
@@ -43,7 +45,8 @@ def test_a_quick_start_is_not_told(ends: list[CompileEnd]) -> None:
 
 
 @pytest.mark.parametrize(("spans", "expected"), [
-    ([], 0.0), ([(0, 2)], 2.0), ([(0, 2), (2, 3)], 3.0), ([(0, 2), (1, 3)], 3.0), ([(0, 10), (2, 3)], 10.0), ([(5, 6), (0, 1)], 2.0),
+    ([], 0.0), ([(0, 2)], 2.0), ([(0, 2), (2, 3)], 3.0), ([(0, 2), (1, 3)], 3.0), ([(0, 10), (2, 3)], 10.0),
+    ([(5, 6), (0, 1)], 2.0),
 ])
 def test_overlapping_compiles_count_once(spans: list[tuple[float, float]], expected: float) -> None:
     assert busy_seconds([CompileEnd(time=float(end), seconds=float(end - start)) for start, end in spans]) == expected
@@ -61,14 +64,18 @@ def test_bypasses_are_told_with_their_reasons() -> None:
 
 
 def test_one_bypass_and_its_reason_without_an_address() -> None:
-    use = CacheUse(cache="aotautograd", outcome="bypass", reason="Unsupported target <function f at 0x7f3f55fc0ea0>. \n more")
+    use = CacheUse(
+        cache="aotautograd", outcome="bypass", reason="Unsupported target <function f at 0x7f3f55fc0ea0>. \n more",
+    )
     finding = the_one(compile_cache_misses, use)
     assert finding.title == "1 compile-cache bypass"
     assert finding.cause == "aotautograd bypass: 1; Unsupported target <function f>."
 
 
 def test_misses_are_told_where_they_took_long() -> None:
-    finding = the_one(compile_cache_misses, *[CacheUse(cache="fx_graph", outcome="miss")] * 3, CompileEnd(inductor_seconds=31.0))
+    finding = the_one(
+        compile_cache_misses, *[CacheUse(cache="fx_graph", outcome="miss")] * 3, CompileEnd(inductor_seconds=31.0),
+    )
     assert finding.title == "3 graphs were not in the compile cache"
     assert (finding.cost.seconds, finding.cost.kind) == (31.0, CostKind.OBSERVED)
 
@@ -92,7 +99,9 @@ def test_the_cache_that_a_shape_study_empties_is_no_finding() -> None:
 
 
 def test_a_cache_is_advised_only_where_inductor_compiled() -> None:
-    slow: dict[str, Any] = {"path": "/p/net.py", "line": 5, "function": "forward", "compile_id": "0/0", "time": 100.0, "seconds": 30.0}
+    slow: dict[str, Any] = {
+        "path": "/p/net.py", "line": 5, "function": "forward", "compile_id": "0/0", "time": 100.0, "seconds": 30.0,
+    }
     [eager] = slow_cold_start(a_process(CompileEnd(**slow)))
     [inductor] = slow_cold_start(a_process(CompileEnd(**slow, inductor_seconds=20.0)))
     assert "TORCHINDUCTOR_CACHE_DIR" not in eager.fix.text

@@ -17,7 +17,8 @@ SCALAR = "Data dependent operator"
 
 
 def a_break(
-    kind: str, gb_id: str | None = None, explanation: str = "", context: str = "", path: str = "/app/model.py", **fields,
+    kind: str, gb_id: str | None = None, explanation: str = "", context: str = "", path: str = "/app/model.py",
+    **fields,
 ) -> GraphBreak:
     told = {"type": kind, "gb_id": gb_id, "explanation": explanation, "context": context}
     return GraphBreak(path=path, line=14, function="forward", **told, **fields)
@@ -28,7 +29,9 @@ def builtin(name: str, types: str = "['str']") -> GraphBreak:
 
 
 def skipped(module: str, name: str, path: str = "/app/model.py") -> GraphBreak:
-    return a_break(SKIPPED, "GB0007", context=f"module: {module}, qualname: {name}, skip reason: likely a C extension", path=path)
+    return a_break(
+        SKIPPED, "GB0007", context=f"module: {module}, qualname: {name}, skip reason: likely a C extension", path=path,
+    )
 
 
 def method(cls: str, name: str, context: str = "") -> GraphBreak:
@@ -66,21 +69,27 @@ POSITIVE = [
     ("TT107", a_break("copy.deepcopy()", "GB0179", context="copy.deepcopy(x)"), "z = copy.deepcopy(y)"),
     ("TT107", a_break("Attempted to copy.deepcopy a tensor", "GB4198", path="/usr/lib/python3.11/copy.py"),
      "z = copy.deepcopy(y)"),
-    ("TT108", a_break("Skip calling `torch.compiler.disable()`d function", "GB0098", context="<function log at 0x7f>"), "log(x)"),
+    ("TT108", a_break("Skip calling `torch.compiler.disable()`d function", "GB0098", context="<function log at 0x7f>"),
+     "log(x)"),
     ("TT109", a_break("Unsupported Tensor.backward() call", "GB0123"), "loss.backward()"),
     ("TT109", a_break("autograd.grad with external grad_fn", "GB0372"), "g = torch.autograd.grad(y, x)"),
     ("TT110", a_break("setattr() on Tensor.requires_grad", "GB0206"), "h.requires_grad = True"),
     ("TT111", a_break("Attempted to wrap sparse Tensor", "GB0015"), "y = s @ x"),
-    ("TT111", a_break("Unexpected type in sourceless builder", "GB0116", context="lib.mod.Wrapper"), "sample = fn(shape)"),
+    ("TT111", a_break("Unexpected type in sourceless builder", "GB0116", context="lib.mod.Wrapper"),
+     "sample = fn(shape)"),
     ("TT111", method("type", "__new__", "call_method UserDefinedClassVariable(<class '_json.Encoder'>) __new__ []"),
      "json.dumps(d)"),
     ("TT112", builtin("str", "['Tensor']"), "s = str(y)"),
     ("TT112", method("ContextVar", "get"), "return self.context_var.get()"),
     ("TT113", a_break("Missing tp_iternext", "GB4347", context="next(dict_keyiterator)"), "keys = {k for k in d}"),
     ("TT113", builtin("next", "['X']"), "v = next(it)"),
-    ("TT113", a_break("Unsupported method call", "GB0156", context="call_method UserDefinedObjectVariable(list_iterator) __next__ [] {}",
-                      explanation="Dynamo does not know how to trace method `__next__` of class `list_iterator`"), "v = next(it)"),
-    ("TT114", a_break("attempted to trace numpy function unsupported by PyTorch", "GB0294"), "r = np.random.default_rng(0)"),
+    ("TT113", a_break(
+        "Unsupported method call", "GB0156",
+        context="call_method UserDefinedObjectVariable(list_iterator) __next__ [] {}",
+        explanation="Dynamo does not know how to trace method `__next__` of class `list_iterator`",
+    ), "v = next(it)"),
+    ("TT114", a_break("attempted to trace numpy function unsupported by PyTorch", "GB0294"),
+     "r = np.random.default_rng(0)"),
     ("TT114", operator(SCALAR, "GB0033", "aten._local_scalar_dense.default"), "eps = np.random.rand(1).item()"),
     ("TT114", method("Generator", "normal"), "n = rng.normal(size=4)"),
     ("TT115", a_break("Unsupported context manager", "GB0142", "enter a `lock` context manager."),
@@ -90,13 +99,15 @@ POSITIVE = [
      "m.register_forward_hook(f)"),
     ("TT116", a_break("register_hook with stride-dependent code", "GB7444"), "y.register_hook(f)"),
     ("TT117", a_break("Attempted to wrap RNN, GRU, or LSTM", "GB0014", context="LSTM(4, 8)"), "out, _ = self.lstm(x)"),
-    ("TT118", a_break("Call to `torch._dynamo.graph_break()`", "GB0025", path="/x/site-packages/torch/optim/optimizer.py"),
-     "opt.step()"),
+    ("TT118", a_break(
+        "Call to `torch._dynamo.graph_break()`", "GB0025", path="/x/site-packages/torch/optim/optimizer.py",
+    ), "opt.step()"),
     ("TT119", a_break("graph break in loop", "GB7000"), "for i in range(3):"),
     ("TT120", a_break("Call to `torch._dynamo.graph_break()`", "GB0025"), "torch._dynamo.graph_break()"),
     ("TT121", a_break("Custom __getattribute__ in nn.Module attribute access", "GB0031"), "v = self.x"),
     ("TT121", builtin("setattr", "['X', 'str', 'int']"), "setattr(obj, name, 1)"),
-    ("TT122", a_break("Observed exception", "GB0088", context="raised exception ValueError('a')"), "raise ValueError('a')"),
+    ("TT122", a_break("Observed exception", "GB0088", context="raised exception ValueError('a')"),
+     "raise ValueError('a')"),
     ("TT122", a_break("assert with non-string message", "GB0171"), "assert ok, f'{x}'"),
     ("TT123", a_break("Fake tensor propagation exception", "GB0064"), "y = my_op(x)"),
     ("TT123", a_break("RuntimeError when making fake tensor call", "GB4315"), "y = a @ b"),
@@ -131,7 +142,8 @@ NEGATIVE = [
     ("TT115", a_break("Data-dependent branching", "GB0170"), "with_mask = x if y > 0 else z"),
     ("TT116", a_break("setattr() on unsupported type", "GB0467", path="/app/hooks.py"), "Counter.n = 3"),
     ("TT117", a_break("Attempted to wrap sparse Tensor", "GB0015"), "y = self.lstm(s)"),
-    ("TT118", a_break("Call to `torch._dynamo.graph_break()`", "GB0025", path="/app/optim/optimizer.py"), "graph_break()"),
+    ("TT118", a_break("Call to `torch._dynamo.graph_break()`", "GB0025", path="/app/optim/optimizer.py"),
+     "graph_break()"),
     ("TT119", a_break("Data-dependent branching", "GB0170"), "for i in range(3):"),
     ("TT120", a_break("Call to `torch._dynamo.graph_break()`", "GB0025", path="/x/site-packages/torch/optim/adam.py"),
      "opt.step()"),
@@ -185,7 +197,8 @@ def test_print_remedy_names_the_setting_that_works_and_the_one_that_does_not() -
 
 def test_logger_methods_get_the_setting_that_ignores_them() -> None:
     event = a_break("logging.Logger method not supported for non-export cases", "GB0291")
-    assert "ignore_logging_functions.add(logging.Logger.warning_once)" in classify(event, "logger.warning_once(").remedy.full
+    remedy = classify(event, "logger.warning_once(").remedy
+    assert "ignore_logging_functions.add(logging.Logger.warning_once)" in remedy.full
 
 
 def test_functions_that_log_get_the_setting_that_moves_them() -> None:
@@ -215,8 +228,11 @@ def test_branch_on_a_numpy_value_is_told_apart() -> None:
 
 
 def test_branch_names_the_line_that_made_its_tensor() -> None:
-    told = 'The branch condition involves:\n # File "/app/model.py", line 9, in forward, code: p = torch.rand([])\n rand = ...'
-    cause = classify(a_break("Data-dependent branching", "GB0170", told), "if p < 0.1:")
+    explanation = (
+        'The branch condition involves:\n'
+        ' # File "/app/model.py", line 9, in forward, code: p = torch.rand([])\n rand = ...'
+    )
+    cause = classify(a_break("Data-dependent branching", "GB0170", explanation), "if p < 0.1:")
     assert cause.note == "the tested value is made at line 9: `p = torch.rand([])`"
 
 
@@ -244,7 +260,9 @@ def test_line_of_a_caller_is_quoted_with_the_callers_place() -> None:
         StackEntry(path="/app/train.py", line=3, function="f", code="z = copy.deepcopy(y)"),
         StackEntry(path="/usr/lib/python3.11/copy.py", line=153, function="deepcopy", code="y = copier(memo)"),
     )
-    event = GraphBreak(path=stack[1].path, line=153, function="deepcopy", type="Attempted to copy.deepcopy a tensor", stack=stack)
+    event = GraphBreak(
+        path=stack[1].path, line=153, function="deepcopy", type="Attempted to copy.deepcopy a tensor", stack=stack,
+    )
     assert "`z = copy.deepcopy(y)` at train.py:3" in classify(event, "z = copy.deepcopy(y)").remedy.full
 
 
@@ -255,7 +273,8 @@ def test_pytorchs_own_hint_is_used_where_we_know_nothing_better() -> None:
 
 
 @pytest.mark.parametrize("hint", [
-    "Please report an issue to PyTorch.", "This graph break is fundamental.", "Caused by an earlier graph break.", "   ",
+    "Please report an issue to PyTorch.", "This graph break is fundamental.", "Caused by an earlier graph break.",
+    "   ",
 ])
 def test_hints_that_say_nothing_are_dropped(hint: str) -> None:
     assert specific_hint((hint,)) == ""

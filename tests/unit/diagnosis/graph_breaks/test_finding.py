@@ -7,7 +7,15 @@ from tests.unit.samples import source_lines
 from torchtriage.diagnosis.graph_breaks.finding import MAX_TITLE, graph_breaks
 from torchtriage.findings.checks import sentence
 from torchtriage.findings.model import Check, CheckKind, CostKind, Finding, OwnerKind, Severity
-from torchtriage.recording.events import CompileEnd, CompileStart, FrameSkipped, GapTime, GraphBreak, Recompile, StackEntry
+from torchtriage.recording.events import (
+    CompileEnd,
+    CompileStart,
+    FrameSkipped,
+    GapTime,
+    GraphBreak,
+    Recompile,
+    StackEntry,
+)
 from torchtriage.recording.recording import Process, Source
 
 APP = "/app/model.py"
@@ -33,12 +41,16 @@ def a_break(*stack: StackEntry, **fields) -> GraphBreak:
     return GraphBreak(**{**place, **PRINT, **fields})
 
 
-def started(compile_id: str, function: str, path: str = APP, line: int = 10, stack: tuple[StackEntry, ...] = ()) -> CompileStart:
+def started(
+    compile_id: str, function: str, path: str = APP, line: int = 10, stack: tuple[StackEntry, ...] = (),
+) -> CompileStart:
     own = StackEntry(path=path, line=line, function=function)
     return CompileStart(path=path, line=line, function=function, compile_id=compile_id, stack=(*stack, own))
 
 
-def ended(compile_id: str, function: str, seconds: float | None, path: str = APP, line: int = 10, **fields) -> CompileEnd:
+def ended(
+    compile_id: str, function: str, seconds: float | None, path: str = APP, line: int = 10, **fields,
+) -> CompileEnd:
     return CompileEnd(path=path, line=line, function=function, compile_id=compile_id, seconds=seconds, **fields)
 
 
@@ -58,7 +70,9 @@ def test_no_break_no_finding() -> None:
 
 def test_a_print_is_one_finding_with_place_cause_and_fix() -> None:
     found = the_one(a_break(step=3, rank=0))
-    assert (found.code, found.slug, found.severity, found.upstream) == ("TT101", "print-in-graph", Severity.P3, "GB0059")
+    assert (found.code, found.slug, found.severity, found.upstream) == (
+        "TT101", "print-in-graph", Severity.P3, "GB0059",
+    )
     assert found.title == "print() breaks forward"
     assert str(found.location) == "/app/model.py:14"
     assert found.owner.kind is OwnerKind.YOU
@@ -111,7 +125,9 @@ def test_resume_frames_are_folded_into_their_break() -> None:
 
 
 def test_compiles_that_were_not_timed_cost_nothing_known() -> None:
-    found = the_one(started("0/0", "forward"), a_break(), started("1/0", RESUME, line=14), ended("1/0", RESUME, None, line=14))
+    found = the_one(
+        started("0/0", "forward"), a_break(), started("1/0", RESUME, line=14), ended("1/0", RESUME, None, line=14),
+    )
     assert (found.cost.seconds, found.cost.kind) == (None, CostKind.NOT_MEASURED)
     assert found.evidence.folded == (f"{RESUME}: 1 compile",)
 
@@ -171,7 +187,9 @@ def test_a_skip_that_has_nothing_to_do_with_the_break_does_not_count() -> None:
     other = FrameSkipped(path=APP, function="other", reason="an error was suppressed during compilation")
     error = FrameSkipped(path=APP, function="forward", reason="an error was suppressed during compilation")
     assert the_one(started("0/0", "forward"), a_break(), harmless, other).code == "TT101"
-    assert the_one(started("0/0", "forward"), a_break(), ended("0/0", "forward", 1.0, produced_code=True), error).code == "TT101"
+    assert the_one(
+        started("0/0", "forward"), a_break(), ended("0/0", "forward", 1.0, produced_code=True), error,
+    ).code == "TT101"
 
 
 def test_a_skip_is_blamed_on_the_break_that_gave_up() -> None:
@@ -190,7 +208,10 @@ def test_a_helper_below_the_compiled_function_weighs_less() -> None:
     main = entry("/app/train.py", 3, "<module>", "f(x)")
     events = (
         started("0/0", "forward", stack=(main,)), started("1/0", "helper", line=30, stack=(main,)),
-        a_break(main, entry(line=14, code="helper(x)"), entry(line=33, function="helper"), compile_id="1/0", whole_frame=True),
+        a_break(
+            main, entry(line=14, code="helper(x)"), entry(line=33, function="helper"), compile_id="1/0",
+            whole_frame=True,
+        ),
     )
     found = the_one(*events)
     assert (found.code, found.severity, found.title) == ("TT119", Severity.P2, "print() sends all of helper to eager")
@@ -205,7 +226,9 @@ def test_compile_ids_used_again_after_a_reset_do_not_mix_frames() -> None:
 
 
 def test_a_cause_that_is_never_cut_keeps_its_own_code() -> None:
-    found = the_one(a_break(type="Attempted to wrap RNN, GRU, or LSTM", gb_id="GB0014", context="LSTM(4, 8)", whole_frame=True))
+    found = the_one(
+        a_break(type="Attempted to wrap RNN, GRU, or LSTM", gb_id="GB0014", context="LSTM(4, 8)", whole_frame=True)
+    )
     assert (found.code, found.severity) == ("TT117", Severity.P1)
     assert found.title == "nn.LSTM sends all of forward to eager"
 
@@ -234,12 +257,16 @@ def test_disabling_a_whole_forward_is_not_advised() -> None:
 def test_a_setting_that_cures_a_library_line_comes_first() -> None:
     stack = (entry("/app/train.py", 3, "<module>", "loss = model(x)"), entry(LIB, 99, "encode", "n = int(idx.max())"))
     found = the_one(a_break(*stack, type="Unsupported Tensor.item() call", gb_id="GB0124"))
-    assert found.fix.text.startswith("torch._dynamo.config.capture_scalar_outputs = True at start-up: the line is in lib-dist")
+    assert found.fix.text.startswith(
+        "torch._dynamo.config.capture_scalar_outputs = True at start-up: the line is in lib-dist"
+    )
 
 
 def test_the_function_in_the_title_is_not_torchs() -> None:
     optim = entry(f"{TORCH}/optim/optimizer.py", 79, "_use_grad", "torch._dynamo.graph_break()")
-    found = the_one(a_break(entry(code="opt.step()"), optim, type="Call to `torch._dynamo.graph_break()`", gb_id="GB0025"))
+    found = the_one(
+        a_break(entry(code="opt.step()"), optim, type="Call to `torch._dynamo.graph_break()`", gb_id="GB0025")
+    )
     assert (found.code, found.title) == ("TT118", "the optimizer step breaks forward")
 
 
@@ -270,12 +297,18 @@ def test_a_file_name_that_is_not_utf8_does_not_raise() -> None:
     assert len(the_one(a_break(entry("/app/\udcff.py"))).fingerprint) == 16
 
 
-texts = st.text(max_size=30) | st.sampled_from(["print('a')", "if x:", RESUME, "Data-dependent branching", "graph break in loop"])
+texts = st.text(max_size=30) | st.sampled_from(
+    ["print('a')", "if x:", RESUME, "Data-dependent branching", "graph break in loop"]
+)
 paths = st.sampled_from(["unknown", "", APP, LIB, "<stdin>", "/app/\udcff.py", "C:\\x\\y.py", f"{TORCH}/a.py"])
 lines = st.none() | st.integers(-1, 3)
 ids = st.none() | st.sampled_from(["0/0", "1/0", "!0/1/2", "x"])
-stacks = st.lists(st.builds(StackEntry, path=paths, line=st.integers(-1, 3), function=texts, code=texts), max_size=3).map(tuple)
-placed = {"path": paths, "line": lines, "function": texts, "stack": stacks, "compile_id": ids, "step": lines, "rank": lines}
+stacks = st.lists(
+    st.builds(StackEntry, path=paths, line=st.integers(-1, 3), function=texts, code=texts), max_size=3,
+).map(tuple)
+placed = {
+    "path": paths, "line": lines, "function": texts, "stack": stacks, "compile_id": ids, "step": lines, "rank": lines,
+}
 gb_ids = st.none() | st.sampled_from(["GB0059", "GB7000", "GB0124", "é"])
 breaks = st.builds(
     GraphBreak, type=texts, gb_id=gb_ids, explanation=texts, context=texts,
@@ -289,7 +322,10 @@ others = (
 
 
 @settings(max_examples=300)
-@given(events=st.lists(breaks | others, max_size=8), facts=st.sampled_from([{}, FACTS, {"num_steps": 0, "your_roots": None}]))
+@given(
+    events=st.lists(breaks | others, max_size=8),
+    facts=st.sampled_from([{}, FACTS, {"num_steps": 0, "your_roots": None}]),
+)
 def test_odd_events_never_raise_and_none_is_lost(events: list, facts: dict) -> None:
     found = diagnose(*events, facts=facts)
     assert sum(f.evidence.num_events for f in found) == sum(isinstance(e, GraphBreak) for e in events)
@@ -315,7 +351,8 @@ def test_a_function_inside_a_function_is_not_told_to_be_disabled() -> None:
     broken = a_break(entry(), entry(LIB, 40, "g", "if x.sum() > 0:"), **BRANCH)
     for qualname, is_told in (("cached.g", False), ("Cache.g", True)):
         source = Source(first_line=40, lines=("x",), qualname=qualname)
-        assert (f"torch.compiler.disable on lib.net.{qualname}" in the_one(broken, sources={(LIB, 40): source}).fix.text) is is_told
+        found = the_one(broken, sources={(LIB, 40): source})
+        assert (f"torch.compiler.disable on lib.net.{qualname}" in found.fix.text) is is_told
 
 
 def test_a_frame_that_runs_eager_is_not_named_after_another_class() -> None:
@@ -323,7 +360,9 @@ def test_a_frame_that_runs_eager_is_not_named_after_another_class() -> None:
         (APP, 10): Source(first_line=10, lines=("x",), qualname="Outer.forward"),
         (LIB, 40): Source(first_line=40, lines=("x",), qualname="Inner.forward"),
     }
-    found = the_one(started("0/0", "forward"), a_break(entry(line=14), entry(LIB, 40), whole_frame=True), sources=sources)
+    found = the_one(
+        started("0/0", "forward"), a_break(entry(line=14), entry(LIB, 40), whole_frame=True), sources=sources,
+    )
     assert found.title == "print() sends all of Outer.forward (lib-dist) to eager"
     assert "cannot resume after the call at model.py:14" in found.cause
 
@@ -334,7 +373,9 @@ def test_a_long_title_gives_up_the_library_first() -> None:
 
 
 def test_the_error_that_torch_traces_before_a_failed_backend_s_break_is_not_a_second_finding() -> None:
-    error = a_break(type="torch._subclasses.fake_tensor.DataDependentOutputException: aten.item", gb_id=None, explanation="")
+    error = a_break(
+        type="torch._subclasses.fake_tensor.DataDependentOutputException: aten.item", gb_id=None, explanation="",
+    )
     failed = a_break(type="Backend compiler exception", gb_id="GB0219", explanation="failed")
     assert the_one(error, failed).upstream == "GB0219"
     assert the_one(error).upstream is None
@@ -353,7 +394,10 @@ def test_a_backend_that_failed_is_not_told_as_a_block_that_cannot_be_cut() -> No
 
 
 def test_a_recurrent_module_in_a_library_is_told_with_what_tracing_it_costs() -> None:
-    lstm = a_break(entry(), entry(LIB, 40, "encode", "h = self.lstm(x)"), type="Attempted to wrap RNN, GRU, or LSTM", gb_id="GB0014")
+    lstm = a_break(
+        entry(), entry(LIB, 40, "encode", "h = self.lstm(x)"), type="Attempted to wrap RNN, GRU, or LSTM",
+        gb_id="GB0014",
+    )
     found = the_one(lstm)
     assert found.fix.text.startswith("torch._dynamo.config.allow_rnn = True at start-up")
     assert "slow to compile" in found.fix.text

@@ -1,4 +1,4 @@
-"""The code that a fix offers, by the statement that breaks; executable options give the same numbers as the original."""
+"""The code that a fix offers, by the statement that breaks; executable options compute the same as the original."""
 
 import textwrap
 

@@ -41,12 +41,19 @@ def compiled(compile_id: str, at: float, seconds: float = 1.0, place: dict[str, 
 
 
 def recompiled(compile_id: str, at: float, reason: str = SIZE, place: dict[str, Any] = F, **end: Any) -> list[Event]:
-    return [Recompile(**place, compile_id=compile_id, time=at, reasons=(reason,)), *compiled(compile_id, at, place=place, **end)]
+    return [
+        Recompile(**place, compile_id=compile_id, time=at, reasons=(reason,)),
+        *compiled(compile_id, at, place=place, **end),
+    ]
 
 
-def broke(compile_id: str, at: float, line: int = 5, type: str = "Data-dependent branching", **fields: Any) -> GraphBreak:
+def broke(
+    compile_id: str, at: float, line: int = 5, type: str = "Data-dependent branching", **fields: Any,
+) -> GraphBreak:
     stack = (StackEntry(path=APP, line=line, function="forward"),)
-    return GraphBreak(path=APP, line=line, function="forward", stack=stack, compile_id=compile_id, time=at, type=type, **fields)
+    return GraphBreak(
+        path=APP, line=line, function="forward", stack=stack, compile_id=compile_id, time=at, type=type, **fields,
+    )
 
 
 def drawn(*events: Event, **facts: Any) -> History:
@@ -92,8 +99,12 @@ def test_a_source_without_times_has_counts_and_frames_but_no_timeline() -> None:
 
 
 def test_a_compile_begins_when_torch_says_or_earlier_if_its_length_tells_so() -> None:
-    late_start = [CompileStart(**F, compile_id="0/0", time=10.5), CompileEnd(**F, compile_id="0/0", time=12.0, seconds=2.0)]
-    late_end = [CompileStart(**F, compile_id="1/0", time=20.0), CompileEnd(**F, compile_id="1/0", time=22.5, seconds=2.0)]
+    late_start = [
+        CompileStart(**F, compile_id="0/0", time=10.5), CompileEnd(**F, compile_id="0/0", time=12.0, seconds=2.0),
+    ]
+    late_end = [
+        CompileStart(**F, compile_id="1/0", time=20.0), CompileEnd(**F, compile_id="1/0", time=22.5, seconds=2.0),
+    ]
     assert [m.time for m in drawn(*late_start, *late_end, start=1.0).moments] == [9.0, 19.0]
 
 
@@ -108,7 +119,8 @@ def test_a_compile_without_an_end_has_no_length() -> None:
 def test_each_thing_that_happened_is_a_moment_in_the_order_of_time() -> None:
     found = drawn(
         *compiled("0/0", at=1.0), *recompiled("0/1", at=5.0, step=7), broke("0/1", at=5.5, explanation="why"),
-        LimitHit(**F, compile_id="0/2", time=9.0, reasons=(SIZE,)), FrameSkipped(**F, time=8.0, reason="an error was suppressed"),
+        LimitHit(**F, compile_id="0/2", time=9.0, reasons=(SIZE,)),
+        FrameSkipped(**F, time=8.0, reason="an error was suppressed"),
     )
     assert [(m.kind, m.label, m.detail) for m in found.moments] == [
         (MomentKind.COMPILE, "forward", ""),
@@ -122,8 +134,9 @@ def test_each_thing_that_happened_is_a_moment_in_the_order_of_time() -> None:
 
 def test_counts_are_those_of_the_report() -> None:
     events = [
-        *compiled("0/0", at=1.0), broke("0/0", at=1.5), *compiled("1/0", at=3.0, place=resume(5)), *recompiled("0/1", at=5.0),
-        broke("0/1", at=5.5), *recompiled("1/1", at=7.0, place=resume(5)), CompileStart(**F, compile_id="2/0", time=9.0),
+        *compiled("0/0", at=1.0), broke("0/0", at=1.5), *compiled("1/0", at=3.0, place=resume(5)),
+        *recompiled("0/1", at=5.0), broke("0/1", at=5.5), *recompiled("1/1", at=7.0, place=resume(5)),
+        CompileStart(**F, compile_id="2/0", time=9.0),
     ]
     recording = a_recording(a_process(*events))
     found, counts = told(recording), totals(recording)
@@ -154,7 +167,9 @@ def test_a_resume_frame_is_called_by_the_function_and_the_line() -> None:
 
 
 def test_frames_that_dynamo_never_meant_to_compile_are_not_drawn() -> None:
-    skip = FrameSkipped(path=LIB, line=9, function="__len__", time=3.0, reason="no tensor-related objects found in frame")
+    skip = FrameSkipped(
+        path=LIB, line=9, function="__len__", time=3.0, reason="no tensor-related objects found in frame",
+    )
     assert drawn(*compiled("0/0", at=1.0), skip).moments[1:] == ()
 
 
@@ -162,8 +177,9 @@ def test_frames_that_dynamo_never_meant_to_compile_are_not_drawn() -> None:
 
 def test_a_moment_names_its_finding() -> None:
     recording = a_recording(a_process(
-        *compiled("0/0", at=1.0), broke("0/0", at=1.5), *compiled("1/0", at=3.0, place=resume(5)), *recompiled("0/1", at=5.0),
-        *recompiled("1/1", at=7.0, place=resume(5)), LimitHit(**F, compile_id="0/2", time=9.0, reasons=(SIZE,)),
+        *compiled("0/0", at=1.0), broke("0/0", at=1.5), *compiled("1/0", at=3.0, place=resume(5)),
+        *recompiled("0/1", at=5.0), *recompiled("1/1", at=7.0, place=resume(5)),
+        LimitHit(**F, compile_id="0/2", time=9.0, reasons=(SIZE,)),
     ))
     branch, size, limit = (fingerprint(recording, code) for code in ("TT103", "TT202", "TT301"))
     assert [(m.kind.value, m.fingerprint) for m in told(recording).moments] == [
@@ -174,7 +190,8 @@ def test_a_moment_names_its_finding() -> None:
 
 def test_breaks_of_one_line_are_told_apart_by_their_kind() -> None:
     recording = a_recording(a_process(
-        *compiled("0/0", at=1.0), broke("0/0", at=1.2), broke("0/0", at=1.4, type="Unsupported Tensor.item() call"), broke("0/0", at=1.6),
+        *compiled("0/0", at=1.0), broke("0/0", at=1.2), broke("0/0", at=1.4, type="Unsupported Tensor.item() call"),
+        broke("0/0", at=1.6),
     ))
     branch, item = fingerprint(recording, "TT103"), fingerprint(recording, "TT104")
     assert [m.fingerprint for m in of_kind(told(recording), MomentKind.BREAK)] == [branch, item, branch]
@@ -213,7 +230,9 @@ def test_a_skip_names_what_it_follows_from() -> None:
         CompileEnd(**F, compile_id="0/0", time=2.0, seconds=1.0, fail_type="Unsupported", produced_code=False),
         FrameSkipped(**F, time=2.1, reason="an error was suppressed during compilation"),
     ))
-    skip, whole = (next(f.fingerprint for f in diagnose(recording) if f.code.startswith(code)) for code in ("TT302", "TT1"))
+    skip, whole = (
+        next(f.fingerprint for f in diagnose(recording) if f.code.startswith(code)) for code in ("TT302", "TT1")
+    )
     assert [m.fingerprint for m in of_kind(told(recording), MomentKind.SKIP)] == [skip, whole]
 
 
@@ -228,7 +247,10 @@ def test_a_skip_after_the_limit_names_the_limit() -> None:
 def test_a_compile_that_failed_names_that_finding() -> None:
     recording = a_recording(a_process(
         CompileStart(**F, compile_id="0/0", time=1.0),
-        CompileEnd(**F, compile_id="0/0", time=2.0, seconds=1.0, fail_type="RuntimeError", produced_code=False, suppress_errors=True),
+        CompileEnd(
+            **F, compile_id="0/0", time=2.0, seconds=1.0, fail_type="RuntimeError", produced_code=False,
+            suppress_errors=True,
+        ),
     ))
     assert [m.fingerprint for m in told(recording).moments] == [fingerprint(recording, "TT304")]
 
@@ -253,10 +275,15 @@ def test_processes_come_by_rank_then_by_start(ranks: tuple[int | None, ...], nam
 
 
 def test_a_process_stands_beside_the_others_with_its_own_numbers() -> None:
-    first = a_process(*compiled("0/0", at=100.0), *recompiled("0/1", at=104.0), rank=0, num_steps=30, start=99.0, end=120.0)
-    second = a_process(*compiled("0/0", at=101.0, seconds=3.0), broke("0/0", at=102.0), rank=1, num_steps=31, start=99.5, end=121.0)
+    first = a_process(
+        *compiled("0/0", at=100.0), *recompiled("0/1", at=104.0), rank=0, num_steps=30, start=99.0, end=120.0,
+    )
+    second = a_process(
+        *compiled("0/0", at=101.0, seconds=3.0), broke("0/0", at=102.0), rank=1, num_steps=31, start=99.5, end=121.0,
+    )
     numbers = [
-        (p.num_compiles, p.num_recompiles, p.num_breaks, p.compile_seconds, p.num_steps, p.eager_calls, p.steady_time, p.start)
+        (p.num_compiles, p.num_recompiles, p.num_breaks, p.compile_seconds,
+         p.num_steps, p.eager_calls, p.steady_time, p.start)
         for p in told(a_recording(first, second)).processes
     ]
     assert numbers == [(2, 1, 0, 2.0, 30, 0, 2.0, 0.0), (1, 0, 1, 3.0, 31, 0, 5.0, 0.5)]
@@ -265,7 +292,9 @@ def test_a_process_stands_beside_the_others_with_its_own_numbers() -> None:
 def test_what_nobody_counted_is_none() -> None:
     limit = LimitHit(**F, time=3.0)
     [process] = told(a_recording(a_process(limit), origin="trace")).processes
-    assert (process.eager_calls, process.num_steps, process.step_milliseconds, process.steady_time, process.steady_step) == (None,) * 5
+    assert (
+        process.eager_calls, process.num_steps, process.step_milliseconds, process.steady_time, process.steady_step,
+    ) == (None,) * 5
     assert process.compile_seconds is None
 
 
@@ -293,7 +322,9 @@ def test_a_process_in_which_nothing_happened_is_left_out_unless_it_is_all_there_
 def test_a_process_that_only_trains_is_kept() -> None:
     steps = Series(name="step_seconds", steps=[2.0], values=[1.0])
     training = a_process(Tap(name="trace", time=1.0), rank=0, series={"step_seconds": steps})
-    assert [p.rank for p in told(a_recording(training, a_process(*compiled("0/0", at=1.0), rank=1))).processes] == [0, 1]
+    assert [
+        p.rank for p in told(a_recording(training, a_process(*compiled("0/0", at=1.0), rank=1))).processes
+    ] == [0, 1]
 
 
 # curves

@@ -45,9 +45,13 @@ def test_resume_frames_are_part_of_the_function_they_resume() -> None:
 
 def test_a_resume_frame_joins_the_function_of_its_name_that_begins_above_it() -> None:
     second = {**F, "line": 20}
-    found = drawn(*compiled("0/0", at=1.0), *compiled("1/0", at=3.0, place=second), *compiled("2/0", at=5.0, place=resume(25)),
-                  *compiled("3/0", at=7.0, place=resume(5)))
-    assert {f.location.line: [c.compile_id for c in f.compiles] for f in found.frames} == {3: ["0/0", "3/0"], 20: ["1/0", "2/0"]}
+    found = drawn(
+        *compiled("0/0", at=1.0), *compiled("1/0", at=3.0, place=second),
+        *compiled("2/0", at=5.0, place=resume(25)), *compiled("3/0", at=7.0, place=resume(5)),
+    )
+    assert {f.location.line: [c.compile_id for c in f.compiles] for f in found.frames} == {
+        3: ["0/0", "3/0"], 20: ["1/0", "2/0"],
+    }
 
 
 def test_a_resume_frame_whose_function_was_never_compiled_stands_alone() -> None:
@@ -67,7 +71,9 @@ def test_a_frame_is_called_by_its_qualified_name_where_the_source_is_kept() -> N
 
 
 def test_a_module_that_torch_wraps_is_shown_where_it_is_called() -> None:
-    wrapper: dict[str, Any] = {"path": "/v/site-packages/torch/_dynamo/external_utils.py", "line": 67, "function": "inner"}
+    wrapper: dict[str, Any] = {
+        "path": "/v/site-packages/torch/_dynamo/external_utils.py", "line": 67, "function": "inner",
+    }
     called = StackEntry(path=APP, line=12, function="train")
     found = frame(CompileStart(**wrapper, stack=(called,), compile_id="0/0", time=1.0), your_roots=["/app"])
     assert (found.name, str(found.location)) == ("the module called at policy.py:12", f"{APP}:12")
@@ -87,7 +93,9 @@ def test_a_frame_at_its_limit_says_so_and_names_all_its_findings() -> None:
 
 def test_a_compile_has_the_guards_that_failed_before_it() -> None:
     reason = "0/0: k == 2  # return x * k  # app/policy.py:4 in forward\nUser stack trace:\n  File ...   "
-    found = frame(*compiled("0/0", at=1.0), *recompiled("0/1", at=3.0, reason=reason, num_graph_ops=4, num_guards=9, step=2))
+    found = frame(
+        *compiled("0/0", at=1.0), *recompiled("0/1", at=3.0, reason=reason, num_graph_ops=4, num_guards=9, step=2),
+    )
     first, second = found.compiles
     assert first.guards_failed == ()
     assert second.guards_failed == ("0/0: k == 2 # return x * k # app/policy.py:4 in forward",)
@@ -96,12 +104,16 @@ def test_a_compile_has_the_guards_that_failed_before_it() -> None:
 
 def test_sizes_come_first_and_under_the_names_of_the_program() -> None:
     values = [("L['self'].scale", "2"), ("L['obs'].size()[0]", "17"), ("L['obs'].stride()[0]", "4")]
-    found = frame(*compiled("0/0", at=1.0), *(GuardValue(compile_id="0/0", time=1.5, source=s, value=v) for s, v in values))
+    found = frame(
+        *compiled("0/0", at=1.0), *(GuardValue(compile_id="0/0", time=1.5, source=s, value=v) for s, v in values),
+    )
     assert found.compiles[0].values == (("obs.size(0)", "17"), ("self.scale", "2"), ("obs.stride(0)", "4"))
 
 
 def test_a_failed_guard_tells_what_the_entry_before_it_was_made_for() -> None:
-    found = frame(*compiled("0/0", at=1.0), *recompiled("0/1", at=3.0), *recompiled("0/2", at=5.0, reason="0/1: len(rows) == 2"))
+    found = frame(
+        *compiled("0/0", at=1.0), *recompiled("0/1", at=3.0), *recompiled("0/2", at=5.0, reason="0/1: len(rows) == 2"),
+    )
     assert [c.values for c in found.compiles] == [(("x.size(0)", "4"),), (("x.size(0)", "5"), ("len(rows)", "2")), ()]
 
 
@@ -123,12 +135,16 @@ def test_a_reason_is_about_the_entry_since_the_last_reset() -> None:
     ({}, ""),
 ])
 def test_a_compile_says_why_it_made_no_code(end: dict[str, Any], failed: str) -> None:
-    found = frame(CompileStart(**F, compile_id="0/0", time=1.0), CompileEnd(**F, compile_id="0/0", time=2.0, seconds=1.0, **end))
+    found = frame(
+        CompileStart(**F, compile_id="0/0", time=1.0), CompileEnd(**F, compile_id="0/0", time=2.0, seconds=1.0, **end),
+    )
     assert found.compiles[0].failed == failed
 
 
 def test_of_very_many_compiles_the_first_and_the_last_are_kept() -> None:
-    events = [event for number in range(MAX_COMPILES + 50) for event in compiled(f"0/{number}", at=1.0 + number, seconds=0.5)]
+    events = [
+        event for number in range(MAX_COMPILES + 50) for event in compiled(f"0/{number}", at=1.0 + number, seconds=0.5)
+    ]
     found = frame(*events)
     kept = [int(c.compile_id.rpartition("/")[2]) for c in found.compiles]
     assert kept == [*range(MAX_COMPILES // 2), *range(MAX_COMPILES // 2 + 50, MAX_COMPILES + 50)]
@@ -147,19 +163,25 @@ def test_of_very_many_guards_the_rest_is_counted() -> None:
 def test_pieces_and_breaks_come_in_the_order_they_run() -> None:
     found = frame(
         *compiled("0/0", at=1.0, num_graph_ops=4), broke("0/0", at=1.5, line=5),
-        *compiled("1/0", at=3.0, place=resume(5), num_graph_ops=2), broke("1/0", at=3.5, line=8, type="Unsupported Tensor.item() call"),
+        *compiled("1/0", at=3.0, place=resume(5), num_graph_ops=2),
+        broke("1/0", at=3.5, line=8, type="Unsupported Tensor.item() call"),
         *compiled("2/0", at=5.0, place=resume(8), num_graph_ops=7),
     )
-    assert links(found) == ["[4]", "the test of a tensor at policy.py:5", "[2]", "reading a tensor's value at policy.py:8", "[7]"]
-    assert [link.label for link in found.chain if not link.is_break] == ["forward", "resumed at line 5", "resumed at line 8"]
+    assert links(found) == [
+        "[4]", "the test of a tensor at policy.py:5", "[2]", "reading a tensor's value at policy.py:8", "[7]",
+    ]
+    assert [link.label for link in found.chain if not link.is_break] == [
+        "forward", "resumed at line 5", "resumed at line 8",
+    ]
     assert [bool(link.fingerprint) for link in found.chain] == [False, True, False, True, False]
 
 
 def test_the_chain_is_that_of_the_newest_compiles() -> None:
     found = frame(
-        *compiled("0/0", at=1.0, num_graph_ops=4), broke("0/0", at=1.5), *compiled("1/0", at=3.0, place=resume(5), num_graph_ops=2),
-        *recompiled("1/1", at=5.0, place=resume(5), num_graph_ops=3), *recompiled("0/1", at=7.0, num_graph_ops=9), broke("0/1", at=7.5),
-        CompileStart(**F, compile_id="0/2", time=9.0),      # still under way
+        *compiled("0/0", at=1.0, num_graph_ops=4), broke("0/0", at=1.5),
+        *compiled("1/0", at=3.0, place=resume(5), num_graph_ops=2),
+        *recompiled("1/1", at=5.0, place=resume(5), num_graph_ops=3), *recompiled("0/1", at=7.0, num_graph_ops=9),
+        broke("0/1", at=7.5), CompileStart(**F, compile_id="0/2", time=9.0),      # still under way
     )
     assert links(found)[::2] == ["[9]", "[3]"]
     assert [link.compile_id for link in found.chain if not link.is_break] == ["0/1", "1/1"]
@@ -175,7 +197,8 @@ def test_after_a_reset_the_old_pieces_are_gone() -> None:
 
 def test_a_branch_on_data_has_two_pieces_after_it() -> None:
     found = frame(
-        *compiled("0/0", at=1.0, num_graph_ops=4), broke("0/0", at=1.5), *compiled("1/0", at=3.0, place=resume(5), num_graph_ops=1),
+        *compiled("0/0", at=1.0, num_graph_ops=4), broke("0/0", at=1.5),
+        *compiled("1/0", at=3.0, place=resume(5), num_graph_ops=1),
         *compiled("2/0", at=5.0, place=resume(5), num_graph_ops=2),
     )
     pieces = [(link.num_ops, link.detail) for link in found.chain if not link.is_break]
@@ -212,8 +235,8 @@ def test_a_break_that_sends_the_frame_to_eager_is_all_there_is() -> None:
 
 def test_what_follows_a_break_may_run_eager_as_well() -> None:
     found = frame(
-        *compiled("0/0", at=1.0, num_graph_ops=4), broke("0/0", at=1.5), CompileStart(**resume(5), compile_id="1/0", time=3.0),
-        broke("1/0", at=3.5, line=8, whole_frame=True),
+        *compiled("0/0", at=1.0, num_graph_ops=4), broke("0/0", at=1.5),
+        CompileStart(**resume(5), compile_id="1/0", time=3.0), broke("1/0", at=3.5, line=8, whole_frame=True),
         CompileEnd(**resume(5), compile_id="1/0", time=4.0, seconds=1.0, fail_type="Unsupported", produced_code=False),
     )
     assert [link.is_break for link in found.chain] == [False, True, True]
@@ -221,9 +244,13 @@ def test_what_follows_a_break_may_run_eager_as_well() -> None:
 
 
 def test_a_compile_that_failed_without_a_break_says_how() -> None:
-    found = frame(CompileStart(**F, compile_id="0/0", time=1.0),
-                  CompileEnd(**F, compile_id="0/0", time=2.0, seconds=1.0, fail_type="TorchRuntimeError", produced_code=False))
-    assert [(link.label, link.detail) for link in found.chain] == [("TorchRuntimeError while compiling", "forward runs eager")]
+    found = frame(
+        CompileStart(**F, compile_id="0/0", time=1.0),
+        CompileEnd(**F, compile_id="0/0", time=2.0, seconds=1.0, fail_type="TorchRuntimeError", produced_code=False),
+    )
+    assert [(link.label, link.detail) for link in found.chain] == [
+        ("TorchRuntimeError while compiling", "forward runs eager")
+    ]
 
 
 def test_a_target_that_dynamo_skips_is_listed_though_it_was_never_compiled() -> None:

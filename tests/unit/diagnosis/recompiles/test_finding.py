@@ -23,7 +23,9 @@ PLACE: dict[str, Any] = {"path": "/p/net.py", "line": 5, "function": "forward"}
 LINES = ("", "    def forward(self, x, k):", "        return x * k")
 SOURCES = {("/p/net.py", 5): Source(first_line=4, lines=LINES, qualname="Net.forward")}
 INT_HINT = "  # y  # p.py:1 in f (HINT: torch.compile considers integer attributes of the nn.Module to be static.)"
-STATIC = CompileCall(path="/p/train.py", line=31, target="Net.forward", target_path="/p/net.py", target_line=5, dynamic=False)
+STATIC = CompileCall(
+    path="/p/train.py", line=31, target="Net.forward", target_path="/p/net.py", target_line=5, dynamic=False,
+)
 
 
 AUTOMATIC = replace(STATIC, dynamic=None, line=20)
@@ -86,7 +88,8 @@ CASES: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
     ("TT207", (size(3, 4, name="self._parameters['weight']"),), (size(3, 4, name="self._buffers['cache']"),)),
     ("TT208", ("self._modules['drop'].training == True",), ("self.is_training == True",)),
     ("TT209", ("GLOBAL_STATE changed: grad_mode ",), ("GLOBAL_STATE changed: num_threads ",)),
-    ("TT209", (dispatch(keys("CPU", "ADInplaceOrView", "AutogradCPU"), keys("CPU")),), (dispatch(keys("CPU"), keys("Meta")),)),
+    ("TT209", (dispatch(keys("CPU", "ADInplaceOrView", "AutogradCPU"), keys("CPU")),),
+     (dispatch(keys("CPU"), keys("Meta")),)),
     ("TT210", ("GLOBAL_STATE changed: autocast(cpu)_enabled ",), ("GLOBAL_STATE changed: grad_mode ",)),
     ("TT210", ("GLOBAL_STATE changed: default_dtype ",), ("GLOBAL_STATE changed: autocast grad_mode ",)),
     ("TT210", ("___check_torch_function_mode_stack()",), ("___check_obj_id(m, 123456)",)),
@@ -101,12 +104,14 @@ CASES: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
     ("TT217", ("not args",), ("args is None",)),
     ("TT218", ("mask is None",), ("expected type of 'mask' to be a tensor type, ' but found <class 'int'>",)),
     ("TT218", ("expected type of 'm' to be a tensor type, ' but found <class 'NoneType'>",), ("m == 4",)),
-    ("TT219", ("___check_obj_id(fn, 139793586335984), type=<class 'code'>",), ("___check_type_id(fn, 139793586335984)",)),
+    ("TT219", ("___check_obj_id(fn, 139793586335984), type=<class 'code'>",),
+     ("___check_type_id(fn, 139793586335984)",)),
     ("TT220", ("G['SCALE'] == 3",), ("SCALE == 3",)),
     ("TT221", (size(4, 1),), (size(4, 2),)),
     ("TT221", ("2 <= x.size()[0]",), ("3 <= x.size()[0]",)),
     ("TT222", ("___stack0 == 4.0",), ("stack0 == 4.0",)),
-    ("TT223", ("___check_type_id(o, 94255702714736), type=<class '__main__.Obj'>",), ("___check_obj_id(o, 94255702714736)",)),
+    ("TT223", ("___check_type_id(o, 94255702714736), type=<class '__main__.Obj'>",),
+     ("___check_obj_id(o, 94255702714736)",)),
     ("TT224", ("mode == 'a'",), ("mode == 1",)),
     ("TT225", ("(x.size()[0] % 8) == 0",), ("2 <= x.size()[0]",)),
     ("TT298", ("",), ("k == 2",)),
@@ -115,7 +120,9 @@ CASES: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(("code", "reasons", "others"), CASES)
-def test_a_pattern_gets_its_code_and_its_neighbour_another(code: str, reasons: tuple[str, ...], others: tuple[str, ...]) -> None:
+def test_a_pattern_gets_its_code_and_its_neighbour_another(
+    code: str, reasons: tuple[str, ...], others: tuple[str, ...],
+) -> None:
     assert [code] == codes(*reasons)
     assert code not in codes(*others)
 
@@ -195,7 +202,9 @@ def test_untimed_recompiles_cost_an_unknown_time() -> None:
 
 
 def test_a_log_fragment_gives_a_finding_without_place() -> None:
-    fragment = Recompile(function="flex_attention", reasons=("tensor 'key' size mismatch at index 2. expected 100, actual 101",))
+    fragment = Recompile(
+        function="flex_attention", reasons=("tensor 'key' size mismatch at index 2. expected 100, actual 101",),
+    )
     [finding] = found([fragment])
     assert (finding.code, finding.location.path, finding.location.function) == ("TT201", "unknown", "flex_attention")
     assert finding.title == "flex_attention recompiled once: key.size(2) changed"
@@ -219,8 +228,8 @@ def test_the_fix_names_tensor_dimensions_and_call() -> None:
 
 def test_texts_of_every_form_are_complete() -> None:
     reasons = (
-        "___dict_contains('a', d)", "not hasattr(o, 'k')", "x is y", "Cache line invalidated because L['m'] got deallocated",
-        "2 <= k",
+        "___dict_contains('a', d)", "not hasattr(o, 'k')", "x is y",
+        "Cache line invalidated because L['m'] got deallocated", "2 <= k",
         "BACKEND_MATCH failure: torch.compile detected different backend callables. Cached backend: a. New backend: b.",
         "len(d) != 3",
         "hasattr(x, '_dynamo_dynamic_indices') == False", "y.size()[0] == x.size()[0]  # duck sizing added this",
@@ -258,18 +267,23 @@ def test_the_fingerprint_does_not_depend_on_line_values_or_root() -> None:
 def test_frames_of_a_library_behind_one_line_keep_their_own_fingerprints() -> None:
     def behind(function: str) -> Finding:
         path = "/v/site-packages/lib/mod.py"
-        stack = (StackEntry(path="/p/train.py", line=13, function="main"), StackEntry(path=path, line=1, function=function))
+        stack = (
+            StackEntry(path="/p/train.py", line=13, function="main"), StackEntry(path=path, line=1, function=function),
+        )
         return found([Recompile(path=path, line=1, function=function, stack=stack, reasons=(size(4, 5),))])[0]
     assert behind("attend").fingerprint != behind("mask").fingerprint
     assert (behind("mask").location.path, behind("mask").owner.name) == ("/p/train.py", "lib")
 
 
 def test_a_module_that_torch_wraps_goes_by_the_target_of_its_call() -> None:
-    wrapper: dict[str, Any] = {"path": "/v/site-packages/torch/_dynamo/external_utils.py", "line": 67, "function": "inner"}
+    wrapper: dict[str, Any] = {
+        "path": "/v/site-packages/torch/_dynamo/external_utils.py", "line": 67, "function": "inner",
+    }
     event = Recompile(**wrapper, compile_id="0/1", reasons=("0/0: fn.training == True",))
     call = CompileCall(path="/p/train.py", line=3, target="Sequential.forward")
-    assert found([call, event])[0].title == "Sequential.forward recompiled once: it alternates between train and eval mode"
-    assert found([event])[0].title == "the compiled module recompiled once: it alternates between train and eval mode"
+    what = "recompiled once: it alternates between train and eval mode"
+    assert found([call, event])[0].title == f"Sequential.forward {what}"
+    assert found([event])[0].title == f"the compiled module {what}"
 
 
 def test_the_parts_of_a_tuple_key_are_one_story() -> None:
@@ -298,17 +312,26 @@ def test_ranks_come_from_the_process() -> None:
 
 def test_two_sizes_inside_a_library_are_not_called_a_ragged_batch() -> None:
     frame_in = {"path": "/env/lib/python3.11/site-packages/lib/model.py", "line": 5, "function": "forward"}
-    recompile = Recompile(compile_id="0/1", step=9, reasons=("0/0: tensor 'x' size mismatch at index 0. expected 8, actual 3",), **frame_in)
-    [found] = recompiles(Process(events=(CompileStart(compile_id="0/0", step=1, **frame_in), recompile), facts={"num_steps": 10}))
+    recompile = Recompile(
+        compile_id="0/1", step=9, reasons=("0/0: tensor 'x' size mismatch at index 0. expected 8, actual 3",),
+        **frame_in,
+    )
+    [found] = recompiles(
+        Process(events=(CompileStart(compile_id="0/0", step=1, **frame_in), recompile), facts={"num_steps": 10})
+    )
     assert found.code == "TT201"
     at_home = dict(frame_in, path="/home/me/model.py")
     recompile = Recompile(compile_id="0/1", step=9, reasons=recompile.reasons, **at_home)
-    [found] = recompiles(Process(events=(CompileStart(compile_id="0/0", step=1, **at_home), recompile), facts={"num_steps": 10}))
+    [found] = recompiles(
+        Process(events=(CompileStart(compile_id="0/0", step=1, **at_home), recompile), facts={"num_steps": 10})
+    )
     assert found.code == "TT203"
 
 
 def test_keyword_arguments_that_come_and_go_are_told_as_such() -> None:
-    sources = {("/p/net.py", 5): Source(first_line=5, lines=("    def forward(self, *args, **kwargs):",), qualname="Net.forward")}
+    sources = {("/p/net.py", 5): Source(
+        first_line=5, lines=("    def forward(self, *args, **kwargs):",), qualname="Net.forward",
+    )}
     [more] = found(again("len(kwargs) == 6"), sources=sources)
     assert more.title == "Net.forward recompiled once: the number of keyword arguments changes"
     assert more.fix.text.startswith("call Net.forward with the same set of keyword arguments every time")
@@ -379,7 +402,9 @@ def test_a_function_compiled_twice_has_the_policy_of_the_call_before_it() -> Non
 
 
 def test_two_policies_of_one_function_are_two_findings() -> None:
-    static = [replace(event, compile_id="0/2") if isinstance(event, Recompile) else event for event in again(size(5, 6))]
+    static = [
+        replace(event, compile_id="0/2") if isinstance(event, Recompile) else event for event in again(size(5, 6))
+    ]
     events = [AUTOMATIC, *again(size(4, 5)), STATIC, *static[1:]]
     assert sorted(finding.code for finding in found(events)) == ["TT201", "TT202"]
 

@@ -64,7 +64,8 @@ def test_older_entries_tell_earlier_values() -> None:
 def test_the_new_value_comes_from_the_guards_of_the_same_compile() -> None:
     [group] = told(
         recompile("0/1", "0/0: self.n == 0"), GuardValue(compile_id="0/1", source="L['self'].n", value="1"),
-        recompile("0/2", "0/1: self.n == 1", "0/0: self.n == 0"), GuardValue(compile_id="0/2", source="L['self'].n", value="2"),
+        recompile("0/2", "0/1: self.n == 1", "0/0: self.n == 0"),
+        GuardValue(compile_id="0/2", source="L['self'].n", value="2"),
     )
     assert values(group) == ["0", "1", "2"]
 
@@ -92,7 +93,9 @@ def test_training_of_any_child_is_one_story() -> None:
 
 
 def test_sizes_zero_and_one_are_told_apart_if_the_rest_settled() -> None:
-    found = told(recompile("0/1", size("0/0", 0, 4, 5)), recompile("0/2", "0/1: 2 <= x.size()[0]", size("0/0", 0, 4, 1)))
+    found = told(
+        recompile("0/1", size("0/0", 0, 4, 5)), recompile("0/2", "0/1: 2 <= x.size()[0]", size("0/0", 0, 4, 1)),
+    )
     assert [len(group.recompiles) for group in found] == [1, 1]
     assert [group.reasons[0].is_zero_one for group in found] == [False, True]
 
@@ -104,7 +107,8 @@ def test_sizes_zero_and_one_belong_to_a_size_that_keeps_changing() -> None:
 
 def test_a_range_guard_is_zero_or_one_if_the_new_size_is() -> None:
     [group] = told(
-        recompile("0/2", "0/1: 2 <= x.size()[0] <= 512"), GuardValue(compile_id="0/2", source="L['x'].size()[0]", value="1"),
+        recompile("0/2", "0/1: 2 <= x.size()[0] <= 512"),
+        GuardValue(compile_id="0/2", source="L['x'].size()[0]", value="1"),
     )
     assert group.reasons[0].is_zero_one
 
@@ -140,13 +144,17 @@ def test_the_limit_ends_the_story_that_its_reason_names() -> None:
 
 def test_a_limit_without_reason_ends_the_longest_story() -> None:
     limit = LimitHit(**PLACE, compile_id="0/4")
-    short, long = told(recompile("0/1", "0/0: k == 1"), recompile("0/2", "0/1: n == 1"), recompile("0/3", "0/2: n == 2"), limit)
+    short, long = told(
+        recompile("0/1", "0/0: k == 1"), recompile("0/2", "0/1: n == 1"), recompile("0/3", "0/2: n == 2"), limit,
+    )
     assert (None, limit) == (short.limit, long.limit)
 
 
 def test_compile_call_is_found_by_target_line_then_name_then_because_it_is_the_only_one() -> None:
     event = recompile("0/1", size("0/0", 0, 4, 5))
-    exact = CompileCall(path="/p/train.py", line=31, target="Net.forward", target_path="/p/net.py", target_line=5, dynamic=False)
+    exact = CompileCall(
+        path="/p/train.py", line=31, target="Net.forward", target_path="/p/net.py", target_line=5, dynamic=False,
+    )
     named = CompileCall(path="/p/train.py", line=32, target="Net.forward", target_path="/p/net.py", target_line=90)
     other = CompileCall(path="/p/train.py", line=33, target="g", target_path="/p/g.py", target_line=1)
     another = CompileCall(path="/p/train.py", line=34, target="h", target_path="/p/h.py", target_line=1)
@@ -181,9 +189,13 @@ REASONS = st.sampled_from([
     "0/0: ", "",
     "0/0: ___stack0 == 4.0", "0/0: GLOBAL_STATE changed: grad_mode ", "0/0: self.training == True", "0/0: m is None",
 ])
-PLACES = st.sampled_from([PLACE, RESUME, {}, {"path": "/p/net.py", "line": 20, "function": "torch_dynamo_resume_in_other_at_21"}])
+PLACES = st.sampled_from(
+    [PLACE, RESUME, {}, {"path": "/p/net.py", "line": 20, "function": "torch_dynamo_resume_in_other_at_21"}]
+)
 RECOMPILES = st.builds(
-    lambda place, compile_id, reasons, step: Recompile(**place, compile_id=compile_id, reasons=tuple(reasons), step=step),
+    lambda place, compile_id, reasons, step: Recompile(
+        **place, compile_id=compile_id, reasons=tuple(reasons), step=step,
+    ),
     PLACES, st.one_of(st.none(), st.from_regex(r"[0-3]/[0-9]", fullmatch=True)), st.lists(REASONS, max_size=4),
     st.one_of(st.none(), st.integers(0, 99)),
 )
@@ -208,7 +220,9 @@ def test_every_recompile_is_in_one_story_or_folded_into_a_break(events: list[Eve
 
 def test_two_dataclasses_are_two_stories_though_both_are_at_the_same_line_of_string() -> None:
     init = {"path": "<string>", "function": "__init__", "line": 2}
-    found = told(recompile("4/1", size("4/0", 0, 2, 3, "h"), **init), recompile("7/1", size("7/0", 0, 2, 3, "h"), **init))
+    found = told(
+        recompile("4/1", size("4/0", 0, 2, 3, "h"), **init), recompile("7/1", size("7/0", 0, 2, 3, "h"), **init),
+    )
     assert [values(group) for group in found] == [["2", "3"], ["2", "3"]]
 
 
@@ -237,15 +251,18 @@ def test_a_variant_that_a_reset_dropped_hides_no_second_cause() -> None:
     [group] = told(
         started("0/0"), recompile("0/1", size("0/0", 0, 8, 4)), started("0/1"),
         started("0/0"), recompile("0/1", size("0/0", 0, 5, 9)), started("0/1"),
-        recompile("0/2", size("0/1", 0, 9, 8), "0/0: tensor 'x' dtype mismatch. expected Float, actual Half"), started("0/2"),
+        recompile("0/2", size("0/1", 0, 9, 8), "0/0: tensor 'x' dtype mismatch. expected Float, actual Half"),
+        started("0/2"),
     )
     assert group.hidden == ()
 
 
 def test_guard_values_belong_to_the_recompile_of_their_generation() -> None:
     [group] = told(
-        started("0/0"), recompile("0/1", "0/0: k == 1"), started("0/1"), GuardValue(compile_id="0/1", source="L['k']", value="2"),
-        started("0/0"), recompile("0/1", "0/0: k == 7"), started("0/1"), GuardValue(compile_id="0/1", source="L['k']", value="8"),
+        started("0/0"), recompile("0/1", "0/0: k == 1"), started("0/1"),
+        GuardValue(compile_id="0/1", source="L['k']", value="2"),
+        started("0/0"), recompile("0/1", "0/0: k == 7"), started("0/1"),
+        GuardValue(compile_id="0/1", source="L['k']", value="8"),
     )
     assert values(group) == ["1", "2", "7", "8"]
 
