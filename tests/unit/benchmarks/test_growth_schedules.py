@@ -22,7 +22,7 @@ SHORT = GrowthSettings(
 TO_THE_END = Schedule(num_seeds=4, start=0, training_steps=4, holding_steps=14)
 
 
-def test_a_schedule_treats_its_slots_one_after_another() -> None:
+def test_a_schedule_treats_its_slots_in_sequence() -> None:
     actions = Schedule(num_seeds=2, start=1, training_steps=3, holding_steps=1).actions(4, 12)
     planned = {step: action for step, action in enumerate(actions) if action != WAIT}
     kinds = ((1, GERMINATE), (4, ADVANCE), (8, FIX))
@@ -57,7 +57,7 @@ def test_a_random_agent_is_reproducible_by_its_seed() -> None:
 
 
 @pytest.mark.thorough
-def test_growing_beats_waiting_and_waiting_beats_acting_at_random() -> None:
+def test_growing_beats_waiting_and_waiting_beats_random_actions() -> None:
     made = GrowthEnvironments(32, compile=False)
     waiting, acting = mean_return(made, AlwaysWait(), seed=0), mean_return(made, RandomAgent(17, 0), seed=0)
     growing = mean_return(made, ScheduledAgent(TO_THE_END, 4, 40), seed=0)

@@ -50,7 +50,7 @@ def by_code(findings: list[Finding]) -> dict[str, Finding]:
     return {finding.code: finding for finding in findings}
 
 
-def test_nothing_happened_nothing_is_found() -> None:
+def test_an_empty_recording_has_no_findings() -> None:
     assert diagnose(a_recording(a_process(CompileStart(**F, compile_id="0/0"), **FACTS), end=1000.0)) == []
 
 
@@ -65,7 +65,7 @@ def test_a_limit_and_its_recompiles_name_each_other_and_share_the_fix() -> None:
     assert limit.evidence.values == cause.evidence.values
 
 
-def test_every_finding_has_the_source_lines_around_its_place_if_the_recording_kept_them() -> None:
+def test_every_finding_has_its_source_lines_if_they_were_recorded() -> None:
     kept = {(APP, 3): Source(first_line=2, lines=("", "def f(k):", "    return k"))}
     found = diagnose(a_recording(a_process(*int_recompiles(F, 0, 7, at_limit=True), sources=kept, **FACTS), end=1000.0))
     assert len(found) == 2
@@ -74,7 +74,7 @@ def test_every_finding_has_the_source_lines_around_its_place_if_the_recording_ke
     }
 
 
-def test_a_limit_without_a_recompile_keeps_its_own_words() -> None:
+def test_a_limit_without_a_recompile_keeps_its_text() -> None:
     [limit] = diagnose(a_recording(a_process(LimitHit(**F, compile_id="0/8", limit=8), **FACTS), end=1000.0))
     assert limit.related == ()
     assert limit.cause.startswith("Dynamo stops compiling")
@@ -95,7 +95,7 @@ def test_after_a_reset_a_frame_with_the_same_number_is_not_linked() -> None:
     assert " m " not in limit.cause
 
 
-def test_linking_leaves_other_findings_alone() -> None:
+def test_linking_does_not_change_other_findings() -> None:
     other = a_finding("TT101", evidence=Evidence(compile_ids=("0/1",)), fingerprint="x")
     assert linked([other]) == [other]
 
@@ -108,7 +108,7 @@ def test_the_same_problem_on_several_ranks_is_one_finding() -> None:
     assert finding.evidence.num_events == 3
 
 
-def test_what_only_some_of_several_runs_have_says_which() -> None:
+def test_a_finding_of_only_some_runs_names_them() -> None:
     def runs(*num_breaks: int) -> Recording:
         events = [[a_break(compile_id=f"{seed}/{n}") for n in range(num)] for seed, num in enumerate(num_breaks)]
         quiet = CompileStart(**G, compile_id="9/0")
@@ -135,11 +135,11 @@ def test_merged_findings_keep_the_largest_cost_and_the_worst_severity() -> None:
     )
 
 
-def test_findings_of_other_codes_or_fingerprints_stay_apart() -> None:
+def test_findings_of_other_codes_or_fingerprints_stay_separate() -> None:
     assert len(merged([a_finding(), a_finding("TT102"), a_finding(fingerprint="other")])) == 3
 
 
-def test_very_many_steps_are_bounded() -> None:
+def test_the_number_of_listed_steps_is_bounded() -> None:
     [finding] = merged([a_finding(steps=tuple(range(40))), a_finding(steps=tuple(range(40, 80)))])
     assert finding.steps == tuple(range(50))
 
@@ -152,18 +152,20 @@ def timed(num_steps: int, seconds: float = 0.010) -> Process:
 @pytest.mark.parametrize(("milliseconds", "share", "severity"), [
     (0.4, 0.04, Severity.P3), (0.5, 0.05, Severity.P2), (2.0, 0.2, Severity.P1), (10.0, 1.0, Severity.P1),
 ])
-def test_what_a_break_costs_a_step_decides_its_severity(milliseconds: float, share: float, severity: Severity) -> None:
+def test_the_cost_of_a_break_per_step_decides_its_severity(
+    milliseconds: float, share: float, severity: Severity,
+) -> None:
     finding = weighed(a_finding(cost=Cost(ms_per_step=milliseconds, kind=CostKind.OBSERVED)), timed(50))
     assert finding.cost.share == pytest.approx(share)
     assert finding.severity is severity
 
 
-def test_more_time_than_a_step_has_is_no_share() -> None:
+def test_a_cost_longer_than_a_step_has_no_share() -> None:
     finding = weighed(a_finding(cost=Cost(ms_per_step=11.0, kind=CostKind.OBSERVED)), timed(50))
     assert (finding.cost.share, finding.severity) == (None, Severity.P3)
 
 
-def test_with_few_steps_the_default_stands() -> None:
+def test_the_default_severity_is_kept_with_few_steps() -> None:
     finding = weighed(a_finding(cost=Cost(ms_per_step=9.0, kind=CostKind.OBSERVED)), timed(19))
     assert (finding.cost.share, finding.severity) == (None, Severity.P3)
 
@@ -190,7 +192,7 @@ def test_a_storm_has_the_same_severity_in_a_short_and_a_long_run(num_steps: int)
     assert finding.cost.share == pytest.approx(0.3, rel=0.05)
 
 
-def test_the_worst_and_dearest_come_first() -> None:
+def test_the_most_severe_and_costly_findings_come_first() -> None:
     found = diagnose(a_recording(
         a_process(
             a_break(9, type="Failed to trace builtin operator", explanation="builtin operator `print`"),
@@ -209,14 +211,16 @@ def test_the_worst_and_dearest_come_first() -> None:
     ({"code": "TT101"}, {"code": "TT102"}),
     ({"location": Location(path="a.py", line=1)}, {"location": Location(path="b.py", line=1)}),
 ], ids=["severity", "share", "seconds", "events", "code", "place"])
-def test_the_order_of_findings(first: dict[str, Any], second: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_findings_are_ordered_by_severity_cost_events_code_and_place(
+    first: dict[str, Any], second: dict[str, Any], monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pair = [a_finding(**{"fingerprint": "1", **first}), a_finding(**{"fingerprint": "2", **second})]
     for given in (pair, pair[::-1]):
         monkeypatch.setattr("torchtriage.diagnosis.diagnose.RUN_RULES", [lambda recording, given=given: iter(given)])
         assert diagnose(a_recording()) == pair
 
 
-def test_a_limit_takes_its_cause_from_its_own_frame_not_from_one_that_folds_it() -> None:
+def test_the_cause_of_a_limit_comes_from_its_frame_not_from_a_fold() -> None:
     call, layer, mask = (Location(path=path, line=9) for path in (APP, "/lib/layer.py", "/lib/mask.py"))
 
     def finding(code: str, raised_at: Location, events: int, fingerprint: str) -> Finding:

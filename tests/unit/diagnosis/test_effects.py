@@ -39,11 +39,11 @@ def test_a_failed_reconstruction_follows_from_the_break_before_it() -> None:
     assert any("TT111" in line for line in finding.evidence.folded)
 
 
-def test_a_failed_reconstruction_alone_is_a_finding() -> None:
+def test_a_failed_reconstruction_without_a_break_is_a_finding() -> None:
     assert [finding.code for finding in findings(CALL, START, FOLLOW_ON)] == ["TT111"]
 
 
-def test_recompiles_of_a_function_that_a_break_split_off_follow_from_the_break() -> None:
+def test_recompiles_of_a_function_split_off_by_a_break_follow_from_the_break() -> None:
     separate = CompileStart(compile_id="1/0", path=APP, line=13, function="row", stack=(entry(21), entry(13, "row")))
     again = Recompile(compile_id="1/1", path=APP, line=13, function="row", reasons=("1/0: name == 'age'",))
     [finding] = findings(CALL, START, CRC, FOLLOW_ON, separate, again)

@@ -21,7 +21,7 @@ def report_with(comment: str, path: str = PATH):
     return build_report(Recording(processes=(process,), origin="trace"))
 
 
-def test_a_comment_with_the_code_takes_the_finding_out() -> None:
+def test_a_comment_with_the_code_suppresses_the_finding() -> None:
     report = report_with("TT101")
     assert [f.code for f in report.findings] == []
     assert report.num_suppressed == 1
@@ -35,7 +35,7 @@ def test_a_comment_with_another_code_is_unused_and_named() -> None:
     assert report.unused_suppressions == [f"{PATH}:7: ignore[TT104]"]
 
 
-def test_comments_in_a_library_are_not_the_users() -> None:
+def test_comments_in_a_library_are_ignored() -> None:
     report = report_with("TT101", path="/env/lib/python3.11/site-packages/lib/a.py")
     assert [f.code for f in report.findings] == ["TT101"]
     assert report.unused_suppressions == []

@@ -29,19 +29,19 @@ def eager(*events: Event) -> tuple[EagerFrame, ...]:
     return EagerFrames.of(process).behind(process.of(GraphBreak))
 
 
-def test_a_break_that_gives_up_its_frame_leaves_it_to_eager() -> None:
+def test_a_whole_frame_break_makes_its_frame_run_eager() -> None:
     [frame] = eager(started("f", 3), broke("f", 4, whole_frame=True))
     assert (str(frame), frame.is_outermost) == ("all of f", True)
 
 
-def test_the_same_id_after_a_reset_names_another_frame() -> None:
+def test_the_same_compile_id_after_a_reset_is_another_frame() -> None:
     frames = eager(
         started("f", 3), broke("f", 4, whole_frame=True), started("g", 13), broke("g", 14, whole_frame=True),
     )
     assert [frame.function for frame in frames] == ["f", "g"]
 
 
-def test_a_skip_after_a_reset_is_not_blamed_on_a_break_before_it() -> None:
+def test_a_skip_after_a_reset_is_not_attributed_to_a_break_before_it() -> None:
     before, skip = broke("f", 4), FrameSkipped(**place("f", 3), reason="gave up")
     assert eager(started("f", 3), before, skip) != ()
     assert eager(started("f", 3), before, started("f", 3), skip) == ()

@@ -68,7 +68,7 @@ def test_the_history_is_built_once_per_process() -> None:
 
 # generations
 
-def test_an_id_that_begins_again_opens_a_generation() -> None:
+def test_a_compile_id_that_starts_again_opens_a_generation() -> None:
     found = compiles(started("0/0"), started("1/0", "g"), started("0/0", "g"), started("1/0"))
     assert [(c.generation, c.compile_id, c.place.function) for c in found] == [
         (0, "0/0", "f"), (0, "1/0", "g"), (1, "0/0", "g"), (1, "1/0", "f")]
@@ -101,7 +101,7 @@ def test_events_belong_to_the_compile_of_their_own_generation() -> None:
     assert [told.find(generation, "0/0") for generation in (0, 1, 2)] == [*told.compiles, None]
 
 
-def test_an_unfinished_compile_does_not_take_events_of_a_later_generation() -> None:
+def test_an_unfinished_compile_has_no_events_of_a_later_generation() -> None:
     orphan, end = GraphBreak(**F, compile_id="1/0"), CompileEnd(**F, compile_id="1/0")
     told = history(started("0/0"), started("1/0", "g"), started("0/0"), orphan, end)
     assert told.compile_of(orphan) is None
@@ -114,7 +114,7 @@ def test_a_backward_may_be_compiled_after_a_reset() -> None:
     assert told.compile_of(backward) is told.find(0, "1/0")
 
 
-def test_events_without_a_beginning_belong_to_no_compile() -> None:
+def test_events_without_a_start_belong_to_no_compile() -> None:
     broken = GraphBreak(**F, compile_id="0/0")
     told = history(broken)
     assert (told.compile_of(broken), told.start_of(broken), told.generation_of(broken)) == (None, broken, 0)
@@ -122,7 +122,7 @@ def test_events_without_a_beginning_belong_to_no_compile() -> None:
 
 # frames
 
-def test_a_frame_gathers_all_that_happened_to_its_code() -> None:
+def test_a_frame_collects_all_events_of_its_code() -> None:
     events = (
         started("0/0"), CompileEnd(**F, compile_id="0/0", seconds=1.0),
         Recompile(**F, compile_id="0/1"), started("0/1"),
@@ -140,12 +140,12 @@ def test_frames_differ_by_path_function_and_first_line() -> None:
     assert len(found) == 4
 
 
-def test_a_reset_of_dynamo_does_not_split_a_frame_nor_join_two() -> None:
+def test_a_reset_of_dynamo_neither_splits_a_frame_nor_joins_two() -> None:
     found = frames(started("0/0"), started("1/0", "g"), started("0/0", "g"), started("1/0"))
     assert {frame.function: len(frame.starts) for frame in found} == {"f": 2, "g": 2}
 
 
-def test_seconds_of_a_frame_are_those_of_its_timed_compiles() -> None:
+def test_seconds_of_a_frame_are_the_sum_of_its_timed_compiles() -> None:
     ends = [
         CompileEnd(**F, compile_id=f"0/{number}", seconds=seconds) for number, seconds in enumerate((1.0, 2.0, None))
     ]

@@ -43,7 +43,7 @@ def test_a_resume_frame_joins_a_break_below_its_line() -> None:
     assert breaks_of(started("0/0"), one, resumed("1/0", 5)) == {"torch_dynamo_resume_in_f_at_5": (break_key(one),)}
 
 
-def test_a_break_in_a_resume_frame_makes_a_resume_frame_of_the_same_function() -> None:
+def test_a_break_in_a_resume_frame_resumes_the_same_function() -> None:
     one, two = broke("0/0", (APP, "f", 4)), broke("1/0", (APP, "f", 6))
     found = breaks_of(started("0/0"), one, resumed("1/0", 4), two, resumed("2/0", 6))
     assert found == {
@@ -51,7 +51,7 @@ def test_a_break_in_a_resume_frame_makes_a_resume_frame_of_the_same_function() -
     }
 
 
-def test_a_resume_frame_that_several_breaks_fit_lists_them_all_once() -> None:
+def test_a_resume_frame_that_matches_several_breaks_lists_each_once() -> None:
     one, two = broke("0/0", (APP, "f", 4), (LIB, "a", 1)), broke("0/1", (APP, "f", 4), (LIB, "b", 2))
     found = breaks_of(started("0/0"), one, one, started("0/1"), two, resumed("1/0", 4))
     assert found == {"torch_dynamo_resume_in_f_at_4": (break_key(one), break_key(two))}
@@ -63,7 +63,7 @@ def test_a_resume_frame_that_several_breaks_fit_lists_them_all_once() -> None:
     [(LIB, "f", 4)],
     [(APP, "<module>", 4), (LIB, "helper", 9)],
 ])
-def test_a_resume_frame_that_no_break_fits_is_kept_without_one(stack: list[tuple[str, str, int]]) -> None:
+def test_a_resume_frame_that_matches_no_break_is_kept_without_one(stack: list[tuple[str, str, int]]) -> None:
     assert breaks_of(started("0/0"), broke("0/0", *stack), resumed("1/0", 4)) == {"torch_dynamo_resume_in_f_at_4": ()}
 
 
@@ -75,7 +75,7 @@ def test_only_the_lines_of_the_compiled_frame_count() -> None:
 
 
 @pytest.mark.parametrize("compile_id", [None, "7/0"])
-def test_where_the_compiled_frame_is_unknown_every_line_of_the_stack_counts(compile_id: str | None) -> None:
+def test_every_line_of_the_stack_counts_if_the_compiled_frame_is_unknown(compile_id: str | None) -> None:
     one = broke(compile_id, (APP, "f", 4), (APP, "g", 9))
     found = breaks_of(one, resumed("2/0", 4), resumed("3/0", 9, "g"))
     assert found == {
@@ -83,7 +83,7 @@ def test_where_the_compiled_frame_is_unknown_every_line_of_the_stack_counts(comp
     }
 
 
-def test_after_a_reset_a_compile_id_stands_for_its_new_frame() -> None:
+def test_a_compile_id_after_a_reset_refers_to_its_new_frame() -> None:
     before = broke("0/0", (APP, "f", 4))
     after = broke("0/0", (APP, "f", 4), (APP, "g", 9), type="item")
     found = breaks_of(started("0/0"), before, resumed("1/0", 4), started("0/0", "g", 8), after, resumed("1/0", 9, "g"))
@@ -97,11 +97,11 @@ def test_a_break_without_a_stack_is_joined_by_its_own_line() -> None:
     assert breaks_of(one, resumed("1/0", 4)) == {"torch_dynamo_resume_in_f_at_4": (break_key(one),)}
 
 
-def test_frames_that_are_no_resume_frames_are_not_joined() -> None:
+def test_frames_that_are_not_resume_frames_are_not_joined() -> None:
     assert breaks_of(started("0/0"), broke("0/0", (APP, "f", 4))) == {}
 
 
-def test_a_stack_without_the_broken_frame_is_completed_by_another_of_the_same_break() -> None:
+def test_a_stack_without_the_broken_frame_is_completed_from_the_same_break() -> None:
     net, call = (
         StackEntry(path="/p/net.py", line=12, function="forward"),
         StackEntry(path="/p/net.py", line=18, function="<module>"),

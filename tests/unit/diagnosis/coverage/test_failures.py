@@ -40,7 +40,7 @@ def told(*events: Event) -> list[Finding]:
     return list(compile_raised(a_process(*events, your_roots=["/app"])))
 
 
-def test_an_error_that_came_out_of_the_call_is_told_with_its_message_and_line() -> None:
+def test_a_raised_error_is_reported_with_its_message_and_line() -> None:
     [found] = told(START, failed("PackageNotFoundError", stack=(StackEntry(path=LIB, line=131, function=""),)))
     assert found.title == "compiling step failed with PackageNotFoundError, and the call raised it"
     assert found.cause == "no package at imports.py:131"
@@ -50,19 +50,19 @@ def test_an_error_that_came_out_of_the_call_is_told_with_its_message_and_line() 
     assert found.severity is Severity.P0
 
 
-def test_a_program_that_compiles_again_is_not_dead() -> None:
+def test_an_error_after_which_the_program_compiles_again_is_p1() -> None:
     [found] = told(START, failed("BackendCompilerFailed"), CompileStart(**{**STEP, "compile_id": "1/0"}, time=3.0))
     assert found.severity is Severity.P1
     assert "aot_eager" in found.fix.text
 
 
-def test_an_operator_that_refuses_its_shapes_is_to_be_run_without_compile() -> None:
+def test_an_operator_error_is_to_be_reproduced_without_compile() -> None:
     assert told(START, failed("TorchRuntimeError"))[0].fix.text.startswith(
         "run step without torch.compile: if it fails there too"
     )
 
 
-def test_an_error_without_a_message_is_told_by_its_type() -> None:
+def test_an_error_without_a_message_is_reported_by_its_type() -> None:
     [found] = told(START, failed("NotImplementedError", ""))
     assert found.cause == "NotImplementedError without a message"
 
@@ -77,13 +77,13 @@ def test_an_unsupported_construct_is_an_error_only_under_fullgraph() -> None:
     assert told(FULL, START, broken, FrameSkipped(**{**STEP, "compile_id": None})) == []
 
 
-def test_what_was_suppressed_interrupted_or_went_well_is_not_told() -> None:
+def test_suppressed_interrupted_and_successful_compiles_are_not_reported() -> None:
     assert told(START, failed("E", suppress_errors=True)) == []
     assert told(START, failed("KeyboardInterrupt")) == []
     assert told(START, CompileEnd(**STEP)) == []
 
 
-def test_the_same_error_of_a_function_is_told_once() -> None:
+def test_the_same_error_of_a_function_is_reported_once() -> None:
     assert len(told(START, failed("E"), failed("E", compile_id="0/1"))) == 1
 
 
@@ -103,7 +103,7 @@ FAILED = CompileEnd(
 )
 
 
-def test_a_failed_compile_whose_error_was_suppressed_is_told_once() -> None:
+def test_a_failed_compile_whose_error_was_suppressed_is_reported_once() -> None:
     finding = the_one(compile_failed, FAILED, FAILED)
     assert (finding.code, finding.cause) == ("TT304", "boom: in detail")
     assert finding.title == "compiling f failed with BackendCompilerFailed and it runs eager"
@@ -129,18 +129,18 @@ def test_a_failed_compile_below_a_library_is_shown_at_the_users_line() -> None:
     CompileEnd(**F, fail_type="Boom", suppress_errors=False),
     CompileEnd(**F, fail_type="Unsupported", suppress_errors=True),
 ], ids=["well", "only suppressing", "raised", "a break"])
-def test_a_compile_that_went_well_or_raised_is_not_told(end: CompileEnd) -> None:
+def test_a_successful_or_raising_compile_is_not_reported(end: CompileEnd) -> None:
     assert findings_of(compile_failed, end) == []
 
 
-def test_suppressed_errors_are_told_once_even_if_nothing_failed() -> None:
+def test_suppress_errors_is_reported_once_even_if_nothing_failed() -> None:
     finding = the_one(errors_suppressed, CompileEnd(**F, suppress_errors=True), CompileEnd(**G, suppress_errors=True))
     assert finding.code == "TT305"
     assert "suppress_errors" in finding.fix.text
 
 
 @pytest.mark.parametrize("value", [False, None])
-def test_errors_that_are_not_suppressed_are_not_told(value: bool | None) -> None:
+def test_errors_that_are_not_suppressed_are_not_reported(value: bool | None) -> None:
     assert findings_of(errors_suppressed, CompileEnd(**F, suppress_errors=value)) == []
 
 

@@ -40,7 +40,7 @@ def test_a_slow_start_names_the_slowest_compiles() -> None:
     [CompileEnd(**F, compile_id="0/0", time=20.0)],
     [],
 ], ids=["quick", "side by side", "after steady state began", "not timed", "no compile"])
-def test_a_quick_start_is_not_told(ends: list[CompileEnd]) -> None:
+def test_a_quick_start_is_not_reported(ends: list[CompileEnd]) -> None:
     assert findings_of(slow_cold_start, *ends) == []
 
 
@@ -54,7 +54,7 @@ def test_overlapping_compiles_count_once(spans: list[tuple[float, float]], expec
 
 # TT307
 
-def test_bypasses_are_told_with_their_reasons() -> None:
+def test_cache_bypasses_are_reported_with_their_reasons() -> None:
     uses = [CacheUse(cache="aotautograd", outcome="bypass", reason=f"reason {n}\ndetail") for n in (1, 2, 1, 3)]
     finding = the_one(compile_cache_misses, CacheUse(cache="fx_graph", outcome="hit"), *uses)
     assert (finding.code, finding.title) == ("TT307", "4 compile-cache bypasses")
@@ -63,7 +63,7 @@ def test_bypasses_are_told_with_their_reasons() -> None:
     assert finding.cost.kind is CostKind.NOT_MEASURED
 
 
-def test_one_bypass_and_its_reason_without_an_address() -> None:
+def test_the_reason_of_a_bypass_has_no_memory_address() -> None:
     use = CacheUse(
         cache="aotautograd", outcome="bypass", reason="Unsupported target <function f at 0x7f3f55fc0ea0>. \n more",
     )
@@ -72,7 +72,7 @@ def test_one_bypass_and_its_reason_without_an_address() -> None:
     assert finding.cause == "aotautograd bypass: 1; Unsupported target <function f>."
 
 
-def test_misses_are_told_where_they_took_long() -> None:
+def test_cache_misses_are_reported_if_they_took_long() -> None:
     finding = the_one(
         compile_cache_misses, *[CacheUse(cache="fx_graph", outcome="miss")] * 3, CompileEnd(inductor_seconds=31.0),
     )
@@ -85,11 +85,11 @@ def test_misses_are_told_where_they_took_long() -> None:
     [CacheUse(cache="fx_graph", outcome="hit"), CompileEnd(inductor_seconds=60.0)],
     [CompileEnd(inductor_seconds=60.0)],
 ], ids=["cheap misses", "hits", "no cache"])
-def test_a_cache_that_works_is_not_told(events: list[Event]) -> None:
+def test_a_cache_that_works_is_not_reported(events: list[Event]) -> None:
     assert findings_of(compile_cache_misses, *events) == []
 
 
-def test_the_cache_that_a_shape_study_empties_is_no_finding() -> None:
+def test_a_cache_that_a_shape_study_empties_is_not_reported() -> None:
     events = (CacheUse(cache="fx_graph", outcome="miss"), compiled(60.0, 80.0, inductor_seconds=60.0))
     for facts, codes in (({}, ["TT306", "TT307"]), ({"policy": {"name": "as written"}}, ["TT306"])):
         process = Process(events=events, facts=facts)

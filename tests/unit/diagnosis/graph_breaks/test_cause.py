@@ -222,7 +222,7 @@ def test_branch_remedy_fits_the_statement(line: str, expected: str) -> None:
     assert expected in classify(a_break("Data-dependent branching", "GB0170"), line).remedy.full
 
 
-def test_branch_on_a_numpy_value_is_told_apart() -> None:
+def test_branch_on_a_numpy_value_is_distinguished() -> None:
     event = a_break("Data-dependent branching", "GB0170", context="attempted to jump with NumpyNdarrayVariable()")
     assert "NumPy value" in classify(event, "if n % k != 0:").remedy.full
 
@@ -242,7 +242,7 @@ def test_item_remedy_says_that_branching_still_breaks() -> None:
     assert "branching on it still breaks" in remedy.full
 
 
-def test_equal_is_not_offered_a_setting_that_does_not_cure_it() -> None:
+def test_equal_is_not_offered_a_setting_that_does_not_help() -> None:
     assert classify(operator(SCALAR, "GB0033", "aten.equal.default"), "if torch.equal(a, b):").remedy.setting == ""
 
 
@@ -255,7 +255,7 @@ def test_shape_remedy_is_about_the_operator() -> None:
     assert classify(mask, "y = x[mask]").subject == "boolean-mask indexing"
 
 
-def test_line_of_a_caller_is_quoted_with_the_callers_place() -> None:
+def test_line_of_a_caller_is_quoted_with_its_place() -> None:
     stack = (
         StackEntry(path="/app/train.py", line=3, function="f", code="z = copy.deepcopy(y)"),
         StackEntry(path="/usr/lib/python3.11/copy.py", line=153, function="deepcopy", code="y = copier(memo)"),
@@ -266,7 +266,7 @@ def test_line_of_a_caller_is_quoted_with_the_callers_place() -> None:
     assert "`z = copy.deepcopy(y)` at train.py:3" in classify(event, "z = copy.deepcopy(y)").remedy.full
 
 
-def test_pytorchs_own_hint_is_used_where_we_know_nothing_better() -> None:
+def test_pytorch_hint_is_used_if_there_is_no_remedy() -> None:
     hints = ("Please report an issue to PyTorch.", "Move the frobnicator out of the graph.")
     assert classify(a_break("a kind of some later torch", hints=hints), "f(x)").remedy.full == \
         "Move the frobnicator out of the graph (`f(x)` at model.py:14)"
@@ -276,7 +276,7 @@ def test_pytorchs_own_hint_is_used_where_we_know_nothing_better() -> None:
     "Please report an issue to PyTorch.", "This graph break is fundamental.", "Caused by an earlier graph break.",
     "   ",
 ])
-def test_hints_that_say_nothing_are_dropped(hint: str) -> None:
+def test_hints_without_advice_are_dropped(hint: str) -> None:
     assert specific_hint((hint,)) == ""
 
 
@@ -295,7 +295,7 @@ def test_templates_of_the_id_table_can_be_filled() -> None:
         ("assert x, 'm'", "x"), ("if (a and", "(a and"), ("y = x + 1", ""), ("", ""), ("if \\d:", "\\d"),
     ],
 )
-def test_branch_test_reads_the_condition(line: str, test: str) -> None:
+def test_branch_condition_is_read_from_the_line(line: str, test: str) -> None:
     assert branch_test(line) == test
 
 
@@ -311,13 +311,13 @@ def test_no_text_makes_the_classifier_raise(event: GraphBreak, line: str) -> Non
     assert cause.remedy.full
 
 
-def test_a_kind_without_text_is_told_by_its_id() -> None:
+def test_a_kind_without_text_is_recognized_by_its_id() -> None:
     assert code_of_type("", "GB0170") == "TT103"
     assert code_of_type("Higher Order Operator: autograd.Function", "GB0033") == "TT104"
     assert code_of_type("", None) == "TT199"
 
 
-def test_a_failed_backend_is_told_with_the_operator_and_the_line_that_failed() -> None:
+def test_a_failed_backend_is_reported_with_the_failed_operator_and_line() -> None:
     explanation = (
         "Backend compiler `aot_eager` failed with aten._local_scalar_dense.default\n\nOriginal traceback:\n"
         '  File "/lib/utils.py", line 396, in coords\n    out[idx] += p\n'
@@ -327,7 +327,7 @@ def test_a_failed_backend_is_told_with_the_operator_and_the_line_that_failed() -
     assert cause.remedy.text.startswith("the compiler fails on `out[idx] += p` at utils.py:396")
 
 
-def test_an_assert_whose_message_goes_on_below_is_told_by_its_condition() -> None:
+def test_an_assert_with_a_multiline_message_is_named_by_its_condition() -> None:
     cause = classify(a_break("Data-dependent branching", "GB0170"), "assert not torch.isnan(loss), (")
     assert cause.subject == "the branch on `not torch.isnan(loss)`"
     assert cause.remedy.text.startswith("torch._assert_async(~(torch.isnan(loss))) instead of the assert")

@@ -64,7 +64,7 @@ def the_one(*events, **kwargs) -> Finding:
     return found[0]
 
 
-def test_no_break_no_finding() -> None:
+def test_a_run_without_breaks_has_no_finding() -> None:
     assert diagnose(started("0/0", "forward"), ended("0/0", "forward", 1.0)) == []
 
 
@@ -89,7 +89,7 @@ def test_the_same_break_in_several_compiles_is_one_finding() -> None:
     assert found.steps == tuple(range(30))
 
 
-def test_a_break_that_2_9_tells_with_and_without_its_id_is_one_finding() -> None:
+def test_a_break_that_2_9_logs_with_and_without_its_id_is_one_finding() -> None:
     found = the_one(a_break(**BRANCH | {"gb_id": None}), a_break(**BRANCH, compile_id="1/0"))
     assert (found.evidence.num_events, found.upstream) == (2, "GB0170")
 
@@ -98,7 +98,7 @@ def test_two_causes_at_one_line_are_two_findings() -> None:
     assert sorted(f.code for f in diagnose(a_break(), a_break(**BRANCH))) == ["TT101", "TT103"]
 
 
-def test_rank_of_the_process_stands_in_where_the_event_has_none() -> None:
+def test_the_rank_of_the_process_is_used_if_the_event_has_none() -> None:
     assert the_one(a_break(), facts={**FACTS, "rank": 2}).ranks == (2,)
 
 
@@ -124,7 +124,7 @@ def test_resume_frames_are_folded_into_their_break() -> None:
     assert Check(CheckKind.NO_RESUME_FUNCTION, RESUME) in found.verification
 
 
-def test_compiles_that_were_not_timed_cost_nothing_known() -> None:
+def test_compiles_that_were_not_timed_have_an_unknown_cost() -> None:
     found = the_one(
         started("0/0", "forward"), a_break(), started("1/0", RESUME, line=14), ended("1/0", RESUME, None, line=14),
     )
@@ -132,7 +132,7 @@ def test_compiles_that_were_not_timed_cost_nothing_known() -> None:
     assert found.evidence.folded == (f"{RESUME}: 1 compile",)
 
 
-def test_a_resume_frame_that_fits_two_breaks_is_listed_in_both_and_counted_in_none() -> None:
+def test_a_resume_frame_of_two_breaks_is_listed_in_both_and_counted_in_none() -> None:
     callee = entry(line=40, function="helper", code="if y > 0:")
     found = diagnose(
         started("0/0", "forward"), a_break(), a_break(entry(), callee, **BRANCH),
@@ -143,7 +143,7 @@ def test_a_resume_frame_that_fits_two_breaks_is_listed_in_both_and_counted_in_no
     assert all("counted under none" in f.evidence.notes[0] for f in found)
 
 
-def test_measured_gaps_give_time_and_milliseconds_a_step() -> None:
+def test_measured_gaps_give_seconds_and_milliseconds_per_step() -> None:
     events = (
         started("0/0", "forward"), a_break(), started("1/0", RESUME, line=14), ended("1/0", RESUME, 0.7, line=14),
         GapTime(compile_id="0/0", to_compile_id="1/0", calls=100, seconds=0.5),
@@ -155,7 +155,7 @@ def test_measured_gaps_give_time_and_milliseconds_a_step() -> None:
     assert the_one(*events).cost.ms_per_step is None
 
 
-def test_a_break_that_gives_up_the_frame_is_p1_and_keeps_its_cause() -> None:
+def test_a_whole_frame_break_is_p1_and_keeps_its_cause() -> None:
     found = the_one(started("0/0", "forward"), a_break(whole_frame=True))
     assert (found.code, found.severity) == ("TT119", Severity.P1)
     assert found.title == "print() sends all of forward to eager"
@@ -166,13 +166,13 @@ def test_a_break_that_gives_up_the_frame_is_p1_and_keeps_its_cause() -> None:
     assert Check(CheckKind.NOT_EAGER, "forward") in found.verification
 
 
-def test_the_frame_that_runs_eager_has_its_qualified_name() -> None:
+def test_the_frame_that_runs_eager_is_shown_by_its_qualified_name() -> None:
     source = Source(first_line=14, lines=("print('a')",), qualname="Policy.forward")
     found = the_one(started("0/0", "forward"), a_break(whole_frame=True), sources={(APP, 14): source})
     assert found.title == "print() sends all of Policy.forward to eager"
 
 
-def test_a_loop_is_named_as_the_block() -> None:
+def test_a_loop_is_named_as_the_block_that_cannot_be_cut() -> None:
     explanation = PRINT["explanation"] + " It is in a for/while loop."
     assert "inside a for or while loop" in the_one(a_break(whole_frame=True, explanation=explanation)).cause
 
@@ -182,7 +182,7 @@ def test_a_frame_that_was_skipped_makes_its_break_a_whole_frame_break() -> None:
     assert the_one(started("0/0", "forward"), a_break(), skip).code == "TT119"
 
 
-def test_a_skip_that_has_nothing_to_do_with_the_break_does_not_count() -> None:
+def test_a_skip_that_is_unrelated_to_the_break_does_not_count() -> None:
     harmless = FrameSkipped(path=APP, function="forward", reason="frame is in the Dynamo skipfiles list")
     other = FrameSkipped(path=APP, function="other", reason="an error was suppressed during compilation")
     error = FrameSkipped(path=APP, function="forward", reason="an error was suppressed during compilation")
@@ -192,19 +192,19 @@ def test_a_skip_that_has_nothing_to_do_with_the_break_does_not_count() -> None:
     ).code == "TT101"
 
 
-def test_a_skip_is_blamed_on_the_break_that_gave_up() -> None:
+def test_a_skip_is_attributed_to_the_break_that_ended_the_compile() -> None:
     skip = FrameSkipped(path=APP, function="forward", reason="an error was suppressed during compilation")
     gave_up = a_break(entry(line=20, code="if y > 0:"), whole_frame=True, **BRANCH)
     found = diagnose(started("0/0", "forward"), a_break(), gave_up, skip)
     assert {f.location.line: f.code for f in found} == {14: "TT101", 20: "TT119"}
 
 
-def test_a_resume_frame_that_gives_up_is_the_rest_of_its_function() -> None:
+def test_an_eager_resume_frame_is_the_rest_of_its_function() -> None:
     event = a_break(entry(line=20), compile_id="1/0", whole_frame=True)
     assert the_one(started("1/0", RESUME, line=14), event).title == "print() sends the rest of forward to eager"
 
 
-def test_a_helper_below_the_compiled_function_weighs_less() -> None:
+def test_a_break_in_a_helper_is_less_severe() -> None:
     main = entry("/app/train.py", 3, "<module>", "f(x)")
     events = (
         started("0/0", "forward", stack=(main,)), started("1/0", "helper", line=30, stack=(main,)),
@@ -217,7 +217,7 @@ def test_a_helper_below_the_compiled_function_weighs_less() -> None:
     assert (found.code, found.severity, found.title) == ("TT119", Severity.P2, "print() sends all of helper to eager")
 
 
-def test_compile_ids_used_again_after_a_reset_do_not_mix_frames() -> None:
+def test_reused_compile_ids_after_a_reset_do_not_mix_frames() -> None:
     found = the_one(
         started("0/0", "forward"), ended("0/0", "forward", 1.0, produced_code=True),
         started("0/0", "other", line=50), a_break(entry(line=52, function="other"), whole_frame=True),
@@ -225,7 +225,7 @@ def test_compile_ids_used_again_after_a_reset_do_not_mix_frames() -> None:
     assert found.title == "print() sends all of other to eager"
 
 
-def test_a_cause_that_is_never_cut_keeps_its_own_code() -> None:
+def test_a_cause_that_always_skips_the_frame_keeps_its_code() -> None:
     found = the_one(
         a_break(type="Attempted to wrap RNN, GRU, or LSTM", gb_id="GB0014", context="LSTM(4, 8)", whole_frame=True)
     )
@@ -233,12 +233,12 @@ def test_a_cause_that_is_never_cut_keeps_its_own_code() -> None:
     assert found.title == "nn.LSTM sends all of forward to eager"
 
 
-def test_an_explicit_skip_stays_what_it_is() -> None:
+def test_an_explicit_skip_frame_call_keeps_its_code() -> None:
     found = the_one(a_break(type="Call to `torch._dynamo.skip_frame()`", gb_id="GB4297", whole_frame=True))
     assert (found.code, found.severity) == ("TT120", Severity.P4)
 
 
-def test_a_break_in_a_library_tells_what_the_user_can_do() -> None:
+def test_a_break_in_a_library_says_what_the_user_can_do() -> None:
     stack = (entry("/app/train.py", 3, "<module>", "loss = model(x)"), entry(LIB, 99, "encode", "if y.sum() > 0:"))
     found = the_one(a_break(*stack, **BRANCH))
     assert str(found.location) == "/app/train.py:3"
@@ -249,12 +249,12 @@ def test_a_break_in_a_library_tells_what_the_user_can_do() -> None:
     assert "torch.compiler.disable on lib.net.encode" in found.fix.text
 
 
-def test_disabling_a_whole_forward_is_not_advised() -> None:
+def test_disabling_a_complete_forward_is_not_advised() -> None:
     stack = (entry("/app/train.py", 3, "<module>", "loss = model(x)"), entry(LIB, 99, "forward", "if y.sum() > 0:"))
     assert "compile only the parts that do not reach lib.net" in the_one(a_break(*stack, **BRANCH)).fix.text
 
 
-def test_a_setting_that_cures_a_library_line_comes_first() -> None:
+def test_a_setting_that_fixes_a_library_line_comes_first() -> None:
     stack = (entry("/app/train.py", 3, "<module>", "loss = model(x)"), entry(LIB, 99, "encode", "n = int(idx.max())"))
     found = the_one(a_break(*stack, type="Unsupported Tensor.item() call", gb_id="GB0124"))
     assert found.fix.text.startswith(
@@ -262,7 +262,7 @@ def test_a_setting_that_cures_a_library_line_comes_first() -> None:
     )
 
 
-def test_the_function_in_the_title_is_not_torchs() -> None:
+def test_the_title_does_not_name_a_function_of_torch() -> None:
     optim = entry(f"{TORCH}/optim/optimizer.py", 79, "_use_grad", "torch._dynamo.graph_break()")
     found = the_one(
         a_break(entry(code="opt.step()"), optim, type="Call to `torch._dynamo.graph_break()`", gb_id="GB0025")
@@ -270,7 +270,7 @@ def test_the_function_in_the_title_is_not_torchs() -> None:
     assert (found.code, found.title) == ("TT118", "the optimizer step breaks forward")
 
 
-def test_fingerprint_ignores_line_numbers_and_keeps_places_apart() -> None:
+def test_fingerprint_ignores_line_numbers_and_differs_by_place() -> None:
     one, = diagnose(a_break())
     moved, = diagnose(a_break(entry(line=99)))
     assert one.fingerprint == moved.fingerprint
@@ -279,7 +279,7 @@ def test_fingerprint_ignores_line_numbers_and_keeps_places_apart() -> None:
     assert same_text[0].fingerprint == one.fingerprint
 
 
-def test_breaks_in_a_library_below_one_line_of_yours_have_their_own_fingerprints() -> None:
+def test_library_breaks_below_one_user_line_have_separate_fingerprints() -> None:
     top = entry("/app/train.py", 3, "<module>", "loss = model(x)")
     found = diagnose(*(a_break(top, entry(LIB, n, "encode", f"if y[{n}] > z{n}:"), **BRANCH) for n in (5, 6)))
     assert len({f.fingerprint for f in found}) == 2
@@ -326,20 +326,20 @@ others = (
     events=st.lists(breaks | others, max_size=8),
     facts=st.sampled_from([{}, FACTS, {"num_steps": 0, "your_roots": None}]),
 )
-def test_odd_events_never_raise_and_none_is_lost(events: list, facts: dict) -> None:
+def test_malformed_events_never_raise_and_none_is_lost(events: list, facts: dict) -> None:
     found = diagnose(*events, facts=facts)
     assert sum(f.evidence.num_events for f in found) == sum(isinstance(e, GraphBreak) for e in events)
     assert all(f.title and len(f.title) <= MAX_TITLE and f.fix.text and f.cause and f.fingerprint for f in found)
     assert len({f.fingerprint for f in found}) == len(found)
 
 
-def test_the_stack_with_most_of_your_lines_gives_the_place() -> None:
+def test_the_stack_with_the_most_user_lines_gives_the_place() -> None:
     call, inner, broken = entry(line=30, function="<module>"), entry(line=12), entry(LIB, 650, "loops", "x[mask]")
     found = the_one(a_break(call, broken), a_break(call, inner, broken, compile_id="1/0"))
     assert (str(found.location), str(found.raised_at)) == ("/app/model.py:12", f"{LIB}:650")
 
 
-def test_a_line_of_torch_below_a_library_is_cured_at_the_library_s_line() -> None:
+def test_a_torch_line_below_a_library_is_fixed_at_the_library_line() -> None:
     hook = entry(LIB, 138, "install", "module.register_forward_hook(hook)")
     handle = entry(f"{TORCH}/utils/hooks.py", 27, "__init__", "next_id += 1")
     found = the_one(a_break(entry(), hook, handle, type="setattr", gb_id="GB0467"))
@@ -347,7 +347,7 @@ def test_a_line_of_torch_below_a_library_is_cured_at_the_library_s_line() -> Non
     assert "torch.compiler.disable on lib.net.install (one break remains, at its call)" in found.fix.text
 
 
-def test_a_function_inside_a_function_is_not_told_to_be_disabled() -> None:
+def test_disabling_a_nested_function_is_not_advised() -> None:
     broken = a_break(entry(), entry(LIB, 40, "g", "if x.sum() > 0:"), **BRANCH)
     for qualname, is_told in (("cached.g", False), ("Cache.g", True)):
         source = Source(first_line=40, lines=("x",), qualname=qualname)
@@ -367,12 +367,12 @@ def test_a_frame_that_runs_eager_is_not_named_after_another_class() -> None:
     assert "cannot resume after the call at model.py:14" in found.cause
 
 
-def test_a_long_title_gives_up_the_library_first() -> None:
+def test_a_long_title_omits_the_library_first() -> None:
     name = "f" * 75
     assert the_one(a_break(entry(), entry(LIB, 40, name))).title == f"print() breaks {name}"
 
 
-def test_the_error_that_torch_traces_before_a_failed_backend_s_break_is_not_a_second_finding() -> None:
+def test_the_error_traced_before_a_failed_backend_is_not_a_second_finding() -> None:
     error = a_break(
         type="torch._subclasses.fake_tensor.DataDependentOutputException: aten.item", gb_id=None, explanation="",
     )
@@ -381,19 +381,19 @@ def test_the_error_that_torch_traces_before_a_failed_backend_s_break_is_not_a_se
     assert the_one(error).upstream is None
 
 
-def test_a_cause_holds_no_address() -> None:
+def test_a_cause_has_no_memory_address() -> None:
     found = the_one(a_break(explanation="cannot rebuild <function f at 0x7fe97ab19080>"))
     assert "<function f>" in found.cause
 
 
-def test_a_backend_that_failed_is_not_told_as_a_block_that_cannot_be_cut() -> None:
+def test_a_failed_backend_is_not_reported_as_a_block_that_cannot_be_cut() -> None:
     failed = a_break(type="Backend compiler exception", gb_id="GB0219", explanation="x", whole_frame=True)
     found = the_one(started("0/0", "forward"), failed)
     assert found.code == "TT123"
     assert "cannot resume" not in found.cause
 
 
-def test_a_recurrent_module_in_a_library_is_told_with_what_tracing_it_costs() -> None:
+def test_a_recurrent_module_in_a_library_mentions_the_cost_of_tracing_it() -> None:
     lstm = a_break(
         entry(), entry(LIB, 40, "encode", "h = self.lstm(x)"), type="Attempted to wrap RNN, GRU, or LSTM",
         gb_id="GB0014",

@@ -86,7 +86,7 @@ def test_mask_option_keeps_the_full_size(body: str, option: str) -> None:
     ("if x.mean() > 0 and x.max() > 1:\n    x = x * 2", "x"), ("if not x.sum() > 0:\n    x = x + 1", "x"),
 ])
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_branch_option_computes_the_same(body: str, result: str, sign: float) -> None:
+def test_branch_option_computes_the_same_as_the_original(body: str, result: str, sign: float) -> None:
     option = branch_options(statement(in_function(body), "if"), "f.py:2")[0].split("`")[1]
     values = []
     for code in (body, option):
@@ -101,7 +101,7 @@ def test_a_place_without_source_has_no_options() -> None:
     assert branch_options(None, "f.py:3") == read_options(None, "f.py:3") == mask_options(None, "f.py:3") == []
 
 
-def test_a_window_that_cuts_a_block_is_read_from_the_line_alone() -> None:
+def test_a_source_window_that_cuts_a_block_is_read_from_one_line() -> None:
     kept = Source(first_line=10, lines=("        else:", "    if done.all():", "        break"))
     at = statement_at(Process(events=(), sources={("f.py", 11): kept}), "f.py", 11)
     assert at is not None

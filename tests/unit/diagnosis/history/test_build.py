@@ -75,7 +75,7 @@ def fingerprint(recording: Recording, code: str) -> str:
 
 # time
 
-def test_times_are_seconds_after_the_earliest_that_is_known() -> None:
+def test_times_are_seconds_after_the_earliest_known_time() -> None:
     found = drawn(*compiled("0/0", at=103.0), start=101.0, end=110.0)
     assert (found.start, found.seconds) == (101.0, 9.0)
     assert [(m.time, m.seconds) for m in found.moments] == [(2.0, 1.0)]
@@ -87,7 +87,7 @@ def test_the_launcher_begins_before_its_processes_and_ends_after_them() -> None:
     assert (found.processes[0].start, found.processes[0].end) == (1.0, 4.5)
 
 
-def test_a_run_that_was_cut_off_ends_with_its_last_event() -> None:
+def test_a_run_without_an_end_ends_with_its_last_event() -> None:
     assert drawn(*compiled("0/0", at=103.0, seconds=2.0), start=100.0).seconds == 5.0
 
 
@@ -98,7 +98,7 @@ def test_a_source_without_times_has_counts_and_frames_but_no_timeline() -> None:
     assert [frame.name for frame in found.frames] == ["forward"]
 
 
-def test_a_compile_begins_when_torch_says_or_earlier_if_its_length_tells_so() -> None:
+def test_a_compile_begins_at_the_earlier_of_its_start_and_end_minus_length() -> None:
     late_start = [
         CompileStart(**F, compile_id="0/0", time=10.5), CompileEnd(**F, compile_id="0/0", time=12.0, seconds=2.0),
     ]
@@ -116,7 +116,7 @@ def test_a_compile_without_an_end_has_no_length() -> None:
 
 # moments
 
-def test_each_thing_that_happened_is_a_moment_in_the_order_of_time() -> None:
+def test_every_event_is_a_moment_in_chronological_order() -> None:
     found = drawn(
         *compiled("0/0", at=1.0), *recompiled("0/1", at=5.0, step=7), broke("0/1", at=5.5, explanation="why"),
         LimitHit(**F, compile_id="0/2", time=9.0, reasons=(SIZE,)),
@@ -132,7 +132,7 @@ def test_each_thing_that_happened_is_a_moment_in_the_order_of_time() -> None:
     assert of_kind(found, MomentKind.RECOMPILE)[0].step == 7
 
 
-def test_counts_are_those_of_the_report() -> None:
+def test_counts_equal_those_of_the_report() -> None:
     events = [
         *compiled("0/0", at=1.0), broke("0/0", at=1.5), *compiled("1/0", at=3.0, place=resume(5)),
         *recompiled("0/1", at=5.0), broke("0/1", at=5.5), *recompiled("1/1", at=7.0, place=resume(5)),
@@ -145,12 +145,12 @@ def test_counts_are_those_of_the_report() -> None:
     assert len(of_kind(found, MomentKind.BREAK)) == counts["graph_breaks"] == 2
 
 
-def test_ids_that_begin_anew_after_a_reset_are_other_compiles() -> None:
+def test_compile_ids_that_restart_after_a_reset_are_other_compiles() -> None:
     found = drawn(*compiled("0/0", at=1.0), *compiled("0/0", at=5.0, seconds=2.0))
     assert [(m.time, m.seconds) for m in found.moments] == [(0.0, 1.0), (4.0, 2.0)]
 
 
-def test_the_backward_is_a_moment_of_its_own_and_no_compile_more() -> None:
+def test_the_backward_is_a_separate_moment_but_not_another_compile() -> None:
     found = drawn(*compiled("0/0", at=1.0), CompileEnd(**F, compile_id="0/0", time=9.0, seconds=2.0, is_backward=True))
     assert [(m.time, m.seconds, m.label, m.is_backward) for m in found.moments] == [
         (0.0, 1.0, "forward", False), (6.0, 2.0, "forward, backward", True),
@@ -160,13 +160,13 @@ def test_the_backward_is_a_moment_of_its_own_and_no_compile_more() -> None:
     assert found.frames[0].compile_seconds == 3.0
 
 
-def test_a_resume_frame_is_called_by_the_function_and_the_line() -> None:
+def test_a_resume_frame_is_labelled_with_its_function_and_line() -> None:
     sources = {(APP, 5): Source(first_line=5, lines=("    if x.sum() > 0:",), qualname="Policy.forward")}
     found = told(a_recording(a_process(*compiled("1/0", at=1.0, place=resume(5)), sources=sources)))
     assert found.moments[0].label == "Policy.forward, resumed at line 5"
 
 
-def test_frames_that_dynamo_never_meant_to_compile_are_not_drawn() -> None:
+def test_frames_that_dynamo_does_not_try_to_compile_are_not_shown() -> None:
     skip = FrameSkipped(
         path=LIB, line=9, function="__len__", time=3.0, reason="no tensor-related objects found in frame",
     )
@@ -188,7 +188,7 @@ def test_a_moment_names_its_finding() -> None:
     ]
 
 
-def test_breaks_of_one_line_are_told_apart_by_their_kind() -> None:
+def test_breaks_at_one_line_are_distinguished_by_their_kind() -> None:
     recording = a_recording(a_process(
         *compiled("0/0", at=1.0), broke("0/0", at=1.2), broke("0/0", at=1.4, type="Unsupported Tensor.item() call"),
         broke("0/0", at=1.6),
@@ -197,12 +197,12 @@ def test_breaks_of_one_line_are_told_apart_by_their_kind() -> None:
     assert [m.fingerprint for m in of_kind(told(recording), MomentKind.BREAK)] == [branch, item, branch]
 
 
-def test_more_breaks_than_a_finding_lists_still_name_it() -> None:
+def test_breaks_beyond_those_that_a_finding_lists_still_name_it() -> None:
     recording = a_recording(a_process(*(broke(f"{number}/0", at=1.0 + number) for number in range(40))))
     assert {m.fingerprint for m in told(recording).moments} == {fingerprint(recording, "TT103")}
 
 
-def test_recompiles_folded_into_a_finding_of_the_outermost_frame_name_that_one() -> None:
+def test_recompiles_folded_into_the_outermost_frame_name_its_finding() -> None:
     call = StackEntry(path=APP, line=30, function="train")
     events: list[Event] = []
     for number in range(2):
@@ -216,12 +216,12 @@ def test_recompiles_folded_into_a_finding_of_the_outermost_frame_name_that_one()
     assert [m.fingerprint for m in told(recording).moments] == [finding.fingerprint] * 2
 
 
-def test_a_finding_that_is_not_told_is_not_named() -> None:
+def test_a_finding_that_is_not_reported_is_not_named() -> None:
     recording = a_recording(a_process(*compiled("0/0", at=1.0), broke("0/0", at=1.5)))
     assert [m.fingerprint for m in history(recording, []).moments] == ["", ""]
 
 
-def test_a_skip_names_what_it_follows_from() -> None:
+def test_a_skip_names_the_finding_that_caused_it() -> None:
     generator = {"path": APP, "line": 40, "function": "rows"}
     recording = a_recording(a_process(
         CompileCall(path=APP, line=60, target="rows", target_path=APP, target_line=40, time=0.5),
@@ -244,7 +244,7 @@ def test_a_skip_after_the_limit_names_the_limit() -> None:
     assert [m.fingerprint for m in of_kind(told(recording), MomentKind.SKIP)] == [fingerprint(recording, "TT301")]
 
 
-def test_a_compile_that_failed_names_that_finding() -> None:
+def test_a_failed_compile_names_its_finding() -> None:
     recording = a_recording(a_process(
         CompileStart(**F, compile_id="0/0", time=1.0),
         CompileEnd(
@@ -270,11 +270,11 @@ def ranked(*ranks: int | None) -> list[str]:
     ((None, 0), ["rank 0", "process 40"]),
     ((1, 0, 0), ["rank 0, process 41", "rank 0, process 42", "rank 1"]),
 ])
-def test_processes_come_by_rank_then_by_start(ranks: tuple[int | None, ...], names: list[str]) -> None:
+def test_processes_are_ordered_by_rank_then_by_start(ranks: tuple[int | None, ...], names: list[str]) -> None:
     assert ranked(*ranks) == names
 
 
-def test_a_process_stands_beside_the_others_with_its_own_numbers() -> None:
+def test_each_process_has_separate_numbers() -> None:
     first = a_process(
         *compiled("0/0", at=100.0), *recompiled("0/1", at=104.0), rank=0, num_steps=30, start=99.0, end=120.0,
     )
@@ -289,7 +289,7 @@ def test_a_process_stands_beside_the_others_with_its_own_numbers() -> None:
     assert numbers == [(2, 1, 0, 2.0, 30, 0, 2.0, 0.0), (1, 0, 1, 3.0, 31, 0, 5.0, 0.5)]
 
 
-def test_what_nobody_counted_is_none() -> None:
+def test_numbers_that_were_not_counted_are_none() -> None:
     limit = LimitHit(**F, time=3.0)
     [process] = told(a_recording(a_process(limit), origin="trace")).processes
     assert (
@@ -305,7 +305,7 @@ def test_without_steps_steady_state_has_a_time_and_no_step() -> None:
     assert (process.steady_time, process.steady_step) == (1.0, 0)
 
 
-def test_moments_and_frames_point_at_their_process() -> None:
+def test_moments_and_frames_refer_to_their_process() -> None:
     late = a_process(*compiled("0/0", at=100.0), rank=1)
     early = a_process(*compiled("0/0", at=101.0), broke("0/0", at=101.5), rank=0)
     found = told(a_recording(late, early))
@@ -313,7 +313,7 @@ def test_moments_and_frames_point_at_their_process() -> None:
     assert [frame.process for frame in found.frames] == [0, 1]
 
 
-def test_a_process_in_which_nothing_happened_is_left_out_unless_it_is_all_there_is() -> None:
+def test_a_process_without_events_is_omitted_unless_it_is_the_only_one() -> None:
     idle, busy = a_process(Tap(name="trace", time=1.0), rank=0), a_process(*compiled("0/0", at=1.0), rank=1)
     assert [p.rank for p in told(a_recording(a_process(rank=2), idle, busy)).processes] == [1]
     assert [p.rank for p in told(a_recording(a_process(rank=2), idle)).processes] == [0]
@@ -342,10 +342,10 @@ def test_every_series_is_a_curve() -> None:
     ]
 
 
-def test_steps_have_times_if_the_recording_tells_when_the_first_ended() -> None:
+def test_steps_have_times_if_the_end_of_the_first_is_recorded() -> None:
     [steps, _] = told(a_recording(stepping(first_step_time=104.0))).curves
     assert list(steps.times) == [5.0, 6.0, 8.0]
 
 
-def test_nothing_recorded_is_an_empty_history() -> None:
+def test_an_empty_recording_has_an_empty_history() -> None:
     assert told(a_recording()) == History()

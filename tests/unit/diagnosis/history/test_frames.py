@@ -43,7 +43,7 @@ def test_resume_frames_are_part_of_the_function_they_resume() -> None:
     assert [(c.compile_id, c.resumed_at) for c in found.compiles] == [("0/0", None), ("1/0", 5)]
 
 
-def test_a_resume_frame_joins_the_function_of_its_name_that_begins_above_it() -> None:
+def test_a_resume_frame_joins_the_function_that_begins_above_it() -> None:
     second = {**F, "line": 20}
     found = drawn(
         *compiled("0/0", at=1.0), *compiled("1/0", at=3.0, place=second),
@@ -54,17 +54,17 @@ def test_a_resume_frame_joins_the_function_of_its_name_that_begins_above_it() ->
     }
 
 
-def test_a_resume_frame_whose_function_was_never_compiled_stands_alone() -> None:
+def test_a_resume_frame_whose_function_was_never_compiled_is_separate() -> None:
     found = frame(*compiled("2/0", at=5.0, place=resume(25)))
     assert (found.name, found.location.line) == ("forward", 25)
 
 
-def test_the_dearest_to_compile_comes_first() -> None:
+def test_the_frame_with_the_longest_compile_time_comes_first() -> None:
     found = drawn(*compiled("0/0", at=1.0, seconds=1.0), *compiled("1/0", at=3.0, seconds=5.0, place=G))
     assert [(f.name, f.compile_seconds) for f in found.frames] == [("g", 5.0), ("forward", 1.0)]
 
 
-def test_a_frame_is_called_by_its_qualified_name_where_the_source_is_kept() -> None:
+def test_a_frame_has_its_qualified_name_if_the_source_is_recorded() -> None:
     sources = {(APP, 3): Source(first_line=3, lines=("    def forward(self, x):",), qualname="Policy.forward")}
     [found] = told(a_recording(a_process(*compiled("0/0", at=1.0), sources=sources))).frames
     assert (found.name, found.location.function) == ("Policy.forward", "Policy.forward")
@@ -102,7 +102,7 @@ def test_a_compile_has_the_guards_that_failed_before_it() -> None:
     assert (second.num_ops, second.num_guards, second.step, second.time) == (4, 9, 2, 2.0)
 
 
-def test_sizes_come_first_and_under_the_names_of_the_program() -> None:
+def test_sizes_come_first_and_have_the_names_of_the_program() -> None:
     values = [("L['self'].scale", "2"), ("L['obs'].size()[0]", "17"), ("L['obs'].stride()[0]", "4")]
     found = frame(
         *compiled("0/0", at=1.0), *(GuardValue(compile_id="0/0", time=1.5, source=s, value=v) for s, v in values),
@@ -110,19 +110,19 @@ def test_sizes_come_first_and_under_the_names_of_the_program() -> None:
     assert found.compiles[0].values == (("obs.size(0)", "17"), ("self.scale", "2"), ("obs.stride(0)", "4"))
 
 
-def test_a_failed_guard_tells_what_the_entry_before_it_was_made_for() -> None:
+def test_a_failed_guard_shows_the_values_of_the_previous_entry() -> None:
     found = frame(
         *compiled("0/0", at=1.0), *recompiled("0/1", at=3.0), *recompiled("0/2", at=5.0, reason="0/1: len(rows) == 2"),
     )
     assert [c.values for c in found.compiles] == [(("x.size(0)", "4"),), (("x.size(0)", "5"), ("len(rows)", "2")), ()]
 
 
-def test_a_guard_that_a_size_is_not_something_tells_no_value() -> None:
+def test_an_inequality_guard_shows_no_value() -> None:
     found = frame(*compiled("0/0", at=1.0), *recompiled("0/1", at=3.0, reason="0/0: len(rows) != 0"))
     assert [c.values for c in found.compiles] == [(), ()]
 
 
-def test_a_reason_is_about_the_entry_since_the_last_reset() -> None:
+def test_a_reason_refers_to_the_entry_since_the_last_reset() -> None:
     found = frame(*compiled("0/0", at=1.0), *compiled("0/0", at=3.0), *recompiled("0/1", at=5.0))
     assert [dict(c.values).get("x.size(0)") for c in found.compiles] == [None, "4", "5"]
 
@@ -134,14 +134,14 @@ def test_a_reason_is_about_the_entry_since_the_last_reset() -> None:
     ({"produced_code": True}, ""),
     ({}, ""),
 ])
-def test_a_compile_says_why_it_made_no_code(end: dict[str, Any], failed: str) -> None:
+def test_a_compile_says_why_it_produced_no_code(end: dict[str, Any], failed: str) -> None:
     found = frame(
         CompileStart(**F, compile_id="0/0", time=1.0), CompileEnd(**F, compile_id="0/0", time=2.0, seconds=1.0, **end),
     )
     assert found.compiles[0].failed == failed
 
 
-def test_of_very_many_compiles_the_first_and_the_last_are_kept() -> None:
+def test_the_first_and_last_of_very_many_compiles_are_kept() -> None:
     events = [
         event for number in range(MAX_COMPILES + 50) for event in compiled(f"0/{number}", at=1.0 + number, seconds=0.5)
     ]
@@ -151,7 +151,7 @@ def test_of_very_many_compiles_the_first_and_the_last_are_kept() -> None:
     assert (found.num_compiles, found.compile_seconds) == (MAX_COMPILES + 50, (MAX_COMPILES + 50) * 0.5)
 
 
-def test_of_very_many_guards_the_rest_is_counted() -> None:
+def test_guards_beyond_the_maximum_are_counted() -> None:
     reasons = tuple(f"0/{number}: k == {number}" for number in reversed(range(MAX_GUARDS + 3)))
     found = frame(Recompile(**F, compile_id="0/11", time=3.0, reasons=reasons), *compiled("0/11", at=3.0))
     assert found.compiles[0].guards_failed[-1] == "and 3 older cache entries"
@@ -160,7 +160,7 @@ def test_of_very_many_guards_the_rest_is_counted() -> None:
 
 # the chain
 
-def test_pieces_and_breaks_come_in_the_order_they_run() -> None:
+def test_pieces_and_breaks_are_in_execution_order() -> None:
     found = frame(
         *compiled("0/0", at=1.0, num_graph_ops=4), broke("0/0", at=1.5, line=5),
         *compiled("1/0", at=3.0, place=resume(5), num_graph_ops=2),
@@ -176,7 +176,7 @@ def test_pieces_and_breaks_come_in_the_order_they_run() -> None:
     assert [bool(link.fingerprint) for link in found.chain] == [False, True, False, True, False]
 
 
-def test_the_chain_is_that_of_the_newest_compiles() -> None:
+def test_the_chain_shows_the_newest_compiles() -> None:
     found = frame(
         *compiled("0/0", at=1.0, num_graph_ops=4), broke("0/0", at=1.5),
         *compiled("1/0", at=3.0, place=resume(5), num_graph_ops=2),
@@ -187,7 +187,7 @@ def test_the_chain_is_that_of_the_newest_compiles() -> None:
     assert [link.compile_id for link in found.chain if not link.is_break] == ["0/1", "1/1"]
 
 
-def test_after_a_reset_the_old_pieces_are_gone() -> None:
+def test_the_chain_has_no_pieces_from_before_a_reset() -> None:
     found = frame(
         *compiled("0/0", at=1.0), broke("0/0", at=1.5), *compiled("1/0", at=3.0, place=resume(5), num_graph_ops=2),
         *compiled("0/0", at=9.0, num_graph_ops=8),
@@ -195,7 +195,7 @@ def test_after_a_reset_the_old_pieces_are_gone() -> None:
     assert links(found) == ["[8]"]
 
 
-def test_a_branch_on_data_has_two_pieces_after_it() -> None:
+def test_a_data_dependent_branch_has_two_pieces_after_it() -> None:
     found = frame(
         *compiled("0/0", at=1.0, num_graph_ops=4), broke("0/0", at=1.5),
         *compiled("1/0", at=3.0, place=resume(5), num_graph_ops=1),
@@ -205,7 +205,7 @@ def test_a_branch_on_data_has_two_pieces_after_it() -> None:
     assert pieces == [(4, ""), (1, "branch 1 of 2"), (2, "branch 2 of 2")]
 
 
-def test_a_break_in_a_function_that_is_called_cuts_the_caller_at_the_call() -> None:
+def test_a_break_in_a_called_function_cuts_the_caller_at_the_call() -> None:
     stack = (StackEntry(path=APP, line=5, function="forward"), StackEntry(path=APP, line=33, function="g"))
     inner = {"path": APP, "line": 33, "function": "g", "stack": stack, "type": "Data-dependent branching"}
     found = drawn(
@@ -216,7 +216,7 @@ def test_a_break_in_a_function_that_is_called_cuts_the_caller_at_the_call() -> N
     assert chains == {"forward": ["[4]", "the test of a tensor at policy.py:33", "[6]"], "g": ["[1]"]}
 
 
-def test_pieces_that_no_break_leads_to_follow_in_the_order_of_lines() -> None:
+def test_pieces_that_follow_no_break_are_in_line_order() -> None:
     found = frame(
         *compiled("0/0", at=1.0, num_graph_ops=4), *compiled("1/0", at=3.0, place=resume(9), num_graph_ops=9),
         *compiled("2/0", at=5.0, place=resume(6), num_graph_ops=6),
@@ -224,7 +224,7 @@ def test_pieces_that_no_break_leads_to_follow_in_the_order_of_lines() -> None:
     assert links(found) == ["[4]", "[6]", "[9]"]
 
 
-def test_a_break_that_sends_the_frame_to_eager_is_all_there_is() -> None:
+def test_a_whole_frame_break_is_the_only_link_of_the_chain() -> None:
     found = frame(
         CompileStart(**F, compile_id="0/0", time=1.0), broke("0/0", at=1.5, whole_frame=True),
         CompileEnd(**F, compile_id="0/0", time=2.0, seconds=1.0, fail_type="Unsupported", produced_code=False),
@@ -233,7 +233,7 @@ def test_a_break_that_sends_the_frame_to_eager_is_all_there_is() -> None:
     assert (link.is_break, link.detail, bool(link.fingerprint)) == (True, "forward runs eager", True)
 
 
-def test_what_follows_a_break_may_run_eager_as_well() -> None:
+def test_the_piece_after_a_break_may_run_eager_too() -> None:
     found = frame(
         *compiled("0/0", at=1.0, num_graph_ops=4), broke("0/0", at=1.5),
         CompileStart(**resume(5), compile_id="1/0", time=3.0), broke("1/0", at=3.5, line=8, whole_frame=True),
@@ -243,7 +243,7 @@ def test_what_follows_a_break_may_run_eager_as_well() -> None:
     assert found.chain[-1].detail == "the rest of forward runs eager"
 
 
-def test_a_compile_that_failed_without_a_break_says_how() -> None:
+def test_a_compile_that_failed_without_a_break_shows_its_error() -> None:
     found = frame(
         CompileStart(**F, compile_id="0/0", time=1.0),
         CompileEnd(**F, compile_id="0/0", time=2.0, seconds=1.0, fail_type="TorchRuntimeError", produced_code=False),
@@ -253,7 +253,7 @@ def test_a_compile_that_failed_without_a_break_says_how() -> None:
     ]
 
 
-def test_a_target_that_dynamo_skips_is_listed_though_it_was_never_compiled() -> None:
+def test_a_target_that_dynamo_skips_is_listed_without_compiles() -> None:
     found = frame(
         CompileCall(path=APP, line=60, target="rows", target_path=APP, target_line=40, time=0.5),
         FrameSkipped(path=APP, line=40, function="rows", time=0.7, reason="generator functions are not supported"),
@@ -262,7 +262,7 @@ def test_a_target_that_dynamo_skips_is_listed_though_it_was_never_compiled() -> 
     assert [(link.is_break, link.label) for link in found.chain] == [(True, "Dynamo skips the frame")]
 
 
-def test_a_log_tells_of_recompiles_and_their_breaks_only() -> None:
+def test_a_log_has_only_recompiles_and_their_breaks() -> None:
     found = frame(Recompile(**F, compile_id="0/1", reasons=(SIZE,)), broke("0/1", at=0.0))
     assert [(c.compile_id, c.seconds, c.num_ops, c.failed) for c in found.compiles] == [("0/1", None, None, "")]
     assert links(found) == ["[None]", "the test of a tensor at policy.py:5"]

@@ -120,7 +120,7 @@ CASES: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(("code", "reasons", "others"), CASES)
-def test_a_pattern_gets_its_code_and_its_neighbour_another(
+def test_a_reason_gets_its_code_and_a_similar_one_another(
     code: str, reasons: tuple[str, ...], others: tuple[str, ...],
 ) -> None:
     assert [code] == codes(*reasons)
@@ -131,20 +131,20 @@ def test_every_code_of_the_family_has_a_case_above() -> None:
     assert {f"TT{n}" for n in (*range(201, 226), 298, 299)} == {code for code, _, _ in CASES}
 
 
-def test_static_shapes_keep_recompiling_from_the_first_change_on() -> None:
+def test_static_shapes_keep_recompiling_after_the_first_change() -> None:
     [finding] = found([STATIC, *again(size(4, 5))])
     assert (finding.code, finding.fix.text.split(", or")[0]) == ("TT202", "drop dynamic=False at train.py:31")
     assert "compiled at train.py:31 with dynamic=False" in finding.cause
     assert found([STATIC, *again(size(32, 17))])[0].code == "TT203"
 
 
-def test_two_sizes_within_a_step_are_no_ragged_batch() -> None:
+def test_two_sizes_within_a_step_are_not_a_ragged_batch() -> None:
     assert codes(size(32, 17), **MANY_STEPS) == ["TT201"]
     late = again(size(32, 17), step=9)
     assert [finding.code for finding in found(late, **MANY_STEPS)] == ["TT203"]
 
 
-def test_attributes_compiled_in_one_step_belong_to_layers_and_over_many_steps_to_a_counter() -> None:
+def test_attributes_of_one_step_belong_to_layers_and_of_many_to_a_counter() -> None:
     reasons = ("self.n == 0", "self.n == 1", "self.n == 2")
     assert codes(*reasons, **MANY_STEPS) == ["TT207"]
     assert [finding.code for finding in found(stepped(again(*reasons), every=1), **MANY_STEPS)] == ["TT206"]
@@ -162,7 +162,7 @@ def test_an_enum_member_is_a_constant_not_an_object() -> None:
     assert found([*again("___check_obj_id(mode, 139793586335984)"), value])[0].code == "TT224"
 
 
-def test_a_story_says_who_what_when_and_how_often() -> None:
+def test_a_finding_gives_the_source_values_steps_and_guard() -> None:
     [finding] = found(stepped(again(*[size(31 + n, 32 + n) for n in range(1, 11)]), every=3))
     assert finding.title == "Net.forward recompiled 10 times: x.size(0) keeps changing"
     assert "x.size(0) took 32, 33, 34, 35, 36, 37, 38, 39 and 3 more" in finding.cause
@@ -173,7 +173,7 @@ def test_a_story_says_who_what_when_and_how_often() -> None:
     assert 10 == len(finding.evidence.reasons) == len(finding.evidence.compile_ids)
 
 
-def test_severity_rises_only_for_what_keeps_on() -> None:
+def test_severity_rises_only_for_repeated_recompiles() -> None:
     flag = "tensor 'x' dtype mismatch. expected Float, actual Long"
     assert [finding.severity for finding in found(again(flag))] == [Severity.P3]
     assert [finding.severity for finding in found(again(flag, flag, flag))] == [Severity.P2]
@@ -181,7 +181,7 @@ def test_severity_rises_only_for_what_keeps_on() -> None:
     assert [finding.severity for finding in found([*again(flag), limit])] == [Severity.P2]
 
 
-def test_a_limit_is_told_in_title_cause_and_checklist() -> None:
+def test_a_limit_is_named_in_title_cause_and_verification() -> None:
     limit = LimitHit(**PLACE, compile_id="0/4", limit=3, reasons=("0/3: " + size(7, 8),))
     [finding] = found([*again(size(4, 5), size(5, 6), size(6, 7)), limit])
     assert finding.title.startswith("Net.forward recompiled 3 times, until its limit of 3 stopped it")
@@ -190,7 +190,7 @@ def test_a_limit_is_told_in_title_cause_and_checklist() -> None:
     assert Check(CheckKind.BELOW_RECOMPILE_LIMIT, "Net.forward") in finding.verification
 
 
-def test_compile_seconds_are_those_of_the_story() -> None:
+def test_compile_seconds_are_those_of_the_group() -> None:
     [first, second] = found(again("k == 2", "mode == 'a'", "mode == 'b'"))
     assert (first.cost.seconds, first.cost.kind, second.cost.seconds) == (0.5, CostKind.OBSERVED, 1.0)
     assert first.cost.share is None
@@ -226,7 +226,7 @@ def test_the_fix_names_tensor_dimensions_and_call() -> None:
     assert "before the call reached from train.py:140" in finding.fix.text
 
 
-def test_texts_of_every_form_are_complete() -> None:
+def test_texts_of_every_kind_of_reason_are_complete() -> None:
     reasons = (
         "___dict_contains('a', d)", "not hasattr(o, 'k')", "x is y",
         "Cache line invalidated because L['m'] got deallocated", "2 <= k",
@@ -264,7 +264,7 @@ def test_the_fingerprint_does_not_depend_on_line_values_or_root() -> None:
     assert found(again(size(4, 5)))[0].fingerprint != found(again(size(4, 5, name="y")))[0].fingerprint
 
 
-def test_frames_of_a_library_behind_one_line_keep_their_own_fingerprints() -> None:
+def test_library_frames_below_one_line_have_separate_fingerprints() -> None:
     def behind(function: str) -> Finding:
         path = "/v/site-packages/lib/mod.py"
         stack = (
@@ -275,7 +275,7 @@ def test_frames_of_a_library_behind_one_line_keep_their_own_fingerprints() -> No
     assert (behind("mask").location.path, behind("mask").owner.name) == ("/p/train.py", "lib")
 
 
-def test_a_module_that_torch_wraps_goes_by_the_target_of_its_call() -> None:
+def test_a_module_that_torch_wraps_is_named_after_its_compile_call() -> None:
     wrapper: dict[str, Any] = {
         "path": "/v/site-packages/torch/_dynamo/external_utils.py", "line": 67, "function": "inner",
     }
@@ -286,7 +286,7 @@ def test_a_module_that_torch_wraps_goes_by_the_target_of_its_call() -> None:
     assert found([event])[0].title == f"the compiled module {what}"
 
 
-def test_the_parts_of_a_tuple_key_are_one_story() -> None:
+def test_the_parts_of_a_tuple_key_are_one_group() -> None:
     looked_up = "  # return accums[pair] + x  # p.py:6 in f"
     [finding] = found([
         *again("pair[1] == 0" + looked_up, "pair[1] == 1" + looked_up, "pair[0] == 0" + looked_up),
@@ -297,7 +297,7 @@ def test_the_parts_of_a_tuple_key_are_one_story() -> None:
     assert tuple(map(str, finding.evidence.values)) == ("[0]=0", "[0]=1", "[1]=0", "[1]=1")
 
 
-def test_a_cause_behind_the_first_is_told_and_belongs_to_the_fix() -> None:
+def test_a_second_cause_is_named_in_the_cause_and_the_fix() -> None:
     events = again(size(4, 5), size(5, 4))
     events[3] = replace(events[3], reasons=("0/1: " + size(5, 4), "0/0: self.n == 0"))  # type: ignore[call-arg]
     [finding] = found(events)
@@ -328,7 +328,7 @@ def test_two_sizes_inside_a_library_are_not_called_a_ragged_batch() -> None:
     assert found.code == "TT203"
 
 
-def test_keyword_arguments_that_come_and_go_are_told_as_such() -> None:
+def test_a_changing_number_of_arguments_is_reported_as_such() -> None:
     sources = {("/p/net.py", 5): Source(
         first_line=5, lines=("    def forward(self, *args, **kwargs):",), qualname="Net.forward",
     )}
@@ -341,49 +341,49 @@ def test_keyword_arguments_that_come_and_go_are_told_as_such() -> None:
     assert other.title == "Net.forward recompiled once: len(xs) changes"
 
 
-def test_a_dimension_that_was_seen_once_is_not_said_to_change() -> None:
+def test_a_dimension_with_one_value_is_not_reported_as_changing() -> None:
     events = again(size(32, 64, dim=1))
     events[1] = replace(events[1], compile_id="0/2", reasons=(f"0/1: {size(32, 64, dim=1)}", f"0/0: {size(1, 2)}"))
     [finding] = found(events)
     assert finding.cause.startswith("x.size(1) took 32, 64;")
 
 
-def test_the_guard_is_told_in_the_words_of_the_user() -> None:
+def test_the_guard_is_shown_with_the_names_of_the_user() -> None:
     [finding] = found(again("L['self']._modules['bert']._modules['drop'].training == True"))
     assert "guard: self.bert.drop.training == True" in finding.cause
     [key] = found(again("L['k'][1] == 0  # d[k]  # p.py:4 in f"))
     assert "guard: k[1] == 0" in key.cause
 
 
-def test_an_attribute_that_is_set_later_is_to_be_set_first() -> None:
+def test_the_fix_for_an_attribute_set_late_is_to_set_it_first() -> None:
     [finding] = found(again("self.config.problem_type is None"))
     assert finding.fix.text.startswith("set self.config.problem_type before the first call of Net.forward, and do not")
     [argument] = found(again("mask is None"))
     assert argument.fix.text.endswith("of zeros if it is added)")
 
 
-def test_several_dimensions_keep_changing() -> None:
+def test_several_dimensions_that_keep_changing_are_all_named() -> None:
     [finding] = found(again(size(4, 5), size(7, 8, dim=1), size(5, 6)))
     assert finding.title.endswith("x.size(0) and x.size(1) keep changing")
 
 
-def test_a_private_field_is_not_told_to_become_a_tensor() -> None:
+def test_making_a_private_field_a_tensor_is_not_advised() -> None:
     assert "torch.tensor(" not in found(again("td._batch_size[0] == 8"))[0].fix.text
     assert "torch.tensor(td.n)" in found(again("td.n == 8"))[0].fix.text
 
 
-def test_only_what_the_user_compiles_has_a_last_batch() -> None:
+def test_only_a_function_that_the_user_compiles_has_a_ragged_batch() -> None:
     other = replace(STATIC, target_line=99, dynamic=None)
     assert [f.code for f in found([other, *again(size(135, 40))])] == ["TT201"]
     assert [f.code for f in found([replace(STATIC, dynamic=None), *again(size(135, 40))])] == ["TT203"]
 
 
-def test_a_cache_that_grows_is_to_be_a_static_one() -> None:
+def test_the_fix_for_a_growing_cache_is_a_static_cache() -> None:
     [finding] = found(again(size(1, 2, dim=2, name="past_key_values.layers[0].keys")))
     assert "cache_implementation='static'" in finding.fix.text
 
 
-def test_a_branch_that_is_torchs_own_is_not_to_be_taken_out() -> None:
+def test_removing_a_branch_inside_torch_is_not_advised() -> None:
     finding, = found(again("x.size()[0] > 4096  # (_inductor/codegen/cpp.py:2273 in need_use_acc_helper)"))
     assert finding.fix.text == (
         "pad x.size(0) so that `x.size()[0] > 4096` always holds, or keep both variants: torch itself sets this guard "
@@ -412,13 +412,13 @@ def test_two_policies_of_one_function_are_two_findings() -> None:
 @pytest.mark.parametrize("reason", [
     "GLOBAL_STATE changed: grad_mode", "GLOBAL_STATE changed: autocast_enabled", "self.training == True",
 ])
-def test_a_flag_that_flips_once_is_nothing_to_do(reason: str) -> None:
+def test_a_flag_that_flips_once_needs_no_action(reason: str) -> None:
     [finding] = found([AUTOMATIC, *again(reason)])
     assert finding.severity is Severity.P4
     assert finding.fix.text.startswith("nothing to do: ")
 
 
-def test_one_smaller_batch_under_automatic_shapes_is_nothing_to_do() -> None:
+def test_one_smaller_batch_under_automatic_shapes_needs_no_action() -> None:
     [finding] = found([AUTOMATIC, *stepped(again(size(8, 6)), 7)], num_steps=50)
     assert (finding.code, finding.severity) == ("TT203", Severity.P4)
     assert finding.fix.text.startswith("nothing to do: ")
@@ -435,7 +435,7 @@ def test_the_fix_names_the_value_that_would_recompile_next() -> None:
 
 
 @pytest.mark.parametrize(("old", "new", "expected"), [(1, 2, "x.unsqueeze(0)"), (2, 4, "x.flatten(0, -2)")])
-def test_the_fix_of_a_rank_fits_the_ranks(old: int, new: int, expected: str) -> None:
+def test_the_fix_for_a_rank_depends_on_the_ranks(old: int, new: int, expected: str) -> None:
     [finding] = found(again(f"tensor 'x' rank mismatch. expected {old}, actual {new}"))
     assert expected in finding.fix.text
 
@@ -445,7 +445,7 @@ def test_the_fix_of_a_rank_fits_the_ranks(old: int, new: int, expected: str) -> 
     ("return self.heads[k](x)", "index stacked values with it"),
     ("return x * k", "make it a tensor, torch.tensor(k)"),
 ])
-def test_the_fix_of_an_int_fits_its_use(line: str, expected: str) -> None:
+def test_the_fix_for_an_int_depends_on_its_use(line: str, expected: str) -> None:
     [finding] = found(again(*(f"k == {n}  # {line}  # net.py:6 in forward" for n in range(3))))
     assert (finding.code, expected in finding.fix.text) == ("TT204", True), finding.fix.text
 
@@ -464,6 +464,6 @@ def test_an_itertools_count_is_a_counter() -> None:
     assert [finding.code for finding in found(again(*reasons))] == ["TT206"]
 
 
-def test_a_text_that_is_new_in_each_call_is_left_out_of_the_function() -> None:
+def test_the_fix_for_a_string_that_always_changes_is_to_leave_it_out() -> None:
     [finding] = found(again(*(f"name == 'step{n}'" for n in range(4))))
     assert (finding.code, finding.fix.text.startswith("leave name out of Net.forward")) == ("TT224", True)

@@ -29,7 +29,7 @@ def recompile(
     )
 
 
-def test_frames_below_one_call_are_one_finding_with_their_costs_added() -> None:
+def test_frames_below_one_call_are_one_finding_with_the_total_cost() -> None:
     [found] = fold_library_frames(
         [recompile("outer"), recompile("inner"), recompile("innermost", severity=Severity.P2)]
     )
@@ -41,7 +41,7 @@ def test_frames_below_one_call_are_one_finding_with_their_costs_added() -> None:
     assert found.severity is Severity.P2
 
 
-def test_other_calls_other_causes_and_the_users_own_frames_stay_apart() -> None:
+def test_other_calls_other_causes_and_user_frames_stay_separate() -> None:
     apart = [
         recompile("a"), recompile("b", line=14), recompile("c", code="TT211"), recompile("d", owner=YOU),
         recompile("e", code="TT202"),

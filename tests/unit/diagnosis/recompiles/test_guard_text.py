@@ -113,13 +113,15 @@ def keys(*names: str) -> str:
     ("", Kind.EMPTY, "", None, None),
     ("0/0: Unexpected recompilation: runtime guards failed even though they passed", Kind.UNPARSED, "", None, None),
 ])
-def test_a_reason_tells_what_was_guarded(raw: str, kind: Kind, source: str, old: str | None, new: str | None) -> None:
+def test_a_reason_gives_kind_source_and_values_of_its_guard(
+    raw: str, kind: Kind, source: str, old: str | None, new: str | None,
+) -> None:
     reason = parse_reason(raw)
     assert (kind, source, old, new) == (reason.kind, reason.source, reason.old, reason.new)
     assert raw == reason.raw
 
 
-def test_entry_line_hint_and_stack_are_taken_apart() -> None:
+def test_entry_line_hint_and_stack_are_separated() -> None:
     reason = parse_reason(
         f"0/3: self.n == 3      # self.n += 1  # mp/probe/p1.py:43 in forward {INT_HINT}\n"
         'User stack trace:\n  File "/home/u/net.py", line 9, in outer\n    self.block(x)\n'
@@ -131,7 +133,7 @@ def test_entry_line_hint_and_stack_are_taken_apart() -> None:
     assert "allow_unspec_int_on_nn_module" in reason.hint
 
 
-def test_without_a_stack_the_comment_tells_the_line() -> None:
+def test_the_comment_gives_the_line_if_there_is_no_stack() -> None:
     reason = parse_reason("0/3: k == 3      # y = x * k  # mp/probe/p1.py:43 in forward")
     assert (reason.code, reason.place) == ("y = x * k", "mp/probe/p1.py:43")
 
@@ -141,14 +143,14 @@ def test_a_log_line_keeps_its_dash_and_has_no_entry() -> None:
     assert (reason.entry, reason.kind, reason.dim) == (None, Kind.SIZE, 2)
 
 
-def test_a_closure_variable_goes_by_its_own_name() -> None:
+def test_a_closure_variable_is_shown_by_its_name() -> None:
     reason = parse_reason(
         '0/0: fn.__closure__[0].cell_contents == 2  # y*k  # p.py:94 in <lambda> (HINT: guard on "k")'
     )
     assert reason.source == "k"
 
 
-def test_a_part_of_a_tuple_that_the_line_looks_up_is_a_dict_key() -> None:
+def test_a_tuple_element_used_for_a_lookup_is_a_dict_key() -> None:
     reason = parse_reason("0/0: pair[1] == 0  # return accums[pair] + x  # p.py:6 in f")
     assert (reason.kind, reason.source, reason.dim, reason.old) == (Kind.KEYS, "pair", 1, "0")
     assert parse_reason("0/0: pair[1] == 0  # return x * pair[1]  # p.py:6 in f").kind is Kind.EQUALS
@@ -230,18 +232,18 @@ def test_a_size_of_one_counts_as_zero_or_one() -> None:
     assert not Reason(kind=Kind.SIZE, raw="", old="4", new="5").is_zero_one
 
 
-def test_a_condition_on_a_remainder_is_no_zero_one_specialisation() -> None:
+def test_a_condition_on_a_remainder_is_not_a_zero_one_specialisation() -> None:
     assert parse_reason("0/0: (x.size()[0] % 8) != 0").kind is Kind.SYMBOLIC
     assert parse_reason("0/0: x.size()[0] != 1").kind is Kind.ZERO_ONE
 
 
-def test_a_guard_that_failed_on_a_parameter_is_of_a_parameter() -> None:
+def test_a_guard_that_failed_on_a_parameter_is_marked_as_such() -> None:
     reason = "0/1: tensor 'x' size mismatch at index 0. expected 1, actual 2"
     assert parse_reason(f"{reason}. Guard failed on a parameter, consider using x = False to allow it.").is_parameter
     assert not parse_reason(reason).is_parameter
 
 
-def test_what_torch_asks_for_its_own_ends_is_no_line_of_the_user() -> None:
+def test_a_guard_set_by_torch_itself_has_no_line_of_the_user() -> None:
     guard = "0/0: x.size()[0] > 4096  # "
     ours = parse_reason(f"{guard}(_inductor/codegen/cpp.py:2273 in need_use_acc_helper)")
     assert (ours.code, ours.place, ours.by_torch) == ("", "", "_inductor/codegen/cpp.py:2273")
