@@ -14,13 +14,13 @@ APP = "/app/train.py"
 FACTS: dict[str, Any] = {"your_roots": ["/app"], "end": 1000.0, "start": 0.0}
 
 
-def placed(function: str, line: int) -> dict[str, Any]:
+def place_of(function: str, line: int) -> dict[str, Any]:
     return {
         "path": APP, "line": line, "function": function, "stack": (StackEntry(path=APP, line=line, function=function),),
     }
 
 
-F, G = placed("f", 3), placed("g", 30)
+F, G = place_of("f", 3), place_of("g", 30)
 
 
 def int_recompiles(
@@ -42,7 +42,7 @@ def int_recompiles(
 
 def a_break(line: int = 5, **fields: Any) -> GraphBreak:
     return GraphBreak(
-        **{**placed("f", line), "type": "print", "explanation": "builtin `print`", "compile_id": "0/0", **fields}
+        **{**place_of("f", line), "type": "print", "explanation": "builtin `print`", "compile_id": "0/0", **fields}
     )
 
 
@@ -55,9 +55,9 @@ def test_an_empty_recording_has_no_findings() -> None:
 
 
 def test_a_limit_and_its_recompiles_name_each_other_and_share_the_fix() -> None:
-    found = diagnose(a_recording(a_process(*int_recompiles(F, 0, 7, at_limit=True), **FACTS), end=1000.0))
-    limit = by_code(found)["TT301"]
-    [cause] = [finding for finding in found if finding.code.startswith("TT2")]
+    findings = diagnose(a_recording(a_process(*int_recompiles(F, 0, 7, at_limit=True), **FACTS), end=1000.0))
+    limit = by_code(findings)["TT301"]
+    [cause] = [finding for finding in findings if finding.code.startswith("TT2")]
     assert limit.related == (cause.fingerprint,)
     assert cause.related == (limit.fingerprint,)
     assert limit.fix == cause.fix
@@ -66,10 +66,12 @@ def test_a_limit_and_its_recompiles_name_each_other_and_share_the_fix() -> None:
 
 
 def test_every_finding_has_its_source_lines_if_they_were_recorded() -> None:
-    kept = {(APP, 3): Source(first_line=2, lines=("", "def f(k):", "    return k"))}
-    found = diagnose(a_recording(a_process(*int_recompiles(F, 0, 7, at_limit=True), sources=kept, **FACTS), end=1000.0))
-    assert len(found) == 2
-    assert {finding.evidence.source for finding in found} == {
+    sources = {(APP, 3): Source(first_line=2, lines=("", "def f(k):", "    return k"))}
+    findings = diagnose(
+        a_recording(a_process(*int_recompiles(F, 0, 7, at_limit=True), sources=sources, **FACTS), end=1000.0)
+    )
+    assert len(findings) == 2
+    assert {finding.evidence.source for finding in findings} == {
         source_lines("", "def f(k):", "    return k", first=2, at=3)
     }
 
@@ -82,16 +84,16 @@ def test_a_limit_without_a_recompile_keeps_its_text() -> None:
 
 def test_recompiles_of_another_frame_are_not_linked() -> None:
     events = [*int_recompiles(F, 0, 3, at_limit=True), *int_recompiles(G, 1, 9, "m")]
-    found = diagnose(a_recording(a_process(*events, **FACTS), end=1000.0))
-    assert {finding.location.function for finding in found if finding.related} == {"f"}
+    findings = diagnose(a_recording(a_process(*events, **FACTS), end=1000.0))
+    assert {finding.location.function for finding in findings if finding.related} == {"f"}
 
 
 def test_after_a_reset_a_frame_with_the_same_number_is_not_linked() -> None:
     """torch._dynamo.reset() numbers frames anew, so 0/1 is f before it and g after it."""
     events = [*int_recompiles(F, 0, 3, at_limit=True), *int_recompiles(G, 0, 9, "m")]
-    found = diagnose(a_recording(a_process(*events, **FACTS), end=1000.0))
-    limit = by_code(found)["TT301"]
-    assert {finding.location.function for finding in found if finding.fingerprint in limit.related} == {"f"}
+    findings = diagnose(a_recording(a_process(*events, **FACTS), end=1000.0))
+    limit = by_code(findings)["TT301"]
+    assert {finding.location.function for finding in findings if finding.fingerprint in limit.related} == {"f"}
     assert " m " not in limit.cause
 
 
@@ -144,7 +146,7 @@ def test_the_number_of_listed_steps_is_bounded() -> None:
     assert finding.steps == tuple(range(50))
 
 
-def timed(num_steps: int, seconds: float = 0.010) -> Process:
+def timed_process(num_steps: int, seconds: float = 0.010) -> Process:
     series = {"step_seconds": Series(name="step_seconds", steps=range(num_steps), values=[seconds] * num_steps)}
     return a_process(series=series, num_steps=num_steps, **FACTS)
 
@@ -155,23 +157,23 @@ def timed(num_steps: int, seconds: float = 0.010) -> Process:
 def test_the_cost_of_a_break_per_step_decides_its_severity(
     milliseconds: float, share: float, severity: Severity,
 ) -> None:
-    finding = weighed(a_finding(cost=Cost(ms_per_step=milliseconds, kind=CostKind.OBSERVED)), timed(50))
+    finding = weighed(a_finding(cost=Cost(ms_per_step=milliseconds, kind=CostKind.OBSERVED)), timed_process(50))
     assert finding.cost.share == pytest.approx(share)
     assert finding.severity is severity
 
 
 def test_a_cost_longer_than_a_step_has_no_share() -> None:
-    finding = weighed(a_finding(cost=Cost(ms_per_step=11.0, kind=CostKind.OBSERVED)), timed(50))
+    finding = weighed(a_finding(cost=Cost(ms_per_step=11.0, kind=CostKind.OBSERVED)), timed_process(50))
     assert (finding.cost.share, finding.severity) == (None, Severity.P3)
 
 
 def test_the_default_severity_is_kept_with_few_steps() -> None:
-    finding = weighed(a_finding(cost=Cost(ms_per_step=9.0, kind=CostKind.OBSERVED)), timed(19))
+    finding = weighed(a_finding(cost=Cost(ms_per_step=9.0, kind=CostKind.OBSERVED)), timed_process(19))
     assert (finding.cost.share, finding.severity) == (None, Severity.P3)
 
 
 def test_a_cost_that_was_not_measured_changes_nothing() -> None:
-    assert weighed(a_finding(), timed(50)) == a_finding()
+    assert weighed(a_finding(), timed_process(50)) == a_finding()
 
 
 def storm(num_steps: int) -> Process:
@@ -193,14 +195,14 @@ def test_a_storm_has_the_same_severity_in_a_short_and_a_long_run(num_steps: int)
 
 
 def test_the_most_severe_and_costly_findings_come_first() -> None:
-    found = diagnose(a_recording(
+    findings = diagnose(a_recording(
         a_process(
             a_break(9, type="Failed to trace builtin operator", explanation="builtin operator `print`"),
             *int_recompiles(G, 1, 7, at_limit=True), dropped={"tap": 1}, **FACTS,
         ), end=1000.0,
     ))
-    assert [finding.severity for finding in found] == sorted(finding.severity for finding in found)
-    assert found[0].code == "TT301"
+    assert [finding.severity for finding in findings] == sorted(finding.severity for finding in findings)
+    assert findings[0].code == "TT301"
 
 
 @pytest.mark.parametrize(("first", "second"), [
@@ -215,8 +217,8 @@ def test_findings_are_ordered_by_severity_cost_events_code_and_place(
     first: dict[str, Any], second: dict[str, Any], monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pair = [a_finding(**{"fingerprint": "1", **first}), a_finding(**{"fingerprint": "2", **second})]
-    for given in (pair, pair[::-1]):
-        monkeypatch.setattr("torchtriage.diagnosis.diagnose.RUN_RULES", [lambda recording, given=given: iter(given)])
+    for order in (pair, pair[::-1]):
+        monkeypatch.setattr("torchtriage.diagnosis.diagnose.RUN_RULES", [lambda recording, order=order: iter(order)])
         assert diagnose(a_recording()) == pair
 
 
@@ -229,7 +231,7 @@ def test_the_cause_of_a_limit_comes_from_its_frame_not_from_a_fold() -> None:
             code, location=call, raised_at=raised_at, cause=fingerprint, evidence=evidence, fingerprint=fingerprint,
         )
 
-    found = linked(
+    findings = linked(
         [finding("TT301", layer, 1, "limit"), finding("TT221", mask, 20, "folds"), finding("TT224", layer, 2, "own")]
     )
-    assert by_code(found)["TT301"].cause == "own (TT224)"
+    assert by_code(findings)["TT301"].cause == "own (TT224)"

@@ -54,12 +54,12 @@ def test_a_process_without_an_end_is_reported_once_the_run_is_over() -> None:
 
 
 @pytest.mark.parametrize(
-    ("age", "told"), [(0.0, False), (health.STALE_SECONDS - 5, False), (health.STALE_SECONDS + 5, True)],
+    ("age", "is_reported"), [(0.0, False), (health.STALE_SECONDS - 5, False), (health.STALE_SECONDS + 5, True)],
 )
-def test_without_a_launcher_a_process_counts_as_dead_after_a_while(age: float, told: bool) -> None:
+def test_without_a_launcher_a_process_counts_as_dead_after_a_while(age: float, is_reported: bool) -> None:
     now = time.time()
-    assert bool(list(health.run_did_not_end(a_recording(a_process(Recompile(time=now - age)))))) is told
-    assert bool(list(health.run_did_not_end(a_recording(a_process(start=now - age))))) is told
+    assert bool(list(health.run_did_not_end(a_recording(a_process(Recompile(time=now - age)))))) is is_reported
+    assert bool(list(health.run_did_not_end(a_recording(a_process(start=now - age))))) is is_reported
 
 
 @pytest.mark.parametrize("origin", ["trace", "log", "watch"])

@@ -41,10 +41,10 @@ def test_totals_count_the_events() -> None:
 
 
 def test_totals_of_processes_add_up_except_for_time_and_steps() -> None:
-    found = totals(a_recording(busy(num_steps=7, eager_calls=COUNTED), busy(num_steps=9, eager_calls=COUNTED)))
-    assert (found["compiles"], found["graph_breaks"], found["recompiles"], found["eager_calls"]) == (4, 6, 2, 24)
-    assert (found["distinct_graph_breaks"], found["frames_at_limit"]) == (2, 2)
-    assert (found["compile_seconds"], found["steps"]) == (3.0, 9)
+    counts = totals(a_recording(busy(num_steps=7, eager_calls=COUNTED), busy(num_steps=9, eager_calls=COUNTED)))
+    assert (counts["compiles"], counts["graph_breaks"], counts["recompiles"], counts["eager_calls"]) == (4, 6, 2, 24)
+    assert (counts["distinct_graph_breaks"], counts["frames_at_limit"]) == (2, 2)
+    assert (counts["compile_seconds"], counts["steps"]) == (3.0, 9)
 
 
 def test_totals_of_an_empty_recording_are_zero_or_unknown() -> None:

@@ -90,11 +90,11 @@ def every_place(data: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]
     return places
 
 
-def replaced(data: Any, place: tuple[Any, ...], value: Any) -> Any:
+def with_value(data: Any, place: tuple[Any, ...], value: Any) -> Any:
     if not place:
         return value
     copy = dict(data) if isinstance(data, dict) else list(data)
-    copy[place[0]] = replaced(data[place[0]], place[1:], value)
+    copy[place[0]] = with_value(data[place[0]], place[1:], value)
     return copy
 
 
@@ -109,7 +109,7 @@ ANYTHING = st.recursive(
 def test_no_value_in_any_field_raises(make: Any, draw: st.DataObject, value: Any) -> None:
     whole = as_read(make())
     place = draw.draw(st.sampled_from(every_place(whole)))
-    report = build_report(a_recording(shapes=replaced(whole, place, value)))
+    report = build_report(a_recording(shapes=with_value(whole, place, value)))
     problems = [tap.detail for tap in report.not_seen if tap.name == SHAPE_STUDY]
     if report.shapes is None:
         assert problems or (value is None and not place)

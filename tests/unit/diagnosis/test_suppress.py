@@ -46,12 +46,12 @@ def test_comments_in_a_library_are_ignored() -> None:
     ("x = y.item()  #torchtriage:ignore[TT104, TT222]", ("TT104", "TT222"), ""),
 ])
 def test_a_comment_names_codes_and_a_reason(line: str, codes: tuple[str, ...], reason: str) -> None:
-    found = suppression_in(line)
-    assert found is not None
-    assert (found.codes, found.reason) == (codes, reason)
+    suppression = suppression_in(line)
+    assert suppression is not None
+    assert (suppression.codes, suppression.reason) == (codes, reason)
 
 
 @pytest.mark.parametrize("line", ["print(x)", "# torchtriage: ignore everything", "# torchtriage: ignore[]", ""])
 def test_other_lines_suppress_nothing(line: str) -> None:
-    found = suppression_in(line)
-    assert found is None or not found.codes
+    suppression = suppression_in(line)
+    assert suppression is None or not suppression.codes

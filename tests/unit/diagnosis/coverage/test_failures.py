@@ -30,68 +30,72 @@ FULL = CompileCall(
 )
 
 
-def failed(fail_type: str, reason: str = "no package", **fields: Any) -> CompileEnd:
+def a_failure(fail_type: str, reason: str = "no package", **fields: Any) -> CompileEnd:
     return CompileEnd(
         **{**STEP, "time": 2.0, "fail_type": fail_type, "fail_reason": reason, "suppress_errors": False, **fields}
     )
 
 
-def told(*events: Event) -> list[Finding]:
+def errors_of(*events: Event) -> list[Finding]:
     return list(compile_raised(a_process(*events, your_roots=["/app"])))
 
 
 def test_a_raised_error_is_reported_with_its_message_and_line() -> None:
-    [found] = told(START, failed("PackageNotFoundError", stack=(StackEntry(path=LIB, line=131, function=""),)))
-    assert found.title == "compiling step failed with PackageNotFoundError, and the call raised it"
-    assert found.cause == "no package at imports.py:131"
-    assert (str(found.location), str(found.raised_at), str(found.owner)) == (
+    [finding] = errors_of(
+        START, a_failure("PackageNotFoundError", stack=(StackEntry(path=LIB, line=131, function=""),)),
+    )
+    assert finding.title == "compiling step failed with PackageNotFoundError, and the call raised it"
+    assert finding.cause == "no package at imports.py:131"
+    assert (str(finding.location), str(finding.raised_at), str(finding.owner)) == (
         "/app/train.py:30", f"{LIB}:131", "lightning_utilities",
     )
-    assert found.severity is Severity.P0
+    assert finding.severity is Severity.P0
 
 
 def test_an_error_after_which_the_program_compiles_again_is_p1() -> None:
-    [found] = told(START, failed("BackendCompilerFailed"), CompileStart(**{**STEP, "compile_id": "1/0"}, time=3.0))
-    assert found.severity is Severity.P1
-    assert "aot_eager" in found.fix.text
+    [finding] = errors_of(
+        START, a_failure("BackendCompilerFailed"), CompileStart(**{**STEP, "compile_id": "1/0"}, time=3.0),
+    )
+    assert finding.severity is Severity.P1
+    assert "aot_eager" in finding.fix.text
 
 
 def test_an_operator_error_is_to_be_reproduced_without_compile() -> None:
-    assert told(START, failed("TorchRuntimeError"))[0].fix.text.startswith(
+    assert errors_of(START, a_failure("TorchRuntimeError"))[0].fix.text.startswith(
         "run step without torch.compile: if it fails there too"
     )
 
 
 def test_an_error_without_a_message_is_reported_by_its_type() -> None:
-    [found] = told(START, failed("NotImplementedError", ""))
-    assert found.cause == "NotImplementedError without a message"
+    [finding] = errors_of(START, a_failure("NotImplementedError", ""))
+    assert finding.cause == "NotImplementedError without a message"
 
 
 def test_an_unsupported_construct_is_an_error_only_under_fullgraph() -> None:
-    broken = failed("Unsupported", "Data-dependent branching\n  Explanation: no")
-    [found] = told(FULL, START, broken)
-    assert found.cause == "Data-dependent branching: no"
-    assert "drop fullgraph=True" in found.fix.text
-    assert told(START, broken) == []
-    assert told(FULL, START, GraphBreak(**STEP), broken) == []
-    assert told(FULL, START, broken, FrameSkipped(**{**STEP, "compile_id": None})) == []
+    broken = a_failure("Unsupported", "Data-dependent branching\n  Explanation: no")
+    [finding] = errors_of(FULL, START, broken)
+    assert finding.cause == "Data-dependent branching: no"
+    assert "drop fullgraph=True" in finding.fix.text
+    assert errors_of(START, broken) == []
+    assert errors_of(FULL, START, GraphBreak(**STEP), broken) == []
+    assert errors_of(FULL, START, broken, FrameSkipped(**{**STEP, "compile_id": None})) == []
 
 
 def test_suppressed_interrupted_and_successful_compiles_are_not_reported() -> None:
-    assert told(START, failed("E", suppress_errors=True)) == []
-    assert told(START, failed("KeyboardInterrupt")) == []
-    assert told(START, CompileEnd(**STEP)) == []
+    assert errors_of(START, a_failure("E", suppress_errors=True)) == []
+    assert errors_of(START, a_failure("KeyboardInterrupt")) == []
+    assert errors_of(START, CompileEnd(**STEP)) == []
 
 
 def test_the_same_error_of_a_function_is_reported_once() -> None:
-    assert len(told(START, failed("E"), failed("E", compile_id="0/1"))) == 1
+    assert len(errors_of(START, a_failure("E"), a_failure("E", compile_id="0/1"))) == 1
 
 
 def test_the_fix_names_a_line_that_can_be_changed() -> None:
-    [library] = told(START, failed("E", stack=(StackEntry(path=LIB, line=131, function=""),)))
+    [library] = errors_of(START, a_failure("E", stack=(StackEntry(path=LIB, line=131, function=""),)))
     assert library.fix.text.startswith("do the work that fails at imports.py:131 before the compiled call")
-    [python] = told(
-        START, failed("E", stack=(StackEntry(path="/usr/lib/python3.11/inspect.py", line=2474, function=""),)),
+    [python] = errors_of(
+        START, a_failure("E", stack=(StackEntry(path="/usr/lib/python3.11/inspect.py", line=2474, function=""),)),
     )
     assert python.fix.text.startswith("do the work that fails at train.py:30 before the compiled call")
 

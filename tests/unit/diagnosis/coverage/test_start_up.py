@@ -18,15 +18,15 @@ from torchtriage.recording.recording import Process
 
 # TT306
 
-def compiled(
+def a_compile(
     seconds: float, end: float, place: dict[str, Any] = F, compile_id: str = "0/0", **fields: Any,
 ) -> CompileEnd:
     return CompileEnd(**place, compile_id=compile_id, seconds=seconds, time=end, **fields)
 
 
 def test_a_slow_start_names_the_slowest_compiles() -> None:
-    backward = compiled(2.0, 59.0, G, "1/0", is_backward=True)
-    finding = the_one(slow_cold_start, compiled(4.0, 10.0), compiled(29.0, 59.0, G, "1/0"), backward)
+    backward = a_compile(2.0, 59.0, G, "1/0", is_backward=True)
+    finding = the_one(slow_cold_start, a_compile(4.0, 10.0), a_compile(29.0, 59.0, G, "1/0"), backward)
     assert (finding.code, finding.title) == ("TT306", "33.0 s of compiling before steady state")
     assert finding.cause == "slowest: g 29.0 s, f 4.00 s, g (backward) 2.00 s"
     assert (finding.cost.seconds, finding.cost.kind) == (33.0, CostKind.OBSERVED)
@@ -34,9 +34,9 @@ def test_a_slow_start_names_the_slowest_compiles() -> None:
 
 
 @pytest.mark.parametrize("ends", [
-    [compiled(COLD_START_SECONDS - 0.1, 20.0)],
-    [compiled(20.0, 40.0), compiled(20.0, 40.0, G, "1/0")],
-    [compiled(1.0, 10.0), compiled(60.0, 80.0, compile_id="0/1")],
+    [a_compile(COLD_START_SECONDS - 0.1, 20.0)],
+    [a_compile(20.0, 40.0), a_compile(20.0, 40.0, G, "1/0")],
+    [a_compile(1.0, 10.0), a_compile(60.0, 80.0, compile_id="0/1")],
     [CompileEnd(**F, compile_id="0/0", time=20.0)],
     [],
 ], ids=["quick", "side by side", "after steady state began", "not timed", "no compile"])
@@ -90,7 +90,7 @@ def test_a_cache_that_works_is_not_reported(events: list[Event]) -> None:
 
 
 def test_a_cache_that_a_shape_study_empties_is_not_reported() -> None:
-    events = (CacheUse(cache="fx_graph", outcome="miss"), compiled(60.0, 80.0, inductor_seconds=60.0))
+    events = (CacheUse(cache="fx_graph", outcome="miss"), a_compile(60.0, 80.0, inductor_seconds=60.0))
     for facts, codes in (({}, ["TT306", "TT307"]), ({"policy": {"name": "as written"}}, ["TT306"])):
         process = Process(events=events, facts=facts)
         findings = [*slow_cold_start(process), *compile_cache_misses(process)]

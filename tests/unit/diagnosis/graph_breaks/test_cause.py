@@ -20,15 +20,15 @@ def a_break(
     kind: str, gb_id: str | None = None, explanation: str = "", context: str = "", path: str = "/app/model.py",
     **fields,
 ) -> GraphBreak:
-    told = {"type": kind, "gb_id": gb_id, "explanation": explanation, "context": context}
-    return GraphBreak(path=path, line=14, function="forward", **told, **fields)
+    texts = {"type": kind, "gb_id": gb_id, "explanation": explanation, "context": context}
+    return GraphBreak(path=path, line=14, function="forward", **texts, **fields)
 
 
 def builtin(name: str, types: str = "['str']") -> GraphBreak:
     return a_break(BUILTIN, "GB0059", f"builtin operator `{name}` with argument types {types}")
 
 
-def skipped(module: str, name: str, path: str = "/app/model.py") -> GraphBreak:
+def a_skip(module: str, name: str, path: str = "/app/model.py") -> GraphBreak:
     return a_break(
         SKIPPED, "GB0007", context=f"module: {module}, qualname: {name}, skip reason: likely a C extension", path=path,
     )
@@ -50,7 +50,7 @@ POSITIVE = [
                       context="fn: <built-in function print>, args: [], kwargs: {}"), "print(x.shape)"),
     ("TT102", a_break("logging.Logger method not supported for non-export cases", "GB0291",
                       context="method: <Logger x (WARNING)>.warning, args: []"), "log.warning('x')"),
-    ("TT102", skipped("_warnings", "warn"), "warnings.warn('slow')"),
+    ("TT102", a_skip("_warnings", "warn"), "warnings.warn('slow')"),
     ("TT102", a_break("Unsupported python_type() call", "GB4841", path="/usr/lib/python3.11/logging/__init__.py"),
      "logging.info('a')"),
     ("TT103", a_break("Data-dependent branching", "GB0170", context="attempted to jump with TensorVariable()"),
@@ -64,8 +64,8 @@ POSITIVE = [
     ("TT105", operator("Dynamic shape operator", "GB0036", "aten.nonzero.default"), "y = x[x > 0]"),
     ("TT105", a_break("Dynamic slicing with Tensor arguments", "GB0038"), "y = x[:n]"),
     ("TT105", a_break("Unsupported Tensor.item() call with capture_scalar_outputs=False", "GB0124"), "y = x[:n]"),
-    ("TT106", skipped("_pickle", "dumps"), "key = pickle.dumps(kwargs)"),
-    ("TT106", skipped("torch.random", "manual_seed"), "torch.manual_seed(0)"),
+    ("TT106", a_skip("_pickle", "dumps"), "key = pickle.dumps(kwargs)"),
+    ("TT106", a_skip("torch.random", "manual_seed"), "torch.manual_seed(0)"),
     ("TT107", a_break("copy.deepcopy()", "GB0179", context="copy.deepcopy(x)"), "z = copy.deepcopy(y)"),
     ("TT107", a_break("Attempted to copy.deepcopy a tensor", "GB4198", path="/usr/lib/python3.11/copy.py"),
      "z = copy.deepcopy(y)"),
@@ -113,8 +113,8 @@ POSITIVE = [
     ("TT123", a_break("RuntimeError when making fake tensor call", "GB4315"), "y = a @ b"),
     ("TT124", a_break("torch.cond: differing branch outputs", "GB0313"), "torch.cond(p, f, g, (x,))"),
     ("TT124", a_break("HOP: Unsafe side effect", "GB0067"), "checkpoint(f, x)"),
-    ("TT125", skipped("time", "perf_counter"), "t = time.perf_counter()"),
-    ("TT125", skipped("<unknown module>", "Random.random"), "p = random.random()"),
+    ("TT125", a_skip("time", "perf_counter"), "t = time.perf_counter()"),
+    ("TT125", a_skip("<unknown module>", "Random.random"), "p = random.random()"),
     ("TT125", method("type", "now", "call_method UserDefinedClassVariable(<class 'datetime.datetime'>) now [] {}"),
      "t = datetime.now()"),
     ("TT199", a_break("Excessive RestartAnalysis() calls", "GB0052"), "y = x + 1"),
@@ -124,13 +124,13 @@ POSITIVE = [
 NEGATIVE = [
     ("TT101", builtin("str", "['Tensor']"), "s = str(y)"),
     ("TT101", a_break("Data-dependent branching", "GB0170"), "if print_it > 0: print(x)"),
-    ("TT102", skipped("_pickle", "dumps"), "key = pickle.dumps(kwargs)"),
+    ("TT102", a_skip("_pickle", "dumps"), "key = pickle.dumps(kwargs)"),
     ("TT103", operator(SCALAR, "GB0033", "aten._local_scalar_dense.default"), "n = int(t)"),
     ("TT104", builtin("range", "['X']"), "for i in range(n):"),
     ("TT104", operator(SCALAR, "GB0033", "aten._local_scalar_dense.default"), "eps = np.random.rand(1).item()"),
     ("TT105", a_break("Unsupported Tensor.item() call with capture_scalar_outputs=False", "GB0124"), "y = x[:int(n)]"),
-    ("TT106", skipped("_warnings", "warn"), "warnings.warn('slow')"),
-    ("TT107", skipped("copy", "copy"), "z = copy.copy(y)"),
+    ("TT106", a_skip("_warnings", "warn"), "warnings.warn('slow')"),
+    ("TT107", a_skip("copy", "copy"), "z = copy.copy(y)"),
     ("TT107", a_break("Data-dependent branching", "GB0170", path="/app/copy.py"), "if y > 0:"),
     ("TT108", a_break("Call to `torch._dynamo.graph_break()`", "GB0025"), "torch._dynamo.graph_break()"),
     ("TT109", a_break("setattr() on Tensor.requires_grad", "GB0206"), "h.requires_grad = True"),
@@ -138,7 +138,7 @@ NEGATIVE = [
     ("TT111", a_break("Missing tp_iternext", "GB4347"), "keys = {k for k in d}"),
     ("TT112", builtin("print"), "print(1)"),
     ("TT113", a_break("torch.Generator method", "GB7650", context="torch.Generator.manual_seed"), "g.manual_seed(0)"),
-    ("TT114", skipped("torch.random", "manual_seed"), "torch.manual_seed(0)"),
+    ("TT114", a_skip("torch.random", "manual_seed"), "torch.manual_seed(0)"),
     ("TT115", a_break("Data-dependent branching", "GB0170"), "with_mask = x if y > 0 else z"),
     ("TT116", a_break("setattr() on unsupported type", "GB0467", path="/app/hooks.py"), "Counter.n = 3"),
     ("TT117", a_break("Attempted to wrap sparse Tensor", "GB0015"), "y = self.lstm(s)"),
@@ -155,22 +155,22 @@ NEGATIVE = [
     ("TT124", a_break("Higher Order Operator: autograd.Function",
      "GB0007", context="module: torch.random, qualname: manual_seed"),
      "f(x)"),
-    ("TT125", skipped("app.time_utils", "now"), "t = now()"),
+    ("TT125", a_skip("app.time_utils", "now"), "t = now()"),
     ("TT199", a_break("", "GB0170"), ""),
     ("TT199", a_break("Higher Order Operator: autograd.Function", "GB0033"), "torch.equal(a, b)"),
 ]
 
 
-def named(cases: list[tuple[str, GraphBreak, str]]) -> list[str]:
+def case_ids(cases: list[tuple[str, GraphBreak, str]]) -> list[str]:
     return [f"{code}-{event.type[:30]}-{line[:20]}" for code, event, line in cases]
 
 
-@pytest.mark.parametrize(("code", "event", "line"), POSITIVE, ids=named(POSITIVE))
+@pytest.mark.parametrize(("code", "event", "line"), POSITIVE, ids=case_ids(POSITIVE))
 def test_cause_has_its_code(code: str, event: GraphBreak, line: str) -> None:
     assert classify(event, line).code == code
 
 
-@pytest.mark.parametrize(("code", "event", "line"), NEGATIVE, ids=named(NEGATIVE))
+@pytest.mark.parametrize(("code", "event", "line"), NEGATIVE, ids=case_ids(NEGATIVE))
 def test_look_alike_does_not_get_the_code(code: str, event: GraphBreak, line: str) -> None:
     assert classify(event, line).code != code
 
@@ -202,7 +202,7 @@ def test_logger_methods_get_the_setting_that_ignores_them() -> None:
 
 
 def test_functions_that_log_get_the_setting_that_moves_them() -> None:
-    remedy = classify(skipped("_warnings", "warn"), "warnings.warn('a')").remedy
+    remedy = classify(a_skip("_warnings", "warn"), "warnings.warn('a')").remedy
     assert remedy.setting == "torch._dynamo.config.reorderable_logging_functions.add(warnings.warn)"
 
 

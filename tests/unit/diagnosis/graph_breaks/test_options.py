@@ -15,8 +15,8 @@ def statement(source: str, marked: str) -> Statement:
     """The statement at the first line of the source that holds the marked text."""
     lines = textwrap.dedent(source).strip("\n").split("\n")
     line = next(number for number, text in enumerate(lines, start=1) if marked in text)
-    kept = Source(first_line=1, lines=tuple(lines))
-    at = statement_at(Process(events=(), sources={("f.py", line): kept}), "f.py", line)
+    window = Source(first_line=1, lines=tuple(lines))
+    at = statement_at(Process(events=(), sources={("f.py", line): window}), "f.py", line)
     assert at is not None
     return at
 
@@ -102,7 +102,7 @@ def test_a_place_without_source_has_no_options() -> None:
 
 
 def test_a_source_window_that_cuts_a_block_is_read_from_one_line() -> None:
-    kept = Source(first_line=10, lines=("        else:", "    if done.all():", "        break"))
-    at = statement_at(Process(events=(), sources={("f.py", 11): kept}), "f.py", 11)
+    window = Source(first_line=10, lines=("        else:", "    if done.all():", "        break"))
+    at = statement_at(Process(events=(), sources={("f.py", 11): window}), "f.py", 11)
     assert at is not None
     assert at.function is None

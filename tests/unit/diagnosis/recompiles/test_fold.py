@@ -30,15 +30,15 @@ def recompile(
 
 
 def test_frames_below_one_call_are_one_finding_with_the_total_cost() -> None:
-    [found] = fold_library_frames(
+    [finding] = fold_library_frames(
         [recompile("outer"), recompile("inner"), recompile("innermost", severity=Severity.P2)]
     )
-    assert found.title == "outer recompiled once (and 2 frames below it)"
-    assert found.evidence.num_events == 3
-    assert found.cost.seconds == 1.5
-    assert found.evidence.folded == ("inner: 1 recompile, 500 ms", "innermost: 1 recompile, 500 ms")
-    assert found.evidence.compile_ids == ("outer/1", "inner/1", "innermost/1")
-    assert found.severity is Severity.P2
+    assert finding.title == "outer recompiled once (and 2 frames below it)"
+    assert finding.evidence.num_events == 3
+    assert finding.cost.seconds == 1.5
+    assert finding.evidence.folded == ("inner: 1 recompile, 500 ms", "innermost: 1 recompile, 500 ms")
+    assert finding.evidence.compile_ids == ("outer/1", "inner/1", "innermost/1")
+    assert finding.severity is Severity.P2
 
 
 def test_other_calls_other_causes_and_user_frames_stay_separate() -> None:
