@@ -71,12 +71,13 @@ def test_nobody_imports_the_commands() -> None:
 
 
 @pytest.mark.parametrize("words", [
-    ["--help"], ["run", "--help"], ["train", "--help"], ["shapes", "--help"], ["shapes", "nowhere.py"], ["explain", "TT203"],
-    ["explain", "GB0059"], ["report", "-"], ["report", "{trace}"], ["ticket", "list"],
+    ["--help"], ["run", "--help"], ["train", "--help"], ["shapes", "--help"], ["shapes", "nowhere.py"],
+    ["explain", "TT203"], ["explain", "GB0059"], ["report", "-"], ["report", "{trace}"], ["ticket", "list"],
 ])
 def test_the_command_starts_without_torch(words: list[str], tmp_path: Path) -> None:
     (tmp_path / "trace.log").write_text(
-        'V1115 23:29:16.365000 1 torch/x.py:1] {"dynamo_start": {"stack": []}, "frame_id": 0, "frame_compile_id": 0, "attempt": 0}\n'
+        'V1115 23:29:16.365000 1 torch/x.py:1] '
+        '{"dynamo_start": {"stack": []}, "frame_id": 0, "frame_compile_id": 0, "attempt": 0}\n'
     )
     words = [word.format(trace=tmp_path / "trace.log") for word in words]
     program = (
@@ -95,10 +96,12 @@ def test_importing_the_package_imports_almost_nothing() -> None:
 
 
 MAX_MODULES = 12
-# Within a folder: which sub-package may import which. The folder's own modules are "."; what is not listed may import no
-# sibling. So a rule family does not know the others, and a change stays in one room.
+# Within a folder: which sub-package may import which. The folder's own modules are ".". So a rule family does not know the others, and a change stays in one room.
 SUBPACKAGES: dict[str, dict[str, set[str]]] = {
-    "capture": {"policy": {".", "torch_private"}, "taps": {".", "readers", "torch_private"}, "readers": set(), "torch_private": set()},
+    "capture": {
+        "policy": {".", "torch_private"}, "taps": {".", "readers", "torch_private"}, "readers": set(),
+        "torch_private": set(),
+    },
     "diagnosis": {
         "compiles": {"."},
         "graph_breaks": {".", "compiles"},
@@ -184,7 +187,8 @@ def test_a_sub_package_imports_only_the_siblings_it_may() -> None:
 
 
 def test_every_sub_package_has_its_row() -> None:
-    for folder in sorted(p for p in PACKAGE.iterdir() if p.is_dir() and p.name not in ("__pycache__", "findings", "native")):
+    others = ("__pycache__", "findings", "native")
+    for folder in sorted(p for p in PACKAGE.iterdir() if p.is_dir() and p.name not in others):
         rooms = {p.name for p in folder.iterdir() if p.is_dir() and (p / "__init__.py").exists()}
         assert rooms == set(SUBPACKAGES.get(folder.name, {})), folder
 

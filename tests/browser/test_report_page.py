@@ -95,7 +95,8 @@ def test_without_javascript_the_findings_can_be_read(open_report: Open) -> None:
     assert page.get_by_text("drop dynamic=False at train.py:31").first.is_visible()
     page.locator(".finding > summary").nth(2).click()
     assert page.locator(".finding mark").is_visible()
-    assert page.locator("noscript p").first.inner_text() == "The chart needs JavaScript; the table has the same content."
+    notice = page.locator("noscript p").first.inner_text()
+    assert notice == "The chart needs JavaScript; the table has the same content."
     for needs_script in ("#filter", "#timeline-chart", ".copy", ".controls"):
         assert not page.locator(needs_script).first.is_visible()
 

@@ -627,7 +627,9 @@ def test_the_report_does_not_touch_the_recording(recording: Path) -> None:
     assert before == sorted((p.name, p.stat().st_mtime_ns) for p in recording.iterdir())
 
 
-@pytest.mark.parametrize("text", ["import torch\n\nprint(torch.ones(2))\n", "step,loss\n1,0.5\n2,0.25\n", "MIT License\n"])
+@pytest.mark.parametrize(
+    "text", ["import torch\n\nprint(torch.ones(2))\n", "step,loss\n1,0.5\n2,0.25\n", "MIT License\n"],
+)
 def test_report_refuses_a_file_without_a_line_of_torch(text: str, tmp_path: Path) -> None:
     (tmp_path / "file.txt").write_text(text)
     done = command(tmp_path, "report", "file.txt")

@@ -147,7 +147,8 @@ def test_policies_take_turns_and_each_function_gets_its_own(tmp_path: Path) -> N
     of_its_own, = row(study, "mixed")["setting"]
     assert of_its_own in ("train.py:19  torch.compile(fixed, dynamic=False)", "train.py:19  torch.compile(fixed)")
     for policy in study["policies"]:
-        # The clocks are paused with the process: compiling is part of the calls, whatever the other runs took in between.
+        # The clocks are paused with the process: compiling is part of the calls,
+        # whatever the other runs took in between.
         assert 0 < policy["compile_seconds"]["middle"] < policy["total_seconds"]["middle"]
     assert not any("one after the other" in note for note in study["notes"])
     kept = command(tmp_path, "report", "out.triage", "--format", "json")

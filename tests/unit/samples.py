@@ -11,8 +11,9 @@ from torchtriage.recording.recording import Process, Recording
 def a_finding(code: str = "TT101", **fields: Any) -> Finding:
     """A finding that is complete enough for every reporter; `fields` replace its parts."""
     return Finding(**{
-        "code": code, "slug": "print-in-graph", "title": "print() breaks forward", "severity": Severity.P3, "category": Category.COMPILE,
-        "cause": "builtin print", "fix": Fix(text="move it out"), "location": Location(path="/app/model.py", line=14, function="forward"),
+        "code": code, "slug": "print-in-graph", "title": "print() breaks forward", "severity": Severity.P3,
+        "category": Category.COMPILE, "cause": "builtin print", "fix": Fix(text="move it out"),
+        "location": Location(path="/app/model.py", line=14, function="forward"),
         "fingerprint": "0123456789abcdef", **fields,
     })
 

@@ -95,9 +95,9 @@ def _log(lines: Iterable[str], name: str, year: int | None) -> Recording:
     recording = read_log(counted_lines(), year=year)
     if num_lines and not num_of_torch and not any(process.events for process in recording.processes):
         raise CommandError(
-            f"{name} is not a recording, a trace or a log of torch: none of its {counted(num_lines, 'line')} comes from "
-            "torch; report reads a .triage folder, a TORCH_TRACE file or folder, or the output of a program run with "
-            "TORCH_LOGS=graph_breaks,recompiles"
+            f"{name} is not a recording, a trace or a log of torch: none of its {counted(num_lines, 'line')} comes "
+            "from torch; report reads a .triage folder, a TORCH_TRACE file or folder, or the output of a program run "
+            "with TORCH_LOGS=graph_breaks,recompiles"
         )
     return recording
 

@@ -38,7 +38,10 @@ def source_around(path: str, line: int, *, with_class: bool = False) -> Source |
 
 
 def _definition_around(lines: list[str], line: int, keyword: str) -> tuple[int, int]:
-    """First and last line of the innermost `def` or `class` that holds a line, decorators included; the line if none."""
+    """First and last line of the innermost `def` or `class` that holds a line, decorators included.
+
+    The line itself if there is none.
+    """
     start = _definition_below(lines, line)
     while start > 0 and not _is_definition_above(lines, start, line, keyword):
         start -= 1

@@ -48,7 +48,7 @@ def sample(**changes: object) -> Case:
     return Case(**{**values, **changes})  # type: ignore[arg-type]
 
 
-def seen(*findings: Finding) -> Observed:
+def observation(*findings: Finding) -> Observed:
     return Observed(findings=findings, result="1.0")
 
 
@@ -64,43 +64,43 @@ def test_a_case_names_lines_and_edits_that_its_program_has(case: Case) -> None:
     assert "print(f\"result {" in case.source
 
 
-def test_there_are_enough_cases_with_names_of_their_own() -> None:
+def test_there_are_enough_cases_and_their_names_are_unique() -> None:
     assert len({case.name for case in CASES}) == len(CASES) >= 66
     assert sum(case.is_control for case in CASES) >= 4
 
 
-def test_the_first_finding_decides() -> None:
-    right = judge(sample(), seen(finding(), finding(code="TT101")))
+def test_only_the_first_finding_is_judged() -> None:
+    right = judge(sample(), observation(finding(), finding(code="TT101")))
     assert (right.first, right.line, right.fix, right.problems) == (True, True, True, [])
-    wrong = judge(sample(), seen(finding(code="TT101"), finding()))
+    wrong = judge(sample(), observation(finding(code="TT101"), finding()))
     assert (wrong.first, wrong.line, wrong.fix) == (False, False, False)
-    assert not judge(sample(), seen(finding(line=1))).line
-    assert judge(sample(), seen()).problems == ["no finding"]
+    assert not judge(sample(), observation(finding(line=1))).line
+    assert judge(sample(), observation()).problems == ["no finding"]
 
 
-def test_the_fix_names_the_cure_before_the_other_options() -> None:
+def test_the_fix_names_the_right_remedy_before_other_options() -> None:
     options = sample().options
     assert names_cure_first("detach() or capture", options)
     assert not names_cure_first("capture or detach()", options)
     assert not names_cure_first("capture", options)
 
 
-def test_a_fix_that_offers_what_does_not_cure_is_wrong() -> None:
-    outcome = judge(sample(never="capture_scalar_outputs"), seen(finding()))
+def test_a_fix_that_offers_a_useless_remedy_is_wrong() -> None:
+    outcome = judge(sample(never="capture_scalar_outputs"), observation(finding()))
     assert (outcome.first, outcome.fix) == (True, False)
 
 
-def test_a_control_allows_only_what_needs_no_action() -> None:
+def test_a_control_allows_only_findings_that_need_no_action() -> None:
     control = sample(codes=(), line=(), options=())
-    assert judge(control, seen(finding(severity="P4"))).first
-    assert not judge(control, seen(finding(severity="P3"))).first
+    assert judge(control, observation(finding(severity="P4"))).first
+    assert not judge(control, observation(finding(severity="P3"))).first
 
 
-def test_a_twin_is_clean_but_for_what_its_option_leaves() -> None:
-    outcome = judge(sample(), seen(finding()))
-    judge_twin(outcome, Option(says="", edits=(), leaves=("TT201",)), seen(), seen(finding(code="TT201")))
+def test_a_twin_has_only_the_findings_that_its_option_leaves() -> None:
+    outcome = judge(sample(), observation(finding()))
+    judge_twin(outcome, Option(says="", edits=(), leaves=("TT201",)), observation(), observation(finding(code="TT201")))
     assert (outcome.clean, outcome.numbers) == (True, True)
-    judge_twin(outcome, Option(says="", edits=()), seen(), seen(finding(code="TT201")))
+    judge_twin(outcome, Option(says="", edits=()), observation(), observation(finding(code="TT201")))
     assert not outcome.clean
 
 
@@ -108,7 +108,7 @@ def test_a_twin_is_clean_but_for_what_its_option_leaves() -> None:
     ("sick", "cured", "same"),
     [("1.0", "1.0005", True), ("1.0", "1.1", False), ("none", "2.0", True), ("2.0", "none", False)],
 )
-def test_results_agree_to_a_thousandth(sick: str, cured: str, same: bool) -> None:
+def test_results_agree_within_a_thousandth(sick: str, cured: str, same: bool) -> None:
     assert same_result(sick, cured) is same
 
 
@@ -118,7 +118,7 @@ def test_only_findings_on_compilation_count() -> None:
     assert [f.code for f in compile_findings(report)] == ["TT202"]
 
 
-def test_the_table_has_a_row_by_family_and_lists_what_failed() -> None:
-    text = show([judge(sample(), seen(finding())), judge(sample(name="other"), seen())])
+def test_the_table_has_a_row_per_family_and_lists_the_failures() -> None:
+    text = show([judge(sample(), observation(finding())), judge(sample(name="other"), observation())])
     assert "scalars       2      1/2" in text
     assert "other (item)" in text

@@ -22,7 +22,7 @@ SHORT = GrowthSettings(
 TO_THE_END = Schedule(num_seeds=4, start=0, training_steps=4, holding_steps=14)
 
 
-def test_a_schedule_treats_its_slots_one_after_another() -> None:
+def test_a_schedule_treats_its_slots_in_sequence() -> None:
     actions = Schedule(num_seeds=2, start=1, training_steps=3, holding_steps=1).actions(4, 12)
     planned = {step: action for step, action in enumerate(actions) if action != WAIT}
     kinds = ((1, GERMINATE), (4, ADVANCE), (8, FIX))
@@ -42,10 +42,10 @@ def test_every_schedule_of_the_search_fixes_all_its_seeds_in_time() -> None:
 
 
 def test_the_best_schedule_is_the_one_with_the_highest_return_on_the_same_tasks() -> None:
-    made = GrowthEnvironments(8, SHORT, compile=False)
+    environments = GrowthEnvironments(8, SHORT, compile=False)
     schedules = [Schedule(num_seeds=n, start=0, training_steps=2, holding_steps=0) for n in (1, 2)]
-    values = [mean_return(made, ScheduledAgent(s, 4, 9), seed=4) for s in schedules]
-    assert best_schedule(made, schedules, seed=4) == (schedules[values.index(max(values))], max(values))
+    values = [mean_return(environments, ScheduledAgent(s, 4, 9), seed=4) for s in schedules]
+    assert best_schedule(environments, schedules, seed=4) == (schedules[values.index(max(values))], max(values))
 
 
 def test_a_random_agent_is_reproducible_by_its_seed() -> None:
@@ -57,8 +57,9 @@ def test_a_random_agent_is_reproducible_by_its_seed() -> None:
 
 
 @pytest.mark.thorough
-def test_growing_beats_waiting_and_waiting_beats_acting_at_random() -> None:
-    made = GrowthEnvironments(32, compile=False)
-    waiting, acting = mean_return(made, AlwaysWait(), seed=0), mean_return(made, RandomAgent(17, 0), seed=0)
-    growing = mean_return(made, ScheduledAgent(TO_THE_END, 4, 40), seed=0)
+def test_growing_beats_waiting_and_waiting_beats_random_actions() -> None:
+    environments = GrowthEnvironments(32, compile=False)
+    waiting = mean_return(environments, AlwaysWait(), seed=0)
+    acting = mean_return(environments, RandomAgent(17, 0), seed=0)
+    growing = mean_return(environments, ScheduledAgent(TO_THE_END, 4, 40), seed=0)
     assert growing > waiting + 0.3 > acting + 0.3

@@ -21,7 +21,8 @@ from torchtriage.errors import CommandError
     (["m.py::f", "--sizes", "big"], "big is not a size"),
     (["m.py::f", "--sizes", "3", "--repeat", "none"], "--repeat none is not a number of 1 or more"),
     (["m.py::f", "--sizes", "3", "stray"], "stray after m.py::f is not a flag"),
-    (["--sizes", "3", "m.py"], "--sizes, --inputs and --repeat are for one function; name it: torchtriage shapes m.py::FUNCTION"),
+    (["--sizes", "3", "m.py"],
+     "--sizes, --inputs and --repeat are for one function; name it: torchtriage shapes m.py::FUNCTION"),
     (["--budget", "soon", "m.py"], "--budget soon is not a duration"),
     (["--rounds", "0", "m.py"], "--rounds 0 is not a number of 1 or more"),
     (["--steps", "many", "m.py"], "--steps many is not a number of 1 or more"),
@@ -53,9 +54,12 @@ def test_words_after_a_script_belong_to_the_script(monkeypatch: pytest.MonkeyPat
 def test_flags_after_a_function_belong_to_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path, "", "m.py")
-    args = with_flags_after(arguments(["-q", "m.py::f", "--sizes", "4,8", "--budget", "1m", "--format", "json"], monkeypatch))
+    words = ["-q", "m.py::f", "--sizes", "4,8", "--budget", "1m", "--format", "json"]
+    args = with_flags_after(arguments(words, monkeypatch))
     assert (args.quiet, args.sizes, args.budget, args.format, args.command) == (True, "4,8", "1m", "json", ["m.py::f"])
-    assert program_command(args) == [sys.executable, "-m", "torchtriage.shapes.functions.driver", "m.py", "f", "4,8", "", "10"]
+    assert program_command(args) == [
+        sys.executable, "-m", "torchtriage.shapes.functions.driver", "m.py", "f", "4,8", "", "10",
+    ]
 
 
 @pytest.mark.parametrize(("text", "expected"), [("3", 3), ("50,000", 50_000), ("50_000", 50_000), (None, 7)])

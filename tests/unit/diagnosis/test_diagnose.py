@@ -1,4 +1,4 @@
-"""From events to ranked findings: weighed by what they cost, merged over the ranks, a limit linked with its recompiles."""
+"""From events to ranked findings: weighed by cost, merged over the ranks, a limit linked with its recompiles."""
 
 from typing import Any
 
@@ -7,26 +7,42 @@ import pytest
 from tests.unit.samples import a_finding, a_process, a_recording, source_lines
 from torchtriage.diagnosis.diagnose import diagnose, linked, merged, weighed
 from torchtriage.findings.model import Cost, CostKind, Evidence, Finding, Location, Severity
-from torchtriage.recording.events import CompileCall, CompileEnd, CompileStart, Event, GraphBreak, LimitHit, Recompile, StackEntry
+from torchtriage.recording.events import (
+    CompileCall,
+    CompileEnd,
+    CompileStart,
+    Event,
+    GraphBreak,
+    LimitHit,
+    Recompile,
+    StackEntry,
+)
 from torchtriage.recording.recording import Process, Recording, Series, Source
 
 APP = "/app/train.py"
 FACTS: dict[str, Any] = {"your_roots": ["/app"], "end": 1000.0, "start": 0.0}
 
 
-def placed(function: str, line: int) -> dict[str, Any]:
-    return {"path": APP, "line": line, "function": function, "stack": (StackEntry(path=APP, line=line, function=function),)}
+def place_of(function: str, line: int) -> dict[str, Any]:
+    return {
+        "path": APP, "line": line, "function": function, "stack": (StackEntry(path=APP, line=line, function=function),),
+    }
 
 
-F, G = placed("f", 3), placed("g", 30)
+F, G = place_of("f", 3), place_of("g", 30)
 
 
-def int_recompiles(place: dict[str, Any], frame: int, number: int, source: str = "k", at_limit: bool = False) -> list[Event]:
+def int_recompiles(
+    place: dict[str, Any], frame: int, number: int, source: str = "k", at_limit: bool = False,
+) -> list[Event]:
     """A frame that is compiled anew for every value of an int, and in the end refused."""
     events: list[Event] = [CompileStart(**place, compile_id=f"{frame}/0")]
     for n in range(1, number + 1):
         reason = f"{frame}/{n - 1}: {source} == {n - 1}"
-        events += [Recompile(**place, compile_id=f"{frame}/{n}", reasons=(reason,)), CompileStart(**place, compile_id=f"{frame}/{n}")]
+        events += [
+            Recompile(**place, compile_id=f"{frame}/{n}", reasons=(reason,)),
+            CompileStart(**place, compile_id=f"{frame}/{n}"),
+        ]
     if at_limit:
         reason = f"{frame}/{number}: {source} == {number}"
         events.append(LimitHit(**place, compile_id=f"{frame}/{number + 1}", limit=number + 1, reasons=(reason,)))
@@ -34,21 +50,23 @@ def int_recompiles(place: dict[str, Any], frame: int, number: int, source: str =
 
 
 def a_break(line: int = 5, **fields: Any) -> GraphBreak:
-    return GraphBreak(**{**placed("f", line), "type": "print", "explanation": "builtin `print`", "compile_id": "0/0", **fields})
+    return GraphBreak(
+        **{**place_of("f", line), "type": "print", "explanation": "builtin `print`", "compile_id": "0/0", **fields}
+    )
 
 
 def by_code(findings: list[Finding]) -> dict[str, Finding]:
     return {finding.code: finding for finding in findings}
 
 
-def test_nothing_happened_nothing_is_found() -> None:
+def test_an_empty_recording_has_no_findings() -> None:
     assert diagnose(a_recording(a_process(CompileStart(**F, compile_id="0/0"), **FACTS), end=1000.0)) == []
 
 
 def test_a_limit_and_its_recompiles_name_each_other_and_share_the_fix() -> None:
-    found = diagnose(a_recording(a_process(*int_recompiles(F, 0, 7, at_limit=True), **FACTS), end=1000.0))
-    limit = by_code(found)["TT301"]
-    [cause] = [finding for finding in found if finding.code.startswith("TT2")]
+    findings = diagnose(a_recording(a_process(*int_recompiles(F, 0, 7, at_limit=True), **FACTS), end=1000.0))
+    limit = by_code(findings)["TT301"]
+    [cause] = [finding for finding in findings if finding.code.startswith("TT2")]
     assert limit.related == (cause.fingerprint,)
     assert cause.related == (limit.fingerprint,)
     assert limit.fix == cause.fix
@@ -56,14 +74,18 @@ def test_a_limit_and_its_recompiles_name_each_other_and_share_the_fix() -> None:
     assert limit.evidence.values == cause.evidence.values
 
 
-def test_every_finding_has_the_source_lines_around_its_place_if_the_recording_kept_them() -> None:
-    kept = {(APP, 3): Source(first_line=2, lines=("", "def f(k):", "    return k"))}
-    found = diagnose(a_recording(a_process(*int_recompiles(F, 0, 7, at_limit=True), sources=kept, **FACTS), end=1000.0))
-    assert len(found) == 2
-    assert {finding.evidence.source for finding in found} == {source_lines("", "def f(k):", "    return k", first=2, at=3)}
+def test_every_finding_has_its_source_lines_if_they_were_recorded() -> None:
+    sources = {(APP, 3): Source(first_line=2, lines=("", "def f(k):", "    return k"))}
+    findings = diagnose(
+        a_recording(a_process(*int_recompiles(F, 0, 7, at_limit=True), sources=sources, **FACTS), end=1000.0)
+    )
+    assert len(findings) == 2
+    assert {finding.evidence.source for finding in findings} == {
+        source_lines("", "def f(k):", "    return k", first=2, at=3)
+    }
 
 
-def test_a_limit_without_a_recompile_keeps_its_own_words() -> None:
+def test_a_limit_without_a_recompile_keeps_its_text() -> None:
     [limit] = diagnose(a_recording(a_process(LimitHit(**F, compile_id="0/8", limit=8), **FACTS), end=1000.0))
     assert limit.related == ()
     assert limit.cause.startswith("Dynamo stops compiling")
@@ -71,20 +93,20 @@ def test_a_limit_without_a_recompile_keeps_its_own_words() -> None:
 
 def test_recompiles_of_another_frame_are_not_linked() -> None:
     events = [*int_recompiles(F, 0, 3, at_limit=True), *int_recompiles(G, 1, 9, "m")]
-    found = diagnose(a_recording(a_process(*events, **FACTS), end=1000.0))
-    assert {finding.location.function for finding in found if finding.related} == {"f"}
+    findings = diagnose(a_recording(a_process(*events, **FACTS), end=1000.0))
+    assert {finding.location.function for finding in findings if finding.related} == {"f"}
 
 
 def test_after_a_reset_a_frame_with_the_same_number_is_not_linked() -> None:
     """torch._dynamo.reset() numbers frames anew, so 0/1 is f before it and g after it."""
     events = [*int_recompiles(F, 0, 3, at_limit=True), *int_recompiles(G, 0, 9, "m")]
-    found = diagnose(a_recording(a_process(*events, **FACTS), end=1000.0))
-    limit = by_code(found)["TT301"]
-    assert {finding.location.function for finding in found if finding.fingerprint in limit.related} == {"f"}
+    findings = diagnose(a_recording(a_process(*events, **FACTS), end=1000.0))
+    limit = by_code(findings)["TT301"]
+    assert {finding.location.function for finding in findings if finding.fingerprint in limit.related} == {"f"}
     assert " m " not in limit.cause
 
 
-def test_linking_leaves_other_findings_alone() -> None:
+def test_linking_does_not_change_other_findings() -> None:
     other = a_finding("TT101", evidence=Evidence(compile_ids=("0/1",)), fingerprint="x")
     assert linked([other]) == [other]
 
@@ -97,11 +119,13 @@ def test_the_same_problem_on_several_ranks_is_one_finding() -> None:
     assert finding.evidence.num_events == 3
 
 
-def test_what_only_some_of_several_runs_have_says_which() -> None:
+def test_a_finding_of_only_some_runs_names_them() -> None:
     def runs(*num_breaks: int) -> Recording:
         events = [[a_break(compile_id=f"{seed}/{n}") for n in range(num)] for seed, num in enumerate(num_breaks)]
         quiet = CompileStart(**G, compile_id="9/0")
-        return a_recording(*(a_process(quiet, *of, name=f"seed {seed}", **FACTS) for seed, of in enumerate(events)), end=1000.0)
+        return a_recording(
+            *(a_process(quiet, *of, name=f"seed {seed}", **FACTS) for seed, of in enumerate(events)), end=1000.0,
+        )
 
     [some] = diagnose(runs(1, 0, 2))
     assert some.evidence.notes == ("only in seed 0, seed 2 of 3 runs",)
@@ -113,21 +137,25 @@ def test_what_only_some_of_several_runs_have_says_which() -> None:
 
 def test_merged_findings_keep_the_largest_cost_and_the_worst_severity() -> None:
     one = a_finding(severity=Severity.P1, cost=Cost(seconds=1.0, kind=CostKind.OBSERVED), related=("a",))
-    two = a_finding(severity=Severity.P3, cost=Cost(seconds=3.0, kind=CostKind.OBSERVED), related=("b",), cause="on the slow rank")
+    two = a_finding(
+        severity=Severity.P3, cost=Cost(seconds=3.0, kind=CostKind.OBSERVED), related=("b",), cause="on the slow rank",
+    )
     [finding] = merged([one, two])
-    assert (finding.severity, finding.cost.seconds, finding.cause, finding.related) == (Severity.P1, 3.0, "on the slow rank", ("a", "b"))
+    assert (finding.severity, finding.cost.seconds, finding.cause, finding.related) == (
+        Severity.P1, 3.0, "on the slow rank", ("a", "b"),
+    )
 
 
-def test_findings_of_other_codes_or_fingerprints_stay_apart() -> None:
+def test_findings_of_other_codes_or_fingerprints_stay_separate() -> None:
     assert len(merged([a_finding(), a_finding("TT102"), a_finding(fingerprint="other")])) == 3
 
 
-def test_very_many_steps_are_bounded() -> None:
+def test_the_number_of_listed_steps_is_bounded() -> None:
     [finding] = merged([a_finding(steps=tuple(range(40))), a_finding(steps=tuple(range(40, 80)))])
     assert finding.steps == tuple(range(50))
 
 
-def timed(num_steps: int, seconds: float = 0.010) -> Process:
+def timed_process(num_steps: int, seconds: float = 0.010) -> Process:
     series = {"step_seconds": Series(name="step_seconds", steps=range(num_steps), values=[seconds] * num_steps)}
     return a_process(series=series, num_steps=num_steps, **FACTS)
 
@@ -135,24 +163,26 @@ def timed(num_steps: int, seconds: float = 0.010) -> Process:
 @pytest.mark.parametrize(("milliseconds", "share", "severity"), [
     (0.4, 0.04, Severity.P3), (0.5, 0.05, Severity.P2), (2.0, 0.2, Severity.P1), (10.0, 1.0, Severity.P1),
 ])
-def test_what_a_break_costs_a_step_decides_its_severity(milliseconds: float, share: float, severity: Severity) -> None:
-    finding = weighed(a_finding(cost=Cost(ms_per_step=milliseconds, kind=CostKind.OBSERVED)), timed(50))
+def test_the_cost_of_a_break_per_step_decides_its_severity(
+    milliseconds: float, share: float, severity: Severity,
+) -> None:
+    finding = weighed(a_finding(cost=Cost(ms_per_step=milliseconds, kind=CostKind.OBSERVED)), timed_process(50))
     assert finding.cost.share == pytest.approx(share)
     assert finding.severity is severity
 
 
-def test_more_time_than_a_step_has_is_no_share() -> None:
-    finding = weighed(a_finding(cost=Cost(ms_per_step=11.0, kind=CostKind.OBSERVED)), timed(50))
+def test_a_cost_longer_than_a_step_has_no_share() -> None:
+    finding = weighed(a_finding(cost=Cost(ms_per_step=11.0, kind=CostKind.OBSERVED)), timed_process(50))
     assert (finding.cost.share, finding.severity) == (None, Severity.P3)
 
 
-def test_with_few_steps_the_default_stands() -> None:
-    finding = weighed(a_finding(cost=Cost(ms_per_step=9.0, kind=CostKind.OBSERVED)), timed(19))
+def test_the_default_severity_is_kept_with_few_steps() -> None:
+    finding = weighed(a_finding(cost=Cost(ms_per_step=9.0, kind=CostKind.OBSERVED)), timed_process(19))
     assert (finding.cost.share, finding.severity) == (None, Severity.P3)
 
 
 def test_a_cost_that_was_not_measured_changes_nothing() -> None:
-    assert weighed(a_finding(), timed(50)) == a_finding()
+    assert weighed(a_finding(), timed_process(50)) == a_finding()
 
 
 def storm(num_steps: int) -> Process:
@@ -173,15 +203,15 @@ def test_a_storm_has_the_same_severity_in_a_short_and_a_long_run(num_steps: int)
     assert finding.cost.share == pytest.approx(0.3, rel=0.05)
 
 
-def test_the_worst_and_dearest_come_first() -> None:
-    found = diagnose(a_recording(
+def test_the_most_severe_and_costly_findings_come_first() -> None:
+    findings = diagnose(a_recording(
         a_process(
             a_break(9, type="Failed to trace builtin operator", explanation="builtin operator `print`"),
             *int_recompiles(G, 1, 7, at_limit=True), dropped={"tap": 1}, **FACTS,
         ), end=1000.0,
     ))
-    assert [finding.severity for finding in found] == sorted(finding.severity for finding in found)
-    assert found[0].code == "TT301"
+    assert [finding.severity for finding in findings] == sorted(finding.severity for finding in findings)
+    assert findings[0].code == "TT301"
 
 
 @pytest.mark.parametrize(("first", "second"), [
@@ -192,29 +222,37 @@ def test_the_worst_and_dearest_come_first() -> None:
     ({"code": "TT101"}, {"code": "TT102"}),
     ({"location": Location(path="a.py", line=1)}, {"location": Location(path="b.py", line=1)}),
 ], ids=["severity", "share", "seconds", "events", "code", "place"])
-def test_the_order_of_findings(first: dict[str, Any], second: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_findings_are_ordered_by_severity_cost_events_code_and_place(
+    first: dict[str, Any], second: dict[str, Any], monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pair = [a_finding(**{"fingerprint": "1", **first}), a_finding(**{"fingerprint": "2", **second})]
-    for given in (pair, pair[::-1]):
-        monkeypatch.setattr("torchtriage.diagnosis.diagnose.RUN_RULES", [lambda recording, given=given: iter(given)])
+    for order in (pair, pair[::-1]):
+        monkeypatch.setattr("torchtriage.diagnosis.diagnose.RUN_RULES", [lambda recording, order=order: iter(order)])
         assert diagnose(a_recording()) == pair
 
 
-def test_a_limit_takes_its_cause_from_its_own_frame_not_from_one_that_folds_it() -> None:
+def test_the_cause_of_a_limit_comes_from_its_frame_not_from_a_fold() -> None:
     call, layer, mask = (Location(path=path, line=9) for path in (APP, "/lib/layer.py", "/lib/mask.py"))
 
     def finding(code: str, raised_at: Location, events: int, fingerprint: str) -> Finding:
         evidence = Evidence(num_events=events, compile_ids=("4/1",))
-        return a_finding(code, location=call, raised_at=raised_at, cause=fingerprint, evidence=evidence, fingerprint=fingerprint)
+        return a_finding(
+            code, location=call, raised_at=raised_at, cause=fingerprint, evidence=evidence, fingerprint=fingerprint,
+        )
 
-    found = linked([finding("TT301", layer, 1, "limit"), finding("TT221", mask, 20, "folds"), finding("TT224", layer, 2, "own")])
+    found = linked([
+        finding("TT301", layer, 1, "limit"), finding("TT221", mask, 20, "folds"), finding("TT224", layer, 2, "own"),
+    ])
     assert by_code(found)["TT301"].cause == "own (TT224)"
 
 
 def test_a_long_settled_recompile_is_not_cosmetic() -> None:
     call = CompileCall(path="/app/t.py", line=3, target="f", target_path="/app/t.py", target_line=9)
     place = {"path": "/app/t.py", "line": 9, "function": "f"}
-    again = Recompile(**place, compile_id="0/1", reasons=("0/0: tensor 'x' size mismatch at index 0. expected 4, actual 5",))
+    reason = "0/0: tensor 'x' size mismatch at index 0. expected 4, actual 5"
+    again = Recompile(**place, compile_id="0/1", reasons=(reason,))
     end = CompileEnd(**place, compile_id="0/1", seconds=451.0, time=600.0)
-    process = a_process(call, CompileStart(**place, compile_id="0/0"), again, end, start=1.0, end=818.0, your_roots=["/app"])
+    events = (call, CompileStart(**place, compile_id="0/0"), again, end)
+    process = a_process(*events, start=1.0, end=818.0, your_roots=["/app"])
     findings = {finding.code: finding.severity for finding in diagnose(a_recording(process))}
     assert findings["TT201"] is Severity.P2

@@ -16,7 +16,7 @@ def entry(line: int, function: str = "forward") -> StackEntry:
     return StackEntry(path=APP, line=line, function=function)
 
 
-def broken(line: int, gb_id: str, kind: str, *, function: str = "forward", **fields: Any) -> GraphBreak:
+def a_break(line: int, gb_id: str, kind: str, *, function: str = "forward", **fields: Any) -> GraphBreak:
     stack = (entry(21), entry(line, function)) if function != "forward" else (entry(line),)
     return GraphBreak(**{
         "path": APP, "line": line, "function": function, "compile_id": "0/0", "gb_id": gb_id, "type": kind,
@@ -24,8 +24,8 @@ def broken(line: int, gb_id: str, kind: str, *, function: str = "forward", **fie
     })
 
 
-CRC = broken(14, "GB0007", "Attempted to call function marked as skipped", function="row")
-FOLLOW_ON = broken(21, "GB0092", "Reconstruction failure", whole_frame=True)
+CRC = a_break(14, "GB0007", "Attempted to call function marked as skipped", function="row")
+FOLLOW_ON = a_break(21, "GB0092", "Reconstruction failure", whole_frame=True)
 
 
 def findings(*events: Event) -> list[Finding]:
@@ -39,11 +39,11 @@ def test_a_failed_reconstruction_follows_from_the_break_before_it() -> None:
     assert any("TT111" in line for line in finding.evidence.folded)
 
 
-def test_a_failed_reconstruction_alone_is_a_finding() -> None:
+def test_a_failed_reconstruction_without_a_break_is_a_finding() -> None:
     assert [finding.code for finding in findings(CALL, START, FOLLOW_ON)] == ["TT111"]
 
 
-def test_recompiles_of_a_function_that_a_break_split_off_follow_from_the_break() -> None:
+def test_recompiles_of_a_function_split_off_by_a_break_follow_from_the_break() -> None:
     separate = CompileStart(compile_id="1/0", path=APP, line=13, function="row", stack=(entry(21), entry(13, "row")))
     again = Recompile(compile_id="1/1", path=APP, line=13, function="row", reasons=("1/0: name == 'age'",))
     [finding] = findings(CALL, START, CRC, FOLLOW_ON, separate, again)
@@ -57,8 +57,8 @@ def test_recompiles_of_the_compiled_function_itself_stay_a_finding() -> None:
 
 
 def test_backward_and_optimizer_in_one_function_are_one_finding() -> None:
-    backward = broken(24, "GB0123", "Unsupported Tensor.backward() call")
-    step = broken(25, "GB0098", "Optimizer step", explanation="optimizer step")
+    backward = a_break(24, "GB0123", "Unsupported Tensor.backward() call")
+    step = a_break(25, "GB0098", "Optimizer step", explanation="optimizer step")
     [finding] = findings(CALL, START, backward, step)
     assert (finding.code, finding.location.line) == ("TT109", 24)
     assert any("TT118" in line for line in finding.evidence.folded)
@@ -66,7 +66,7 @@ def test_backward_and_optimizer_in_one_function_are_one_finding() -> None:
 
 def test_the_limit_of_a_resume_frame_follows_from_its_break() -> None:
     resumed = {"path": APP, "line": 20, "function": "torch_dynamo_resume_in_forward_at_22"}
-    item = broken(22, "GB0124", "Unsupported Tensor.item() call with capture_scalar_outputs=False")
+    item = a_break(22, "GB0124", "Unsupported Tensor.item() call with capture_scalar_outputs=False")
     start = CompileStart(**resumed, compile_id="1/0")
     hit = LimitHit(**resumed, compile_id="1/8", limit=8, reasons=("1/7: ___stack1 == 8",))
     [finding] = findings(CALL, START, item, start, hit)

@@ -18,7 +18,9 @@ FACTS = {
     "libraries": {"timm": ["timm", "1.0.1"], "PIL": ["pillow", "11.0"]},
 }
 PROGRAM = a_process(**FACTS).program
-YOU, TORCH, PYTHON, UNKNOWN = (Owner(kind=kind) for kind in (OwnerKind.YOU, OwnerKind.TORCH, OwnerKind.PYTHON, OwnerKind.UNKNOWN))
+YOU, TORCH, PYTHON, UNKNOWN = (
+    Owner(kind=kind) for kind in (OwnerKind.YOU, OwnerKind.TORCH, OwnerKind.PYTHON, OwnerKind.UNKNOWN)
+)
 
 
 def library(name: str, version: str = "") -> Owner:
@@ -49,16 +51,16 @@ def library(name: str, version: str = "") -> Owner:
     ("unknown", UNKNOWN),
     ("", UNKNOWN),
 ])
-def test_who_owns_a_file(path: str, owner: Owner) -> None:
+def test_the_owner_of_a_file_depends_on_its_path(path: str, owner: Owner) -> None:
     assert owner_of(path, PROGRAM) == owner
 
 
-def test_without_known_roots_what_is_not_installed_is_yours() -> None:
+def test_files_that_are_not_installed_are_the_users_if_roots_are_unknown() -> None:
     assert owner_of("/anywhere/model.py", ProgramFacts()) == YOU
     assert owner_of(f"{SITE}/timm/x.py", ProgramFacts()) == library("timm")
 
 
-def test_roots_of_windows_hold_files_of_windows() -> None:
+def test_windows_roots_contain_windows_files() -> None:
     assert owner_of(r"C:\Users\me\app\model.py", ProgramFacts(your_roots=("C:\\Users\\me\\app",))) == YOU
 
 
@@ -77,7 +79,7 @@ def test_every_path_has_an_owner(path: str) -> None:
     ("my_torch_dynamo_resume_in_f_at_12", None),
     ("", None),
 ])
-def test_the_origin_of_a_resume_function(function: str, expected: tuple[str, int] | None) -> None:
+def test_a_resume_function_is_traced_back_to_its_origin(function: str, expected: tuple[str, int] | None) -> None:
     assert resume_of(function) == expected
 
 
@@ -90,7 +92,9 @@ def at(*stack: StackEntry) -> GraphBreak:
 
 
 USER, LIBRARY = entry("/home/me/app/train.py", 20, "main", "net(x)"), entry(f"{SITE}/timm/drop.py", 7, "drop")
-IN_TORCH, IN_PYTHON = entry(f"{SITE}/torch/nn/modules/module.py", 9, "_call_impl"), entry("/usr/lib/python3.11/copy.py", 3, "deepcopy")
+IN_TORCH, IN_PYTHON = (
+    entry(f"{SITE}/torch/nn/modules/module.py", 9, "_call_impl"), entry("/usr/lib/python3.11/copy.py", 3, "deepcopy"),
+)
 
 
 @pytest.mark.parametrize(("stack", "shown", "owner", "raised_at"), [
@@ -104,7 +108,7 @@ IN_TORCH, IN_PYTHON = entry(f"{SITE}/torch/nn/modules/module.py", 9, "_call_impl
     ((LIBRARY,), LIBRARY, library("timm", "1.0.1"), None),
     ((IN_TORCH,), IN_TORCH, TORCH, None),
 ])
-def test_the_nearest_line_of_the_users_is_shown(
+def test_the_nearest_line_of_the_user_is_shown(
     stack: tuple[StackEntry, ...], shown: StackEntry, owner: Owner, raised_at: StackEntry | None,
 ) -> None:
     place = locate(a_process(**FACTS), at(*stack))
@@ -113,26 +117,30 @@ def test_the_nearest_line_of_the_users_is_shown(
     assert place.raised_at == expected
 
 
-def test_an_event_without_a_stack_is_at_its_own_place() -> None:
+def test_an_event_without_a_stack_is_located_by_its_path_and_line() -> None:
     place = locate(a_process(**FACTS), GraphBreak(path="/home/me/app/a.py", line=3, function="f"))
-    assert (place.location, place.raised_at, place.owner) == (Location(path="/home/me/app/a.py", line=3, function="f"), None, YOU)
+    assert (place.location, place.raised_at, place.owner) == (
+        Location(path="/home/me/app/a.py", line=3, function="f"), None, YOU,
+    )
 
 
-def test_an_event_without_a_place_is_nowhere_and_nobodys() -> None:
+def test_an_event_without_a_place_has_an_unknown_location_and_owner() -> None:
     place = locate(a_process(**FACTS), GraphBreak(type="print"))
     assert (str(place.location), place.location.line, place.owner) == ("unknown", None, UNKNOWN)
 
 
-def test_a_stack_that_ends_above_the_event_gets_the_event_at_its_end() -> None:
+def test_a_stack_that_ends_above_the_event_is_extended_with_it() -> None:
     place = locate(a_process(**FACTS), GraphBreak(path=LIBRARY.path, line=LIBRARY.line, function="drop", stack=(USER,)))
     assert place.location.line == USER.line
     assert place.raised_at is not None
 
 
-SOURCES = {("/home/me/app/train.py", 20): Source(first_line=19, lines=("def f():", "    net(x)  # slow", ""), qualname="Policy.main")}
+SOURCES = {("/home/me/app/train.py", 20): Source(
+    first_line=19, lines=("def f():", "    net(x)  # slow", ""), qualname="Policy.main",
+)}
 
 
-def test_a_function_has_its_qualified_name_where_the_source_was_kept() -> None:
+def test_a_function_has_its_qualified_name_if_its_source_is_recorded() -> None:
     process = a_process(sources=SOURCES, **FACTS)
     assert qualified_name(process, USER) == "Policy.main"
     assert qualified_name(process, entry(USER.path, 20, "other")) == "other"
@@ -141,13 +149,13 @@ def test_a_function_has_its_qualified_name_where_the_source_was_kept() -> None:
     assert locate(process, at(USER)).location.function == "Policy.main"
 
 
-def test_the_code_of_a_line_is_the_kept_source_else_what_the_stack_tells() -> None:
+def test_the_code_of_a_line_is_its_recorded_source_or_that_of_the_stack() -> None:
     assert code_at(a_process(sources=SOURCES), USER) == "net(x)"
     assert code_at(a_process(), entry("/a.py", 3, code="  print(x)  # why")) == "print(x)"
     assert code_at(a_process(), entry("/a.py", 3)) == ""
 
 
-def test_what_a_dataclass_wrote_stands_for_its_caller() -> None:
+def test_code_that_a_dataclass_generated_is_located_at_its_caller() -> None:
     stack = (
         StackEntry(path="/home/me/app/train.py", line=9, function="<module>"),
         StackEntry(path=f"{SITE}/timm/out.py", line=3, function="forward"),

@@ -1,4 +1,4 @@
-"""A recording that holds a shape study: it is read whole or not at all, and findings about sizes say what it measured."""
+"""A shape study in a recording: it is read completely or not at all, and findings about sizes cite its measurements."""
 
 import dataclasses
 import importlib
@@ -35,7 +35,7 @@ def not_read(problem: str) -> TapState:
 
 
 @pytest.mark.parametrize("make", ALL.values(), ids=ALL)
-def test_a_study_is_read_whole(make: Any) -> None:
+def test_a_study_is_read_completely(make: Any) -> None:
     study, unread = study_of(a_recording(shapes=as_read(make())))
     assert unread == []
     assert study is not None
@@ -50,12 +50,14 @@ def test_a_recording_without_a_study_has_none() -> None:
     [], "x", 3, {}, {"schema": 1}, {"schema": 1, "policies": [], "advice": {}},
     {**as_read(clear_win()), "policies": None}, {**as_read(clear_win()), "policies": [{"name": 1}]},
     {**as_read(clear_win()), "policies": [{"name": "x", "total_seconds": {"middle": "long"}}]},
-    {**as_read(clear_win()), "policies": [{"name": "x", "total_seconds": 3}]}, {**as_read(clear_win()), "num_planned": "many"},
-    {**as_read(clear_win()), "num_units": None}, {**as_read(clear_win()), "by_function": {"f": 3}}, {**as_read(clear_win()), "notes": [3]},
-    {**as_read(clear_win()), "unit": 7}, {**as_read(clear_win()), "sizes": [{"path": "x"}]}, {**as_read(clear_win()), "num_units": True},
+    {**as_read(clear_win()), "policies": [{"name": "x", "total_seconds": 3}]},
+    {**as_read(clear_win()), "num_planned": "many"}, {**as_read(clear_win()), "num_units": None},
+    {**as_read(clear_win()), "by_function": {"f": 3}}, {**as_read(clear_win()), "notes": [3]},
+    {**as_read(clear_win()), "unit": 7}, {**as_read(clear_win()), "sizes": [{"path": "x"}]},
+    {**as_read(clear_win()), "num_units": True},
     {**as_read(clear_win()), "num_units": 10**400}, {**as_read(clear_win()), "seconds_spent": 10**400},
 ], ids=lambda value: str(value)[:24])
-def test_a_damaged_study_is_said_and_never_raises(data: Any) -> None:
+def test_a_damaged_study_is_reported_and_never_raises(data: Any) -> None:
     report = build_report(a_recording(shapes=data))
     assert report.shapes is None
     [line] = [tap.detail for tap in report.not_seen if tap.name == SHAPE_STUDY]
@@ -88,25 +90,26 @@ def every_place(data: Any, place: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]
     return places
 
 
-def replaced(data: Any, place: tuple[Any, ...], value: Any) -> Any:
+def with_value(data: Any, place: tuple[Any, ...], value: Any) -> Any:
     if not place:
         return value
     copy = dict(data) if isinstance(data, dict) else list(data)
-    copy[place[0]] = replaced(data[place[0]], place[1:], value)
+    copy[place[0]] = with_value(data[place[0]], place[1:], value)
     return copy
 
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
-    lambda values: st.lists(values, max_size=2) | st.dictionaries(st.text(max_size=3), values, max_size=2), max_leaves=3,
+    lambda values: st.lists(values, max_size=2) | st.dictionaries(st.text(max_size=3), values, max_size=2),
+    max_leaves=3,
 )
 
 
 @given(make=st.sampled_from(list(ALL.values())), draw=st.data(), value=ANYTHING)
-def test_no_value_in_any_field_ends_in_a_traceback(make: Any, draw: st.DataObject, value: Any) -> None:
+def test_no_value_in_any_field_raises(make: Any, draw: st.DataObject, value: Any) -> None:
     whole = as_read(make())
     place = draw.draw(st.sampled_from(every_place(whole)))
-    report = build_report(a_recording(shapes=replaced(whole, place, value)))
+    report = build_report(a_recording(shapes=with_value(whole, place, value)))
     problems = [tap.detail for tap in report.not_seen if tap.name == SHAPE_STUDY]
     if report.shapes is None:
         assert problems or (value is None and not place)
@@ -120,8 +123,10 @@ def test_a_study_of_a_newer_version_says_so() -> None:
     ])
 
 
-def test_a_file_that_could_not_be_read_is_said() -> None:
-    assert study_of(a_recording(shapes_problem="cannot read shapes.json: x")) == (None, [not_read("cannot read shapes.json: x")])
+def test_an_unreadable_study_file_is_reported() -> None:
+    assert study_of(a_recording(shapes_problem="cannot read shapes.json: x")) == (
+        None, [not_read("cannot read shapes.json: x")],
+    )
 
 
 def test_the_reader_looks_where_the_study_is_written() -> None:
@@ -133,7 +138,7 @@ def note_of(study: ShapeStudy, **fields: Any) -> str:
     return finding.evidence.notes[-1]
 
 
-def test_a_finding_about_sizes_says_what_was_measured() -> None:
+def test_a_finding_about_sizes_cites_the_measurement() -> None:
     assert note_of(clear_win()) == (
         "measured: dynamic=True is 3,784x faster than the unmodified program over 100,000 calls (estimated); see shapes"
     )
@@ -144,21 +149,28 @@ def test_a_finding_about_sizes_says_what_was_measured() -> None:
     assert note_of(nothing_varies()) == (
         "measured: 1 other shape policy, none faster than the unmodified program; see shapes"
     )
-    alone = clear_win(policies=(a_policy("as written"), a_policy("marked", failed="x")), advice=Advice(policy="as written"))
+    alone = clear_win(
+        policies=(a_policy("as written"), a_policy("marked", failed="x")), advice=Advice(policy="as written"),
+    )
     assert note_of(alone) == "measured: no other shape policy could be measured; see shapes"
     assert note_of(refusal()) == "measured: no shape policy is clearly the fastest; see shapes"
     assert note_of(failures()) == "measured: mixed is the fastest; see shapes"
 
 
 @pytest.mark.parametrize(("function", "words"), [
-    ("decode", "mixed is the fastest, dynamic=True for decode"), ("code", "mixed is the fastest"), (None, "mixed is the fastest"),
+    ("decode", "mixed is the fastest, dynamic=True for decode"), ("code", "mixed is the fastest"),
+    (None, "mixed is the fastest"),
 ])
-def test_a_finding_of_a_function_with_a_policy_of_its_own_names_it(function: str | None, words: str) -> None:
-    assert note_of(failures(), location=Location(path="/a.py", line=3, function=function)) == f"measured: {words}; see shapes"
+def test_a_finding_names_the_separate_policy_of_its_function(function: str | None, words: str) -> None:
+    assert note_of(
+        failures(), location=Location(path="/a.py", line=3, function=function),
+    ) == f"measured: {words}; see shapes"
 
 
-def test_only_findings_that_a_policy_decides_are_linked_and_they_keep_what_they_had() -> None:
-    before = [a_finding(code, related=("abc",), evidence=Evidence(notes=("a note",))) for code in ("TT202", "TT101", "TT301")]
+def test_only_findings_that_a_policy_affects_are_linked_and_keep_their_notes() -> None:
+    before = [
+        a_finding(code, related=("abc",), evidence=Evidence(notes=("a note",))) for code in ("TT202", "TT101", "TT301")
+    ]
     size, other, limit = linked_to_study(before, clear_win())
     assert other == before[1]
     for finding in (size, limit):
@@ -167,7 +179,7 @@ def test_only_findings_that_a_policy_decides_are_linked_and_they_keep_what_they_
     assert linked_to_study(before, None) == before
 
 
-def test_the_report_of_a_recording_with_a_study_shows_it_and_links_its_findings() -> None:
+def test_a_report_shows_the_study_and_links_its_findings() -> None:
     place = {"path": "/app/decode.py", "line": 12, "function": "decode"}
     reason = "tensor 'cache' size mismatch at index 2. expected {}, actual {}"
     events = [CompileStart(**place, compile_id="0/0"), CompileEnd(**place, compile_id="0/0", seconds=1.0)]
@@ -180,12 +192,12 @@ def test_the_report_of_a_recording_with_a_study_shows_it_and_links_its_findings(
     assert finding.evidence.notes[-1].startswith("measured: dynamic=True")
 
 
-def test_every_rule_that_a_policy_decides_tells_how_to_measure() -> None:
+def test_every_rule_that_depends_on_a_policy_says_how_to_measure() -> None:
     for code in DECIDED_BY_SHAPES:
         assert "`torchtriage shapes" in catalogue.rule(code).page, code
 
 
-def test_a_study_survives_its_trip_through_a_file() -> None:
+def test_a_study_survives_being_written_and_read() -> None:
     """A field that is added to a study, and forgotten in from_dict, would break reports of recordings."""
     study = ShapeStudy.from_dict(as_read(clear_win()))
     assert {f.name for f in dataclasses.fields(ShapeStudy)} | {"schema"} == set(as_read(study))

@@ -12,12 +12,16 @@ PATH = "/home/me/train.py"
 
 def report_with(comment: str, path: str = PATH):
     line = f"    print(x)  # torchtriage: ignore[{comment}] it is a demo"
-    event = GraphBreak(path=path, line=7, function="f", type="Failed to trace builtin operator", gb_id="GB0059", explanation="`print`")
-    process = Process(events=(event,), sources={(path, 7): Source(first_line=6, lines=("def f(x):", line, "    return x"))})
+    event = GraphBreak(
+        path=path, line=7, function="f", type="Failed to trace builtin operator", gb_id="GB0059", explanation="`print`",
+    )
+    process = Process(
+        events=(event,), sources={(path, 7): Source(first_line=6, lines=("def f(x):", line, "    return x"))},
+    )
     return build_report(Recording(processes=(process,), origin="trace"))
 
 
-def test_a_comment_with_the_code_takes_the_finding_out() -> None:
+def test_a_comment_with_the_code_suppresses_the_finding() -> None:
     report = report_with("TT101")
     assert [f.code for f in report.findings] == []
     assert report.num_suppressed == 1
@@ -31,7 +35,7 @@ def test_a_comment_with_another_code_is_unused_and_named() -> None:
     assert report.unused_suppressions == [f"{PATH}:7: ignore[TT104]"]
 
 
-def test_comments_in_a_library_are_not_the_users() -> None:
+def test_comments_in_a_library_are_ignored() -> None:
     report = report_with("TT101", path="/env/lib/python3.11/site-packages/lib/a.py")
     assert [f.code for f in report.findings] == ["TT101"]
     assert report.unused_suppressions == []
@@ -42,12 +46,12 @@ def test_comments_in_a_library_are_not_the_users() -> None:
     ("x = y.item()  #torchtriage:ignore[TT104, TT222]", ("TT104", "TT222"), ""),
 ])
 def test_a_comment_names_codes_and_a_reason(line: str, codes: tuple[str, ...], reason: str) -> None:
-    found = suppression_in(line)
-    assert found is not None
-    assert (found.codes, found.reason) == (codes, reason)
+    suppression = suppression_in(line)
+    assert suppression is not None
+    assert (suppression.codes, suppression.reason) == (codes, reason)
 
 
 @pytest.mark.parametrize("line", ["print(x)", "# torchtriage: ignore everything", "# torchtriage: ignore[]", ""])
 def test_other_lines_suppress_nothing(line: str) -> None:
-    found = suppression_in(line)
-    assert found is None or not found.codes
+    suppression = suppression_in(line)
+    assert suppression is None or not suppression.codes

@@ -70,5 +70,7 @@ def test_a_share_that_is_not_a_number_changes_nothing(default: Severity) -> None
     (451.0, 817.0, Severity.P2), (61.0, 3000.0, Severity.P4), (12.0, 60.0, Severity.P3), (9.0, 10.0, Severity.P4),
     (None, 60.0, Severity.P4), (90.0, None, Severity.P4),
 ])
-def test_a_one_time_cost_needs_both_seconds_and_a_share(seconds: float | None, run: float | None, expected: Severity) -> None:
+def test_a_one_time_cost_needs_both_seconds_and_a_share(
+    seconds: float | None, run: float | None, expected: Severity,
+) -> None:
     assert one_time_severity(seconds, run) is expected

@@ -38,8 +38,8 @@ def test_severities_are_counted_worst_first_as_they_come() -> None:
 
 
 @pytest.mark.parametrize(("compiling", "run", "lead"), [
-    (451.0, 500.0, "90% of this run was compiling: 0 findings"), (451.0, 9000.0, "0 findings"), (9.0, 10.0, "0 findings"),
-    (451.0, None, "0 findings"),
+    (451.0, 500.0, "90% of this run was compiling: 0 findings"), (451.0, 9000.0, "0 findings"),
+    (9.0, 10.0, "0 findings"), (451.0, None, "0 findings"),
 ])
 def test_totals_lead_with_a_large_share_of_compiling(compiling: float, run: float | None, lead: str) -> None:
     report = Report(findings=[], totals={"compile_seconds": compiling, "run_seconds": run})

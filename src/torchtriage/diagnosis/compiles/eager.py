@@ -127,14 +127,20 @@ class EagerFrames:
 
 
 def why_uncut(events: Iterable[GraphBreak], call: str = "") -> str:
-    """The kind of block that cannot be cut, as far as torch reports it; `call` is the line in it, if not the broken one."""
+    """The kind of block that cannot be cut, as far as torch reports it.
+
+    `call` is the line in it, if not the broken one.
+    """
     text = "\n".join(f"{e.type} {e.explanation} {e.context}" for e in events)
     if _LOOP.search(text):
         return "a graph cannot be cut inside a for or while loop"
     if _CONTEXT.search(text):
         return "a graph cannot be cut inside this context manager"
     line = f"the call at {call}" if call else "this line"
-    return f"Dynamo cannot resume after {line}: it is in a try or with block, a loop, or an expression that cannot be split"
+    return (
+        f"Dynamo cannot resume after {line}: it is in a try or with block, a loop, or an expression that cannot be "
+        "split"
+    )
 
 
 def is_harmless(skip: FrameSkipped) -> bool:

@@ -103,7 +103,10 @@ class Compile:
 
     @property
     def begin(self) -> float:
-        """When it began, 0 if unknown. The start event comes a little late, so the end minus its length may be earlier."""
+        """When it began, 0 if unknown.
+
+        The start event comes a little late, so the end minus its length may be earlier.
+        """
         times = [event.time for event in (self.start, self.recompile) if event is not None]
         if self.end is not None:
             times.append(begin_of(self.end))

@@ -1,4 +1,6 @@
-"""What a frame owes to the program: the torch.compile call that targets it, or the break that split it from its caller."""
+"""What a frame owes to the program: the torch.compile call that targets it, or the break that split it from its
+caller.
+"""
 
 from torchtriage.diagnosis.compiles.eager import EagerFrames
 from torchtriage.diagnosis.compiles.frames import Compile, CompileHistory, frame_key

@@ -157,10 +157,11 @@ def _fix(call: CompileCall, use: _Use) -> str:
         return f"nothing to do if {call.target} is not meant to run here; else check TORCHDYNAMO_DISABLE and set_stance"
     if use.method:
         owner = use.original or use.result
-        return (f"compile the method: `{owner}.{use.method} = torch.compile({owner}.{use.method})` instead of compiling "
-                f"the module at {use.where}")
+        return (f"compile the method: `{owner}.{use.method} = torch.compile({owner}.{use.method})` instead of "
+                f"compiling the module at {use.where}")
     if use.is_dropped and use.original:
-        return f"`{use.original} = torch.compile({use.original})` at {use.where}, or `{use.original}.compile()` in place"
+        return (f"`{use.original} = torch.compile({use.original})` at {use.where}, "
+                f"or `{use.original}.compile()` in place")
     if use.original_at and use.result:
         return f"call {use.result} instead of {use.original} at {use.original_at}"
     if use.is_in_place and "/torch/nn/" in call.target_path:
@@ -168,9 +169,9 @@ def _fix(call: CompileCall, use: _Use) -> str:
         around = "compile the module that holds it, or " if module.startswith("self.") else ""
         return f"{around}`{module} = torch.compile({module})` instead of `{module}.compile()` at {use.where}"
     return (
-        f"call the object that torch.compile returned at {use.where}, not the original; only a call of the object itself "
-        "is compiled: for another method write model.method = torch.compile(model.method); check TORCHDYNAMO_DISABLE and "
-        "torch.compiler.set_stance"
+        f"call the object that torch.compile returned at {use.where}, not the original; only a call of the object "
+        "itself is compiled: for another method write model.method = torch.compile(model.method); check "
+        "TORCHDYNAMO_DISABLE and torch.compiler.set_stance"
     )
 
 
@@ -197,10 +198,13 @@ def compiled_bypassed(process: Process) -> Iterator[Finding]:
         at = short_place(call.path, line)
         yield finding(
             "TT310", title=f"{use.result} is compiled, and {original}(...) at {at} calls the original module",
-            cause=f"torch.compile at {use.where} returns {use.result}; {original} itself stays uncompiled, so {at} runs eager",
-            fix=Fix(text=f"call {use.result} instead of {original} at {at}, or `{original}.compile()` in place instead of "
-                         f"torch.compile at {use.where}"),
-            evidence=Evidence(num_events=1, notes=("read from the source; calls of an uncompiled module are not observed",)),
+            cause=(f"torch.compile at {use.where} returns {use.result}; {original} itself stays uncompiled, so {at} runs "
+                   "eager"),
+            fix=Fix(text=f"call {use.result} instead of {original} at {at}, or `{original}.compile()` in place instead "
+                         f"of torch.compile at {use.where}"),
+            evidence=Evidence(
+                num_events=1, notes=("read from the source; calls of an uncompiled module are not observed",),
+            ),
             verification=(Check(CheckKind.NO_FINDING, call.target, code="TT310"),),
             **placed_fields(place, "TT310", call.target, process, call),
         )
@@ -253,9 +257,10 @@ def compiled_repeatedly(process: Process) -> Iterator[Finding]:
             continue
         steps = sorted({call.step for call in calls if call.step is not None})
         yield finding(
-            "TT309", title=f"torch.compile({calls[0].target}) is called again and again: {len(calls)} times after the first",
-            cause=(f"{short_place(calls[0].path, calls[0].line)} calls torch.compile each time it runs; every call makes a "
-                   "new wrapper and looks the cache up from the start, which takes longer than a small graph"),
+            "TT309",
+            title=f"torch.compile({calls[0].target}) is called again and again: {len(calls)} times after the first",
+            cause=(f"{short_place(calls[0].path, calls[0].line)} calls torch.compile each time it runs; every call "
+                   "makes a new wrapper and looks the cache up from the start, which takes longer than a small graph"),
             fix=Fix(text=_once(calls[0], statement_at(process, calls[0].path, calls[0].line or 0))),
             evidence=Evidence(num_events=len(calls), notes=(counted(len(calls), "call"),)),
             verification=(Check(CheckKind.NO_FINDING, calls[0].target, code="TT309"),),

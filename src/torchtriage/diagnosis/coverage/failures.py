@@ -175,6 +175,7 @@ def _as_break(end: CompileEnd) -> GraphBreak | None:
     gb_id = _GB_ID.search(end.fail_reason)
     return GraphBreak(
         path=end.stack[-1].path, line=end.stack[-1].line, function=end.stack[-1].function, stack=end.stack,
-        gb_id=gb_id[1].upper() if gb_id else None, type=kind.strip(), explanation=" ".join(texts.get("Explanation", [])),
+        gb_id=gb_id[1].upper() if gb_id else None, type=kind.strip(),
+        explanation=" ".join(texts.get("Explanation", [])),
         hints=tuple(texts.get("Hint", [])), context=" ".join(texts.get("Developer debug context", [])),
     )

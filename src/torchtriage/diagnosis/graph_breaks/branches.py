@@ -21,7 +21,8 @@ def branch_options(statement: Statement | None, where: str) -> list[str]:
     if isinstance(node, ast.While):
         return [
             f"compile the body of the loop instead of {_function(statement)}, and keep `while {_short(node.test)}` "
-            f"({where}) in Python", "torch.while_loop(condition, body, carried_tensors), with the same shapes each time",
+            f"({where}) in Python",
+            "torch.while_loop(condition, body, carried_tensors), with the same shapes each time",
         ]
     if isinstance(node, ast.If):
         return _if_options(node, statement, where)
@@ -37,7 +38,9 @@ def _if_options(node: ast.If, statement: Statement, where: str) -> list[str]:
     last = node.body[-1]
     if isinstance(last, ast.Raise) and not node.orelse:
         return [_raised(node, last, where)]
-    leaves = isinstance(last, (ast.Break, ast.Continue)) or (isinstance(last, ast.Return) and statement.loop is not None)
+    leaves = isinstance(last, (ast.Break, ast.Continue)) or (
+        isinstance(last, ast.Return) and statement.loop is not None
+    )
     if leaves and statement.loop is not None:
         return _leaves_loop(node, last, statement, where)
     select = _selection(node, statement)
@@ -89,7 +92,10 @@ def _call_of_assertion(test: str, message: ast.expr | None) -> str:
         return f"torch._assert_async({test}, {message.value!r})"
     if isinstance(message, ast.JoinedStr):      # it would read the tensor: the message must be a constant
         fixed = "".join(str(part.value) for part in message.values if isinstance(part, ast.Constant)).strip(" :,=(")
-        return f"torch._assert_async({test}, {fixed!r})" if fixed and fits(test, fixed) else f"torch._assert_async({test})"
+        return (
+            f"torch._assert_async({test}, {fixed!r})" if fixed and fits(test, fixed)
+            else f"torch._assert_async({test})"
+        )
     return f"torch._assert_async({test})"
 
 
@@ -148,7 +154,9 @@ def _are_tensors(*values: ast.expr | str | None) -> bool:
     for value in values:
         if value is None or isinstance(value, (ast.Tuple, ast.List, ast.Dict, ast.Set, ast.JoinedStr, ast.Lambda)):
             return False
-        if isinstance(value, ast.Constant) and (isinstance(value.value, bool) or not isinstance(value.value, (int, float))):
+        if isinstance(value, ast.Constant) and (
+            isinstance(value.value, bool) or not isinstance(value.value, (int, float))
+        ):
             return False
     return True
 

@@ -25,7 +25,10 @@ _FRAMEWORKS = (
 
 
 def framework_of(event: GraphBreak) -> Framework | None:
-    """The wrapper whose own code breaks: the innermost of its lines has only torch and the standard library below it."""
+    """The wrapper whose own code breaks.
+
+    The innermost of its lines has only torch and the standard library below it.
+    """
     for entry in reversed(event.stack):
         path = entry.path.replace("\\", "/")
         for framework in _FRAMEWORKS:

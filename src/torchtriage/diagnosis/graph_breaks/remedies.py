@@ -225,7 +225,9 @@ def _grad(broken: BrokenLine) -> Remedy:
         return _other(broken)
     outside = f"call {broken.at} outside the compiled function, with zero_grad() and the optimizer's step: compile the "
     if "autograd.grad(" in broken.line:
-        return Remedy(text=f"call {broken.at} outside the compiled function: compile only the model that it differentiates")
+        return Remedy(text=(
+            f"call {broken.at} outside the compiled function: compile only the model that it differentiates"
+        ))
     return Remedy(text=f"{outside}forward and the loss; or {AUTOGRAD} on torch 2.13 and later", setting=AUTOGRAD)
 
 
@@ -249,8 +251,8 @@ def _draw(broken: BrokenLine) -> Remedy:
     branches = isinstance(node, (ast.If, ast.While)) or bool(broken.condition)
     select = ", and select with torch.where or multiply by a mask, as a branch on it breaks too" if branches else ""
     return Remedy(
-        text=f"draw with {instead} instead of {broken.at} (other random numbers than before){select}; or draw before the "
-             "compiled call and pass the value in as a tensor", is_exact=True)
+        text=f"draw with {instead} instead of {broken.at} (other random numbers than before){select}; or draw before "
+             "the compiled call and pass the value in as a tensor", is_exact=True)
 
 
 def _numpy(broken: BrokenLine) -> Remedy:
@@ -328,8 +330,8 @@ _BY_CODE: dict[str, Callable[[BrokenLine], Remedy]] = {
         text=f"keep {broken.recurrent} out of the compiled function, or {RNN}", setting=RNN,
         caveat="tracing it is slow to compile"),
     "TT118": _text(
-        "call {at} outside this compiled function: compile the forward and the loss; to compile the step too, do it alone:"
-        " step = torch.compile(opt.step), with lr=torch.tensor(...) so that a scheduled lr does not recompile"),
+        "call {at} outside this compiled function: compile the forward and the loss; to compile the step too, do it "
+        "alone: step = torch.compile(opt.step), with lr=torch.tensor(...) so that a scheduled lr does not recompile"),
     "TT119": _text("move {at} out of the loop, try or with block, so that the graph can be cut there"),
     "TT120": _text("remove the explicit break ({at}) if it is not needed any more"),
     "TT125": _clock,

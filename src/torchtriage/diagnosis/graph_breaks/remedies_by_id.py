@@ -191,6 +191,8 @@ BY_ID = {
     ),
     "GB0039": "stop the recompiles first (see the TT2xx findings); raising the limit only postpones them",
     "GB0052": "split the function at {where}: Dynamo restarted it 100 times",
-    "GB7000": "remove the break inside the loop at {where}, or move the loop body into its own function and compile that",
+    "GB7000": (
+        "remove the break inside the loop at {where}, or move the loop body into its own function and compile that"
+    ),
     "GB0065": "remove the break in the function called at {where}, or call it outside the compiled function",
 }

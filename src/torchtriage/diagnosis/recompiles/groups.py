@@ -17,7 +17,7 @@ from torchtriage.recording.recording import Process
 MIN_TO_KEEP_ON = 3
 
 GroupKey = tuple[str, str]          # family of the reason, source
-Policy = tuple[str, int | None, bool | None] | None     # place and `dynamic` of the torch.compile call; None if not seen
+Policy = tuple[str, int | None, bool | None] | None   # place and `dynamic` of the torch.compile call; None if not seen
 Value = tuple[int | None, str]      # dimension where it matters, value
 Member = tuple[Compile, Reason]     # a recompile and why it happened
 Entry = tuple[int | None, int, str]     # dimension, generation, compile id: what a cache entry was compiled for
@@ -33,7 +33,8 @@ class RecompileGroup:
     reasons: tuple[Reason, ...]
     values: tuple[Value, ...] = ()      # in the order in which they occurred
     hidden: tuple[Reason, ...] = ()     # second causes: why an existing variant for the new value did not serve
-    also: Mapping[str, tuple[str, ...]] = field(default_factory=dict)   # other guarded sources that changed: their values
+    # Other guarded sources that changed: their values.
+    also: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     limit: LimitHit | None = None
     call: CompileCall | None = None
     in_one_step: bool | None = None     # whether every variant was compiled within a single step; None if unknown

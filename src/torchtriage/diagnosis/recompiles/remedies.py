@@ -127,8 +127,9 @@ def _keeps_changing(scene: Scene) -> Fix:
     if scene.is_static:
         if _may_be_of_a_layer(scene):
             return Fix(text=(
-                f"compile the model that holds the layers instead of {scene.name}, if {scene.subject} differs because each "
-                f"layer has its own width; if it differs from call to call of one layer, drop dynamic=False{scene.at_compile}"
+                f"compile the model that holds the layers instead of {scene.name}, if {scene.subject} differs because "
+                "each layer has its own width; if it differs from call to call of one layer, "
+                f"drop dynamic=False{scene.at_compile}"
             ))
         return Fix(text=f"drop dynamic=False{scene.at_compile}, or {mark_dynamic(scene)}")
     unseen = UNSEEN if scene.group.call is None else ""
@@ -148,8 +149,9 @@ def _ragged(scene: Scene) -> Fix:
 def _may_be_of_a_layer(scene: Scene) -> bool:
     """A method that is decorated in its class serves every instance: a size may be a layer's own, not the data's."""
     call = scene.group.call
-    is_method = call is not None and "." in call.target and (call.path, call.line) == (call.target_path, call.target_line)
-    return is_method and 0 not in scene.group.dims
+    if call is None or "." not in call.target or 0 in scene.group.dims:
+        return False
+    return (call.path, call.line) == (call.target_path, call.target_line)
 
 
 def _if_settled(scene: Scene) -> str:
@@ -175,13 +177,14 @@ def _int(scene: Scene) -> Fix:
     line = scene.group.reasons[0].code
     if re.search(rf"\brange\([^)]*\b{re.escape(source)}\b", line):
         return Fix(text=(
-            f"compile the body of the loop instead of {scene.name}, and keep `{line.rstrip(':')}` in Python: range() unrolls "
-            f"the loop, so each value of {source} is another program; or always run the largest number of steps and mask"
+            f"compile the body of the loop instead of {scene.name}, and keep `{line.rstrip(':')}` in Python: range() "
+            f"unrolls the loop, so each value of {source} is another program; or always run the largest number of "
+            "steps and mask"
         ))
     if re.search(rf"\[\s*{re.escape(source)}\s*\]", line):
         return Fix(text=(
-            f"make {source} a tensor and index stacked values with it: torch.stack(...)[{source}] instead of the list in "
-            f"`{line}`; each value of {source} selects other code, and is compiled once and kept"
+            f"make {source} a tensor and index stacked values with it: torch.stack(...)[{source}] instead of the list "
+            f"in `{line}`; each value of {source} selects other code, and is compiled once and kept"
         ))
     if "._" in source:      # the user does not replace a private field
         return Fix(text=(
@@ -248,7 +251,9 @@ _FLAG_TEXTS = {
     "torch_function_mode": (
         "call {name} always inside or always outside `with torch.device(...)` or another torch function mode"
     ),
-    "num_threads": "call torch.set_num_threads once, before the first call of {name}: each thread count is compiled separately",
+    "num_threads": (
+        "call torch.set_num_threads once, before the first call of {name}: each thread count is compiled separately"
+    ),
     "default_device": "call torch.set_default_device before the first call of {name}, and do not change it afterwards",
 }
 
@@ -275,8 +280,8 @@ def _length(scene: Scene) -> Fix:
         ))
     if " != " in scene.group.reasons[0].guard:      # how torch words the length of a dict
         return Fix(text=(
-            f"pass the values as one tensor: torch.stack(list({source}.values())) {scene.before_call}, whose size becomes "
-            f"dynamic; or give {source} all its keys before the first call"
+            f"pass the values as one tensor: torch.stack(list({source}.values())) {scene.before_call}, whose size "
+            f"becomes dynamic; or give {source} all its keys before the first call"
         ))
     return Fix(text=(
         f"pad {source} to a fixed length {scene.before_call}, or pass torch.stack({source}): its size becomes dynamic"
@@ -294,8 +299,8 @@ def _presence(scene: Scene) -> Fix:
         ))
     nothing = NOTHING if scene.group.is_settled else ""
     return Fix(text=(
-        f"{nothing}pass a tensor every time: instead of None for {source}, one that has no effect (a mask of ones if it "
-        "multiplies, of zeros if it is added)"
+        f"{nothing}pass a tensor every time: instead of None for {source}, one that has no effect (a mask of ones if "
+        "it multiplies, of zeros if it is added)"
     ))
 
 
@@ -340,8 +345,8 @@ def _type(scene: Scene) -> Fix:
     if reason.kind is Kind.TYPE and not {"Tensor", "int", "float", "bool"} & {reason.old, reason.new}:
         if scene.group.keeps_on and reason.old:
             return Fix(text=(
-                f"define {reason.old} once, at module level: a class that is made again in each call is another type each "
-                "time"
+                f"define {reason.old} once, at module level: a class that is made again in each call is another type "
+                "each time"
             ))
         return Fix(text=f"pass the same type every time as {source}")
     return Fix(text=f"pass a tensor every time: torch.as_tensor({source}, dtype=torch.float32) {scene.before_call}")
@@ -364,12 +369,12 @@ def _text_value(scene: Scene) -> Fix:
     source, name = scene.group.source, scene.name
     if scene.group.keeps_on:
         return Fix(text=(
-            f"leave {source} out of {name} and use it outside, before or after the call: each value is another program; "
-            "only a small, fixed set of values is worth compiling, each once before any timing"
+            f"leave {source} out of {name} and use it outside, before or after the call: each value is another "
+            "program; only a small, fixed set of values is worth compiling, each once before any timing"
         ))
     return Fix(text=(
-        f"nothing to do for a small set of values: each value of {source} is compiled once and kept; call {name} once with "
-        "each before any timing"
+        f"nothing to do for a small set of values: each value of {source} is compiled once and kept; call {name} once "
+        "with each before any timing"
     ))
 
 
@@ -377,8 +382,8 @@ def _requires_grad(scene: Scene) -> Fix:
     source, name = scene.group.source, scene.name
     nothing = NOTHING if scene.group.is_settled else ""
     return Fix(text=(
-        f"{nothing}call {name} with the same requires_grad every time: {source}.requires_grad_() on the first one too if "
-        f"gradients flow through it, {source}.detach() every time if not"
+        f"{nothing}call {name} with the same requires_grad every time: {source}.requires_grad_() on the first one too "
+        f"if gradients flow through it, {source}.detach() every time if not"
     ))
 
 
@@ -390,9 +395,9 @@ def _keys(scene: Scene) -> Fix:
             "keys of another type, such as strings or flat indices, recompile as well"
         ))
     return Fix(text=(
-        f"pass the values without their keys: torch.stack(list({source}.values())) {scene.before_call}, whose size becomes "
-        f"dynamic, and put the keys back outside {name}; or give {source} the same keys in every call; a list instead of "
-        "the dict recompiles for each length"
+        f"pass the values without their keys: torch.stack(list({source}.values())) {scene.before_call}, whose size "
+        f"becomes dynamic, and put the keys back outside {name}; or give {source} the same keys in every call; a list "
+        "instead of the dict recompiles for each length"
     ))
 
 
@@ -404,7 +409,9 @@ def _rank(scene: Scene) -> Fix:
             f"pass {ranks[1]} dimensions every time: {source}.unsqueeze(0) {scene.before_call} where {source} has only "
             f"{ranks[0]}, and squeeze(0) on the result"
         ))
-    return Fix(text=f"give {source} a fixed number of dimensions {scene.before_call}, for example {source}.flatten(0, -2)")
+    return Fix(text=(
+        f"give {source} a fixed number of dimensions {scene.before_call}, for example {source}.flatten(0, -2)"
+    ))
 
 
 def _other(scene: Scene) -> Fix:

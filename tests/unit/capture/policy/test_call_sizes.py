@@ -116,10 +116,13 @@ def test_the_inputs_of_a_graph_are_named_by_their_sources(monkeypatch: pytest.Mo
 
     torch = SimpleNamespace(nn=SimpleNamespace(Parameter=Parameter))
     monkeypatch.setattr(torch_private_shapes, "module", {"torch": torch}.get)
-    x, unused, weight = SimpleNamespace(name="L['x']"), SimpleNamespace(name="L['y']"), SimpleNamespace(name=lambda: "L['w']")
+    x, unused, weight = (
+        SimpleNamespace(name="L['x']"), SimpleNamespace(name="L['y']"), SimpleNamespace(name=lambda: "L['w']"),
+    )
     graph = SimpleNamespace(graphargs=[
         argument(size_of(x, 0)), argument(x), argument(None), argument(SimpleNamespace(name="L['lr']"), as_tensor=True),
-        argument(size_of(unused, 1)), argument(size_of(unused, 0, prop="STRIDE")), argument(weight, example=Parameter()),
+        argument(size_of(unused, 1)), argument(size_of(unused, 0, prop="STRIDE")),
+        argument(weight, example=Parameter()),
     ])
     assert torch_private_shapes.graph_inputs(graph) == [
         GraphInput(position=1, source="L['x']"), GraphInput(position=4, source="L['y']", dim=1),

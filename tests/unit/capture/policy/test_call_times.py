@@ -90,7 +90,9 @@ def test_threads_do_not_see_each_others_calls_or_compiles(clock: Clock) -> None:
     thread.start()
     thread.join()
     leave()
-    assert values(times) == {"call_seconds/0": [0.0], "call_compiles/0": [0.0], "call_seconds/1": [0.0], "call_compiles/1": [1.0]}
+    assert values(times) == {
+        "call_seconds/0": [0.0], "call_compiles/0": [0.0], "call_seconds/1": [0.0], "call_compiles/1": [1.0],
+    }
 
 
 def test_several_objects_compiled_at_one_place_are_one_function(clock: Clock) -> None:

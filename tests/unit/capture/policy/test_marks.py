@@ -58,7 +58,9 @@ def test_a_mark_that_fails_fails_as_before_and_is_not_counted(decorators: Any, m
     assert marks.facts() == {"marks": []}
 
 
-def test_torchs_own_marks_are_not_the_programs(decorators: Any, marks: ShapeMarks, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torchs_own_marks_are_not_the_programs(
+    decorators: Any, marks: ShapeMarks, monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(torch_private, "is_torch_file", lambda path: path == __file__)
     decorators.mark_dynamic([], 0)
     assert marks.facts() == {"marks": []}
@@ -72,7 +74,9 @@ def test_dynamo_traces_torchs_own_function_or_refuses_ours_as_it_would_that(deco
     assert not hasattr(decorators.mark_dynamic, "_torchdynamo_inline")
 
 
-def test_memory_is_bounded_and_known_marks_are_counted_on(decorators: Any, marks: ShapeMarks, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_bounded_and_known_marks_are_counted_on(
+    decorators: Any, marks: ShapeMarks, monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(shape_marks, "MAX_MARKS", 1)
     for dim in (0, 1, 0):
         decorators.mark_dynamic([], dim)

@@ -23,7 +23,9 @@ def no_config(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_private_shapes, "module", lambda name: None)
 
 
-def forced(arguments: dict[str, Any], call: CompileCall = CALL, **asked: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def forced(
+    arguments: dict[str, Any], call: CompileCall = CALL, **asked: Any,
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The arguments of one call after the policy, and the overrides that it lists."""
     forcing = Forcing(ForcedPolicy(**asked))
     forcing.apply(call, arguments)
@@ -31,9 +33,14 @@ def forced(arguments: dict[str, Any], call: CompileCall = CALL, **asked: Any) ->
 
 
 def test_a_policy_keeps_what_it_was_received_as() -> None:
-    data = {"name": "dynamic=True", "dynamic": "true", "at": {"/a.py:3": "none"}, "recompile_limit": 64, "backend": "eager", "sizes": True}
+    data = {
+        "name": "dynamic=True", "dynamic": "true", "at": {"/a.py:3": "none"}, "recompile_limit": 64, "backend": "eager",
+        "sizes": True,
+    }
     read = parse_policy(json.dumps(data))
-    assert (read.dynamic, read.at, read.recompile_limit, read.backend, read.sizes) == ("true", {"/a.py:3": "none"}, 64, "eager", True)
+    assert (read.dynamic, read.at, read.recompile_limit, read.backend, read.sizes) == (
+        "true", {"/a.py:3": "none"}, 64, "eager", True,
+    )
     assert Forcing(read).facts() == {"policy": data, "overrides": []}
 
 
@@ -91,7 +98,9 @@ def test_a_call_without_the_argument_counts_as_none() -> None:
 def test_what_is_asked_for_at_a_place_goes_before_the_rest() -> None:
     at = {"/a/train.py:31": "none"}
     assert forced({"dynamic": False}, dynamic="true", at=at)[0] == {"dynamic": None}
-    assert forced({"dynamic": False}, CompileCall(path="/a/train.py", line=32), dynamic="true", at=at)[0] == {"dynamic": True}
+    assert forced(
+        {"dynamic": False}, CompileCall(path="/a/train.py", line=32), dynamic="true", at=at,
+    )[0] == {"dynamic": True}
     assert forced({"dynamic": False}, CompileCall(path="/a/train.py", line=32), at=at) == ({"dynamic": False}, [])
 
 
@@ -135,7 +144,9 @@ def test_a_call_made_in_a_loop_is_listed_once_and_the_list_is_bounded(monkeypatc
 @pytest.mark.parametrize(("name", "accumulated"), [
     ("recompile_limit", "accumulated_recompile_limit"), ("cache_size_limit", "accumulated_cache_size_limit"),
 ])
-def test_the_limits_are_raised_under_either_name_and_never_lowered(name: str, accumulated: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limits_are_raised_under_either_name_and_never_lowered(
+    name: str, accumulated: str, monkeypatch: pytest.MonkeyPatch,
+) -> None:
     config = SimpleNamespace(**{name: 8, accumulated: 256})
     monkeypatch.setattr(torch_private_shapes, "module", {"torch._dynamo.config": config}.get)
     Forcing(ForcedPolicy(recompile_limit=64)).raise_limit()

@@ -14,12 +14,12 @@ def place(function: str, line: int) -> dict[str, Any]:
     return {"path": APP, "line": line, "function": function}
 
 
-def started(function: str, line: int) -> CompileStart:
+def a_start(function: str, line: int) -> CompileStart:
     own = StackEntry(path=APP, line=line, function=function)
     return CompileStart(**place(function, line), compile_id="0/0", stack=(MAIN, own))
 
 
-def broke(function: str, line: int, *callers: StackEntry, **fields: Any) -> GraphBreak:
+def a_break(function: str, line: int, *callers: StackEntry, **fields: Any) -> GraphBreak:
     own = StackEntry(path=APP, line=line, function=function)
     return GraphBreak(**place(function, line), compile_id="0/0", stack=(MAIN, *callers, own), type="print", **fields)
 
@@ -29,34 +29,34 @@ def eager(*events: Event) -> tuple[EagerFrame, ...]:
     return EagerFrames.of(process).behind(process.of(GraphBreak))
 
 
-def test_a_break_that_gives_up_its_frame_leaves_it_to_eager() -> None:
-    [frame] = eager(started("f", 3), broke("f", 4, whole_frame=True))
+def test_a_whole_frame_break_makes_its_frame_run_eager() -> None:
+    [frame] = eager(a_start("f", 3), a_break("f", 4, whole_frame=True))
     assert (str(frame), frame.is_outermost) == ("all of f", True)
 
 
-def test_the_same_id_after_a_reset_names_another_frame() -> None:
+def test_the_same_compile_id_after_a_reset_is_another_frame() -> None:
     frames = eager(
-        started("f", 3), broke("f", 4, whole_frame=True), started("g", 13), broke("g", 14, whole_frame=True),
+        a_start("f", 3), a_break("f", 4, whole_frame=True), a_start("g", 13), a_break("g", 14, whole_frame=True),
     )
     assert [frame.function for frame in frames] == ["f", "g"]
 
 
-def test_a_skip_after_a_reset_is_not_blamed_on_a_break_before_it() -> None:
-    before, skip = broke("f", 4), FrameSkipped(**place("f", 3), reason="gave up")
-    assert eager(started("f", 3), before, skip) != ()
-    assert eager(started("f", 3), before, started("f", 3), skip) == ()
+def test_a_skip_after_a_reset_is_not_attributed_to_a_break_before_it() -> None:
+    before, skip = a_break("f", 4), FrameSkipped(**place("f", 3), reason="gave up")
+    assert eager(a_start("f", 3), before, skip) != ()
+    assert eager(a_start("f", 3), before, a_start("f", 3), skip) == ()
 
 
 def test_code_of_one_generation_does_not_clear_the_break_of_another() -> None:
     skip = FrameSkipped(**place("f", 3), reason="gave up")
     end = CompileEnd(**place("f", 3), compile_id="0/0", produced_code=True)
-    [frame] = eager(started("f", 3), broke("f", 4), skip, started("f", 3), broke("f", 9), end)
+    [frame] = eager(a_start("f", 3), a_break("f", 4), skip, a_start("f", 3), a_break("f", 9), end)
     assert frame.function == "f"
-    assert eager(started("f", 3), broke("f", 4), end, skip) == ()
+    assert eager(a_start("f", 3), a_break("f", 4), end, skip) == ()
 
 
 def test_a_caller_that_was_compiled_before_a_reset_is_not_above_the_frame() -> None:
     caller = StackEntry(path=APP, line=5, function="f")
-    inner = broke("g", 14, caller, whole_frame=True)
-    [frame] = eager(started("f", 3), started("g", 13), inner)
+    inner = a_break("g", 14, caller, whole_frame=True)
+    [frame] = eager(a_start("f", 3), a_start("g", 13), inner)
     assert frame.is_outermost

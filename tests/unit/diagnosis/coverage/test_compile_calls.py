@@ -25,7 +25,9 @@ START = CompileStart(path=APP, line=90, function="forward", compile_id="0/0", ti
 
 def process(source: str, *events: Event) -> Process:
     lines = tuple(textwrap.dedent(source).strip("\n").split("\n"))
-    sources = {(APP, event.line): Source(first_line=1, lines=lines) for event in events if isinstance(event, CompileCall)}
+    sources = {
+        (APP, event.line): Source(first_line=1, lines=lines) for event in events if isinstance(event, CompileCall)
+    }
     return Process(events=events, facts=FACTS, sources=sources)     # type: ignore[arg-type]
 
 
@@ -41,7 +43,7 @@ def test_a_method_that_the_wrapper_does_not_cover_is_named() -> None:
     assert finding.severity is Severity.P1
 
 
-def test_a_dropped_result_is_assigned() -> None:
+def test_the_fix_for_an_unused_result_is_to_assign_it() -> None:
     assert "`net = torch.compile(net)` at train.py:2" in nothing_compiled("net = Net()\ntorch.compile(net)", 2).fix.text
 
 
@@ -55,7 +57,7 @@ def test_in_place_compile_of_a_module_of_torch_is_replaced_by_the_wrapper() -> N
     assert finding.fix.text == "`net = torch.compile(net)` instead of `net.compile()` at train.py:1"
 
 
-def test_a_decorated_function_that_was_not_called_is_nothing_to_do() -> None:
+def test_a_decorated_function_that_was_not_called_needs_no_action() -> None:
     finding = nothing_compiled("@torch.compile\ndef helper(x):\n    return x", 1, target="helper")
     assert finding.severity is Severity.P4
     assert "not called in this run" in finding.title
@@ -78,7 +80,7 @@ def test_compile_calls_after_the_first_compile_are_counted(repeats: int, codes: 
     assert all("once, in __init__" in finding.fix.text for finding in findings)
 
 
-def test_many_layers_compiled_from_one_line_before_the_first_call_are_fine() -> None:
+def test_many_layers_compiled_at_one_line_before_the_first_call_are_fine() -> None:
     calls = [replace(call(3), time=1.0 + number / 100) for number in range(12)]
     assert not list(compiled_repeatedly(process(IN_FORWARD, *calls, START)))
 

@@ -8,81 +8,106 @@ from tests.unit.diagnosis.coverage.samples import APP, F, G, findings_of, the_on
 from tests.unit.samples import a_process
 from torchtriage.diagnosis.coverage.failures import compile_failed, compile_raised, errors_suppressed
 from torchtriage.findings.model import Finding, OwnerKind, Severity
-from torchtriage.recording.events import CompileCall, CompileEnd, CompileStart, Event, FrameSkipped, GraphBreak, StackEntry
+from torchtriage.recording.events import (
+    CompileCall,
+    CompileEnd,
+    CompileStart,
+    Event,
+    FrameSkipped,
+    GraphBreak,
+    StackEntry,
+)
 from torchtriage.recording.recording import Process
 
 STEP: dict[str, Any] = {"path": "/app/train.py", "line": 30, "function": "step", "compile_id": "0/0"}
 LIB = "/v/lib/python3.11/site-packages/lightning_utilities/imports.py"
 START = CompileStart(**STEP, time=1.0, stack=(
-    StackEntry(path="/app/train.py", line=43, function="<module>"), StackEntry(path="/app/train.py", line=30, function="step"),
+    StackEntry(path="/app/train.py", line=43, function="<module>"),
+    StackEntry(path="/app/train.py", line=30, function="step"),
 ))
-FULL = CompileCall(path="/app/train.py", line=29, target="step", target_path="/app/train.py", target_line=30, fullgraph=True)
+FULL = CompileCall(
+    path="/app/train.py", line=29, target="step", target_path="/app/train.py", target_line=30, fullgraph=True,
+)
 
 
-def failed(fail_type: str, reason: str = "no package", **fields: Any) -> CompileEnd:
-    return CompileEnd(**{**STEP, "time": 2.0, "fail_type": fail_type, "fail_reason": reason, "suppress_errors": False, **fields})
+def a_failure(fail_type: str, reason: str = "no package", **fields: Any) -> CompileEnd:
+    return CompileEnd(
+        **{**STEP, "time": 2.0, "fail_type": fail_type, "fail_reason": reason, "suppress_errors": False, **fields}
+    )
 
 
-def told(*events: Event) -> list[Finding]:
+def errors_of(*events: Event) -> list[Finding]:
     return list(compile_raised(a_process(*events, your_roots=["/app"])))
 
 
-def test_an_error_that_came_out_of_the_call_is_told_with_its_message_and_line() -> None:
-    [found] = told(START, failed("PackageNotFoundError", stack=(StackEntry(path=LIB, line=131, function=""),)))
-    assert found.title == "compiling step failed with PackageNotFoundError, and the call raised it"
-    assert found.cause == "no package at imports.py:131"
-    assert (str(found.location), str(found.raised_at), str(found.owner)) == ("/app/train.py:30", f"{LIB}:131", "lightning_utilities")
-    assert found.severity is Severity.P0
+def test_a_raised_error_is_reported_with_its_message_and_line() -> None:
+    [finding] = errors_of(
+        START, a_failure("PackageNotFoundError", stack=(StackEntry(path=LIB, line=131, function=""),)),
+    )
+    assert finding.title == "compiling step failed with PackageNotFoundError, and the call raised it"
+    assert finding.cause == "no package at imports.py:131"
+    assert (str(finding.location), str(finding.raised_at), str(finding.owner)) == (
+        "/app/train.py:30", f"{LIB}:131", "lightning_utilities",
+    )
+    assert finding.severity is Severity.P0
 
 
-def test_a_program_that_compiles_again_is_not_dead() -> None:
-    [found] = told(START, failed("BackendCompilerFailed"), CompileStart(**{**STEP, "compile_id": "1/0"}, time=3.0))
-    assert found.severity is Severity.P1
-    assert "aot_eager" in found.fix.text
+def test_an_error_after_which_the_program_compiles_again_is_p1() -> None:
+    [finding] = errors_of(
+        START, a_failure("BackendCompilerFailed"), CompileStart(**{**STEP, "compile_id": "1/0"}, time=3.0),
+    )
+    assert finding.severity is Severity.P1
+    assert "aot_eager" in finding.fix.text
 
 
-def test_an_operator_that_refuses_its_shapes_is_to_be_run_without_compile() -> None:
-    assert told(START, failed("TorchRuntimeError"))[0].fix.text.startswith("run step without torch.compile: if it fails there too")
+def test_an_operator_error_is_to_be_reproduced_without_compile() -> None:
+    assert errors_of(START, a_failure("TorchRuntimeError"))[0].fix.text.startswith(
+        "run step without torch.compile: if it fails there too"
+    )
 
 
-def test_an_error_without_a_message_is_told_by_its_type() -> None:
-    [found] = told(START, failed("NotImplementedError", ""))
-    assert found.cause == "NotImplementedError without a message"
+def test_an_error_without_a_message_is_reported_by_its_type() -> None:
+    [finding] = errors_of(START, a_failure("NotImplementedError", ""))
+    assert finding.cause == "NotImplementedError without a message"
 
 
 def test_an_unsupported_construct_is_an_error_only_under_fullgraph() -> None:
-    broken = failed("Unsupported", "Data-dependent branching\n  Explanation: no")
-    [found] = told(FULL, START, broken)
-    assert found.cause == "Data-dependent branching: no"
-    assert "drop fullgraph=True" in found.fix.text
-    assert told(START, broken) == []
-    assert told(FULL, START, GraphBreak(**STEP), broken) == []
-    assert told(FULL, START, broken, FrameSkipped(**{**STEP, "compile_id": None})) == []
+    broken = a_failure("Unsupported", "Data-dependent branching\n  Explanation: no")
+    [finding] = errors_of(FULL, START, broken)
+    assert finding.cause == "Data-dependent branching: no"
+    assert "drop fullgraph=True" in finding.fix.text
+    assert errors_of(START, broken) == []
+    assert errors_of(FULL, START, GraphBreak(**STEP), broken) == []
+    assert errors_of(FULL, START, broken, FrameSkipped(**{**STEP, "compile_id": None})) == []
 
 
-def test_what_was_suppressed_interrupted_or_went_well_is_not_told() -> None:
-    assert told(START, failed("E", suppress_errors=True)) == []
-    assert told(START, failed("KeyboardInterrupt")) == []
-    assert told(START, CompileEnd(**STEP)) == []
+def test_suppressed_interrupted_and_successful_compiles_are_not_reported() -> None:
+    assert errors_of(START, a_failure("E", suppress_errors=True)) == []
+    assert errors_of(START, a_failure("KeyboardInterrupt")) == []
+    assert errors_of(START, CompileEnd(**STEP)) == []
 
 
-def test_the_same_error_of_a_function_is_told_once() -> None:
-    assert len(told(START, failed("E"), failed("E", compile_id="0/1"))) == 1
+def test_the_same_error_of_a_function_is_reported_once() -> None:
+    assert len(errors_of(START, a_failure("E"), a_failure("E", compile_id="0/1"))) == 1
 
 
 def test_the_fix_names_a_line_that_can_be_changed() -> None:
-    [library] = told(START, failed("E", stack=(StackEntry(path=LIB, line=131, function=""),)))
+    [library] = errors_of(START, a_failure("E", stack=(StackEntry(path=LIB, line=131, function=""),)))
     assert library.fix.text.startswith("do the work that fails at imports.py:131 before the compiled call")
-    [python] = told(START, failed("E", stack=(StackEntry(path="/usr/lib/python3.11/inspect.py", line=2474, function=""),)))
+    [python] = errors_of(
+        START, a_failure("E", stack=(StackEntry(path="/usr/lib/python3.11/inspect.py", line=2474, function=""),)),
+    )
     assert python.fix.text.startswith("do the work that fails at train.py:30 before the compiled call")
 
 
 # TT304 and TT305
 
-FAILED = CompileEnd(**F, compile_id="0/0", fail_type="BackendCompilerFailed", fail_reason="boom\nin detail", suppress_errors=True)
+FAILED = CompileEnd(
+    **F, compile_id="0/0", fail_type="BackendCompilerFailed", fail_reason="boom\nin detail", suppress_errors=True,
+)
 
 
-def test_a_failed_compile_whose_error_was_suppressed_is_told_once() -> None:
+def test_a_failed_compile_whose_error_was_suppressed_is_reported_once() -> None:
     finding = the_one(compile_failed, FAILED, FAILED)
     assert (finding.code, finding.cause) == ("TT304", "boom: in detail")
     assert finding.title == "compiling f failed with BackendCompilerFailed and it runs eager"
@@ -90,7 +115,10 @@ def test_a_failed_compile_whose_error_was_suppressed_is_told_once() -> None:
 
 
 def test_a_failed_compile_below_a_library_is_shown_at_the_users_line() -> None:
-    stack = (StackEntry(path=APP, line=20, function="main"), StackEntry(path="/v/site-packages/timm/x.py", line=1, function="forward"))
+    stack = (
+        StackEntry(path=APP, line=20, function="main"),
+        StackEntry(path="/v/site-packages/timm/x.py", line=1, function="forward"),
+    )
     place = {"path": stack[1].path, "line": 1, "function": "forward", "compile_id": "0/0"}
     finding = the_one(
         compile_failed, CompileStart(**place, stack=stack), CompileEnd(**place, fail_type="Boom", suppress_errors=True),
@@ -105,18 +133,18 @@ def test_a_failed_compile_below_a_library_is_shown_at_the_users_line() -> None:
     CompileEnd(**F, fail_type="Boom", suppress_errors=False),
     CompileEnd(**F, fail_type="Unsupported", suppress_errors=True),
 ], ids=["well", "only suppressing", "raised", "a break"])
-def test_a_compile_that_went_well_or_raised_is_not_told(end: CompileEnd) -> None:
+def test_a_successful_or_raising_compile_is_not_reported(end: CompileEnd) -> None:
     assert findings_of(compile_failed, end) == []
 
 
-def test_suppressed_errors_are_told_once_even_if_nothing_failed() -> None:
+def test_suppress_errors_is_reported_once_even_if_nothing_failed() -> None:
     finding = the_one(errors_suppressed, CompileEnd(**F, suppress_errors=True), CompileEnd(**G, suppress_errors=True))
     assert finding.code == "TT305"
     assert "suppress_errors" in finding.fix.text
 
 
 @pytest.mark.parametrize("value", [False, None])
-def test_errors_that_are_not_suppressed_are_not_told(value: bool | None) -> None:
+def test_errors_that_are_not_suppressed_are_not_reported(value: bool | None) -> None:
     assert findings_of(errors_suppressed, CompileEnd(**F, suppress_errors=value)) == []
 
 
@@ -128,7 +156,10 @@ LINES = {"first": 10, "second": 20}
 def failed_compile(function: str, time: float, **end: Any) -> list[Event]:
     """A compile of this function, as the first one after a reset, that fails with its name in the message."""
     place: dict[str, Any] = {"path": APP, "line": LINES[function], "function": function, "compile_id": "0/0"}
-    stack = (StackEntry(path=APP, line=40, function="<module>"), StackEntry(path=APP, line=LINES[function], function=function))
+    stack = (
+        StackEntry(path=APP, line=40, function="<module>"),
+        StackEntry(path=APP, line=LINES[function], function=function),
+    )
     fields = {"fail_type": "RuntimeError", "fail_reason": f"boom in {function}", "suppress_errors": False, **end}
     return [CompileStart(**place, stack=stack, time=time), CompileEnd(**place, time=time + 1, **fields)]
 
@@ -137,7 +168,9 @@ def two_generations(**end: Any) -> Process:
     return a_process(*failed_compile("first", 1.0, **end), *failed_compile("second", 5.0, **end), your_roots=["/app"])
 
 
-@pytest.mark.parametrize(("rule", "suppressed"), [(compile_failed, True), (compile_raised, False)], ids=["TT304", "TT308"])
+@pytest.mark.parametrize(
+    ("rule", "suppressed"), [(compile_failed, True), (compile_raised, False)], ids=["TT304", "TT308"],
+)
 def test_each_failure_is_reported_at_its_own_function(rule: Any, suppressed: bool) -> None:
     first, second = rule(two_generations(suppress_errors=suppressed))
     for finding, function in ((first, "first"), (second, "second")):
@@ -152,7 +185,7 @@ def test_suppress_errors_is_reported_where_it_first_took_effect() -> None:
 
 
 def test_a_break_before_the_reset_does_not_excuse_a_failure_after_it() -> None:
-    """Under fullgraph=True a construct that Dynamo does not support is an error, unless that very compile met a break."""
+    """Under fullgraph=True an unsupported construct is an error, unless that very compile met a break."""
     call = CompileCall(path=APP, line=5, target="second", target_path=APP, target_line=20, fullgraph=True)
     start, _ = failed_compile("first", 1.0)
     cut = GraphBreak(path=APP, line=11, function="first", compile_id="0/0", time=1.5, type="print")

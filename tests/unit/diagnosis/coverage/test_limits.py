@@ -24,9 +24,11 @@ from torchtriage.recording.events import (
 LIMIT = LimitHit(**F, compile_id="0/8", limit=8, step=96, reasons=("0/7: k == 2  # y = x * k", "0/6: k == 1"))
 
 
-def test_a_frame_at_its_limit_is_told_with_the_calls_that_ran_eager() -> None:
+def test_a_frame_at_its_limit_is_reported_with_its_eager_calls() -> None:
     counted = {"eager": 412, "misses": 415, "recompiles": 3, "hits": 9}
-    finding = the_one(recompile_limit_hit, LIMIT, CompileEnd(**F, compile_id="0/0", seconds=2.5), eager_calls=counted, rank=1)
+    finding = the_one(
+        recompile_limit_hit, LIMIT, CompileEnd(**F, compile_id="0/0", seconds=2.5), eager_calls=counted, rank=1,
+    )
     assert finding.title == "f hit its recompile limit (8): 412 calls ran eager since step 96"
     assert (finding.code, finding.severity) == ("TT301", Severity.P1)
     assert finding.cause.endswith("(torch._dynamo.config.recompile_limit); the last guard that failed: 0/7: k == 2")
@@ -35,29 +37,34 @@ def test_a_frame_at_its_limit_is_told_with_the_calls_that_ran_eager() -> None:
     assert "415 guard misses, 3 of them recompiled, 9 hits" in finding.evidence.notes[0]
 
 
-def test_without_the_meter_the_eager_calls_are_not_counted_and_that_is_said() -> None:
+def test_a_limit_without_counted_eager_calls_says_so() -> None:
     finding = the_one(recompile_limit_hit, LimitHit(**F))
     assert finding.title == "f hit its recompile limit: later calls may run eager (not counted)"
     assert finding.cost.kind is CostKind.NOT_MEASURED
     assert finding.steps == ()
 
 
-def test_with_two_frames_at_their_limit_the_calls_belong_to_the_process() -> None:
-    two = findings_of(recompile_limit_hit, LIMIT, LimitHit(**G), eager_calls={"eager": 5, "misses": 5, "recompiles": 0, "hits": 0})
+def test_with_two_frames_at_their_limit_the_calls_are_those_of_the_process() -> None:
+    two = findings_of(
+        recompile_limit_hit, LIMIT, LimitHit(**G), eager_calls={"eager": 5, "misses": 5, "recompiles": 0, "hits": 0},
+    )
     assert [finding.location.function for finding in two] == ["f", "g"]
     assert all("5 frame executions ran eager in this process" in finding.title for finding in two)
     assert all("2 frames are at their limit" in finding.evidence.notes[-1] for finding in two)
 
 
 def test_a_library_frame_keeps_its_own_name_at_the_users_line() -> None:
-    stack = (StackEntry(path=APP, line=40, function="train"), StackEntry(path="/v/site-packages/lib/m.py", line=7, function="attend"))
+    stack = (
+        StackEntry(path=APP, line=40, function="train"),
+        StackEntry(path="/v/site-packages/lib/m.py", line=7, function="attend"),
+    )
     hit = LimitHit(path="/v/site-packages/lib/m.py", line=7, function="attend", stack=stack, limit=8)
     finding = the_one(recompile_limit_hit, hit)
     assert finding.title.startswith("attend hit its recompile limit (8)")
     assert (finding.location.function, finding.location.line) == ("train", 40)
 
 
-def test_a_frame_that_is_refused_again_and_again_is_one_finding() -> None:
+def test_a_frame_that_hits_its_limit_repeatedly_is_one_finding() -> None:
     finding = the_one(recompile_limit_hit, *[LIMIT] * 40)
     assert finding.evidence.num_events == 40
     assert len(finding.evidence.compile_ids) == 20
@@ -69,7 +76,7 @@ def test_the_accumulated_limit_is_named() -> None:
     assert "torch._dynamo.config.accumulated_recompile_limit" in finding.fix.text
 
 
-def test_recompiles_below_the_limit_are_not_told_here() -> None:
+def test_recompiles_below_the_limit_are_not_reported_by_this_rule() -> None:
     assert findings_of(recompile_limit_hit, CompileStart(**F), *[Recompile(**F)] * 7) == []
 
 
@@ -78,14 +85,14 @@ def test_recompiles_below_the_limit_are_not_told_here() -> None:
 SKIP = FrameSkipped(**F, reason="is generator", step=2)
 
 
-def test_a_compile_target_that_dynamo_skips_is_told() -> None:
+def test_a_compile_target_that_dynamo_skips_is_reported() -> None:
     finding = the_one(frame_skipped, CALL, SKIP)
     assert (finding.code, str(finding.location), finding.steps) == ("TT302", f"{APP}:3", (2,))
     assert finding.cause == "Dynamo gave up on the entire frame: is generator"
     assert "compile the functions that f calls instead of f itself" in finding.fix.text
 
 
-def test_a_frame_without_work_on_tensors_gets_another_remedy() -> None:
+def test_a_frame_without_tensor_operations_gets_another_remedy() -> None:
     finding = the_one(frame_skipped, CALL, FrameSkipped(**F, reason="No ops traced for the FX graph"))
     assert "make the first calls do real work" in finding.fix.text
 
@@ -98,16 +105,19 @@ def test_a_frame_without_work_on_tensors_gets_another_remedy() -> None:
     [CALL, SKIP, LimitHit(**F)],
     [CALL, SKIP, CompileEnd(**F, fail_type="Unsupported")],
     [CALL, FrameSkipped(**F, reason="custom frame execution strategy")],
-    [CompileCall(target_path=APP, target_line=4), FrameSkipped(path=APP, line=4, function="torch_dynamo_resume_in_f_at_4", reason="x")],
+    [CompileCall(target_path=APP, target_line=4),
+     FrameSkipped(path=APP, line=4, function="torch_dynamo_resume_in_f_at_4", reason="x")],
     [CALL],
-], ids=["helper", "other frame", "break", "break below", "limit", "failed", "after a limit", "resume frame", "not skipped"])
-def test_a_skip_that_is_explained_or_costs_nothing_is_not_told(events: list[Event]) -> None:
+], ids=[
+    "helper", "other frame", "break", "break below", "limit", "failed", "after a limit", "resume frame", "not skipped",
+])
+def test_a_skip_that_is_explained_or_costs_nothing_is_not_reported(events: list[Event]) -> None:
     assert findings_of(frame_skipped, *events) == []
 
 
 # TT303
 
-def test_a_compile_that_compiled_nothing_is_told() -> None:
+def test_a_torch_compile_call_that_compiled_nothing_is_reported() -> None:
     finding = the_one(compile_did_nothing, CALL)
     assert (finding.code, finding.title) == ("TT303", "torch.compile(f) compiled nothing")
     assert str(finding.location) == f"{APP}:31"
@@ -115,7 +125,7 @@ def test_a_compile_that_compiled_nothing_is_told() -> None:
     assert "not called" in finding.cause
 
 
-def test_a_compile_that_is_switched_off_is_told_as_such() -> None:
+def test_a_disabled_torch_compile_call_is_reported_as_disabled() -> None:
     call = CompileCall(path=APP, line=31, target="f", target_path=APP, target_line=3, disabled=True)
     assert the_one(compile_did_nothing, call).cause.endswith("disable=True")
 
@@ -128,16 +138,21 @@ WRAPPER = CompileStart(path="/v/site-packages/torch/_dynamo/external_utils.py", 
     [CALL, CompileStart(**F)],
     [CALL, SKIP],
     [CALL, LIMIT],
-    [CALL, CompileStart(**G, stack=(StackEntry(path=APP, line=4, function="f"), StackEntry(path=APP, line=30, function="g")))],
+    [CALL, CompileStart(
+        **G, stack=(StackEntry(path=APP, line=4, function="f"), StackEntry(path=APP, line=30, function="g")),
+    )],
     [CALL, GraphBreak(**G, stack=(StackEntry(path=APP, line=4, function="f"),))],
     [MODULE, WRAPPER],
     [CompileCall(path=APP, line=31, target="print")],
     [CompileCall(path="/v/site-packages/timm/x.py", line=1, target="f", target_path=APP, target_line=3)],
     [],
-], ids=["compiled", "skipped", "limit", "in a stack", "in a break", "through torch's wrapper", "no code", "a library's call", "no call"])
-def test_a_compile_that_did_something_or_is_not_yours_is_not_told(events: list[Event]) -> None:
+], ids=[
+    "compiled", "skipped", "limit", "in a stack", "in a break", "through torch's wrapper", "no code",
+    "a library's call", "no call",
+])
+def test_a_compile_call_with_effect_or_of_a_library_is_not_reported(events: list[Event]) -> None:
     assert findings_of(compile_did_nothing, *events) == []
 
 
-def test_while_the_run_goes_on_nobody_can_tell() -> None:
+def test_an_unused_compile_call_is_not_reported_while_the_run_continues() -> None:
     assert findings_of(compile_did_nothing, CALL, end=None) == []

@@ -17,18 +17,21 @@ SCALAR = "Data dependent operator"
 
 
 def a_break(
-    kind: str, gb_id: str | None = None, explanation: str = "", context: str = "", path: str = "/app/model.py", **fields,
+    kind: str, gb_id: str | None = None, explanation: str = "", context: str = "", path: str = "/app/model.py",
+    **fields,
 ) -> GraphBreak:
-    told = {"type": kind, "gb_id": gb_id, "explanation": explanation, "context": context}
-    return GraphBreak(path=path, line=14, function="forward", **told, **fields)
+    texts = {"type": kind, "gb_id": gb_id, "explanation": explanation, "context": context}
+    return GraphBreak(path=path, line=14, function="forward", **texts, **fields)
 
 
 def builtin(name: str, types: str = "['str']") -> GraphBreak:
     return a_break(BUILTIN, "GB0059", f"builtin operator `{name}` with argument types {types}")
 
 
-def skipped(module: str, name: str, path: str = "/app/model.py") -> GraphBreak:
-    return a_break(SKIPPED, "GB0007", context=f"module: {module}, qualname: {name}, skip reason: likely a C extension", path=path)
+def a_skip(module: str, name: str, path: str = "/app/model.py") -> GraphBreak:
+    return a_break(
+        SKIPPED, "GB0007", context=f"module: {module}, qualname: {name}, skip reason: likely a C extension", path=path,
+    )
 
 
 def method(cls: str, name: str, context: str = "") -> GraphBreak:
@@ -47,7 +50,7 @@ POSITIVE = [
                       context="fn: <built-in function print>, args: [], kwargs: {}"), "print(x.shape)"),
     ("TT102", a_break("logging.Logger method not supported for non-export cases", "GB0291",
                       context="method: <Logger x (WARNING)>.warning, args: []"), "log.warning('x')"),
-    ("TT102", skipped("_warnings", "warn"), "warnings.warn('slow')"),
+    ("TT102", a_skip("_warnings", "warn"), "warnings.warn('slow')"),
     ("TT102", a_break("Unsupported python_type() call", "GB4841", path="/usr/lib/python3.11/logging/__init__.py"),
      "logging.info('a')"),
     ("TT103", a_break("Data-dependent branching", "GB0170", context="attempted to jump with TensorVariable()"),
@@ -61,26 +64,32 @@ POSITIVE = [
     ("TT105", operator("Dynamic shape operator", "GB0036", "aten.nonzero.default"), "y = x[x > 0]"),
     ("TT105", a_break("Dynamic slicing with Tensor arguments", "GB0038"), "y = x[:n]"),
     ("TT105", a_break("Unsupported Tensor.item() call with capture_scalar_outputs=False", "GB0124"), "y = x[:n]"),
-    ("TT106", skipped("_pickle", "dumps"), "key = pickle.dumps(kwargs)"),
-    ("TT106", skipped("torch.random", "manual_seed"), "torch.manual_seed(0)"),
+    ("TT106", a_skip("_pickle", "dumps"), "key = pickle.dumps(kwargs)"),
+    ("TT106", a_skip("torch.random", "manual_seed"), "torch.manual_seed(0)"),
     ("TT107", a_break("copy.deepcopy()", "GB0179", context="copy.deepcopy(x)"), "z = copy.deepcopy(y)"),
     ("TT107", a_break("Attempted to copy.deepcopy a tensor", "GB4198", path="/usr/lib/python3.11/copy.py"),
      "z = copy.deepcopy(y)"),
-    ("TT108", a_break("Skip calling `torch.compiler.disable()`d function", "GB0098", context="<function log at 0x7f>"), "log(x)"),
+    ("TT108", a_break("Skip calling `torch.compiler.disable()`d function", "GB0098", context="<function log at 0x7f>"),
+     "log(x)"),
     ("TT109", a_break("Unsupported Tensor.backward() call", "GB0123"), "loss.backward()"),
     ("TT109", a_break("autograd.grad with external grad_fn", "GB0372"), "g = torch.autograd.grad(y, x)"),
     ("TT110", a_break("setattr() on Tensor.requires_grad", "GB0206"), "h.requires_grad = True"),
     ("TT111", a_break("Attempted to wrap sparse Tensor", "GB0015"), "y = s @ x"),
-    ("TT111", a_break("Unexpected type in sourceless builder", "GB0116", context="lib.mod.Wrapper"), "sample = fn(shape)"),
+    ("TT111", a_break("Unexpected type in sourceless builder", "GB0116", context="lib.mod.Wrapper"),
+     "sample = fn(shape)"),
     ("TT111", method("type", "__new__", "call_method UserDefinedClassVariable(<class '_json.Encoder'>) __new__ []"),
      "json.dumps(d)"),
     ("TT112", builtin("str", "['Tensor']"), "s = str(y)"),
     ("TT112", method("ContextVar", "get"), "return self.context_var.get()"),
     ("TT113", a_break("Missing tp_iternext", "GB4347", context="next(dict_keyiterator)"), "keys = {k for k in d}"),
     ("TT113", builtin("next", "['X']"), "v = next(it)"),
-    ("TT113", a_break("Unsupported method call", "GB0156", context="call_method UserDefinedObjectVariable(list_iterator) __next__ [] {}",
-                      explanation="Dynamo does not know how to trace method `__next__` of class `list_iterator`"), "v = next(it)"),
-    ("TT114", a_break("attempted to trace numpy function unsupported by PyTorch", "GB0294"), "r = np.random.default_rng(0)"),
+    ("TT113", a_break(
+        "Unsupported method call", "GB0156",
+        context="call_method UserDefinedObjectVariable(list_iterator) __next__ [] {}",
+        explanation="Dynamo does not know how to trace method `__next__` of class `list_iterator`",
+    ), "v = next(it)"),
+    ("TT114", a_break("attempted to trace numpy function unsupported by PyTorch", "GB0294"),
+     "r = np.random.default_rng(0)"),
     ("TT114", operator(SCALAR, "GB0033", "aten._local_scalar_dense.default"), "eps = np.random.rand(1).item()"),
     ("TT114", method("Generator", "normal"), "n = rng.normal(size=4)"),
     ("TT115", a_break("Unsupported context manager", "GB0142", "enter a `lock` context manager."),
@@ -90,20 +99,22 @@ POSITIVE = [
      "m.register_forward_hook(f)"),
     ("TT116", a_break("register_hook with stride-dependent code", "GB7444"), "y.register_hook(f)"),
     ("TT117", a_break("Attempted to wrap RNN, GRU, or LSTM", "GB0014", context="LSTM(4, 8)"), "out, _ = self.lstm(x)"),
-    ("TT118", a_break("Call to `torch._dynamo.graph_break()`", "GB0025", path="/x/site-packages/torch/optim/optimizer.py"),
-     "opt.step()"),
+    ("TT118", a_break(
+        "Call to `torch._dynamo.graph_break()`", "GB0025", path="/x/site-packages/torch/optim/optimizer.py",
+    ), "opt.step()"),
     ("TT119", a_break("graph break in loop", "GB7000"), "for i in range(3):"),
     ("TT120", a_break("Call to `torch._dynamo.graph_break()`", "GB0025"), "torch._dynamo.graph_break()"),
     ("TT121", a_break("Custom __getattribute__ in nn.Module attribute access", "GB0031"), "v = self.x"),
     ("TT121", builtin("setattr", "['X', 'str', 'int']"), "setattr(obj, name, 1)"),
-    ("TT122", a_break("Observed exception", "GB0088", context="raised exception ValueError('a')"), "raise ValueError('a')"),
+    ("TT122", a_break("Observed exception", "GB0088", context="raised exception ValueError('a')"),
+     "raise ValueError('a')"),
     ("TT122", a_break("assert with non-string message", "GB0171"), "assert ok, f'{x}'"),
     ("TT123", a_break("Fake tensor propagation exception", "GB0064"), "y = my_op(x)"),
     ("TT123", a_break("RuntimeError when making fake tensor call", "GB4315"), "y = a @ b"),
     ("TT124", a_break("torch.cond: differing branch outputs", "GB0313"), "torch.cond(p, f, g, (x,))"),
     ("TT124", a_break("HOP: Unsafe side effect", "GB0067"), "checkpoint(f, x)"),
-    ("TT125", skipped("time", "perf_counter"), "t = time.perf_counter()"),
-    ("TT125", skipped("<unknown module>", "Random.random"), "p = random.random()"),
+    ("TT125", a_skip("time", "perf_counter"), "t = time.perf_counter()"),
+    ("TT125", a_skip("<unknown module>", "Random.random"), "p = random.random()"),
     ("TT125", method("type", "now", "call_method UserDefinedClassVariable(<class 'datetime.datetime'>) now [] {}"),
      "t = datetime.now()"),
     ("TT199", a_break("Excessive RestartAnalysis() calls", "GB0052"), "y = x + 1"),
@@ -113,13 +124,13 @@ POSITIVE = [
 NEGATIVE = [
     ("TT101", builtin("str", "['Tensor']"), "s = str(y)"),
     ("TT101", a_break("Data-dependent branching", "GB0170"), "if print_it > 0: print(x)"),
-    ("TT102", skipped("_pickle", "dumps"), "key = pickle.dumps(kwargs)"),
+    ("TT102", a_skip("_pickle", "dumps"), "key = pickle.dumps(kwargs)"),
     ("TT103", operator(SCALAR, "GB0033", "aten._local_scalar_dense.default"), "n = int(t)"),
     ("TT104", builtin("range", "['X']"), "for i in range(n):"),
     ("TT104", operator(SCALAR, "GB0033", "aten._local_scalar_dense.default"), "eps = np.random.rand(1).item()"),
     ("TT105", a_break("Unsupported Tensor.item() call with capture_scalar_outputs=False", "GB0124"), "y = x[:int(n)]"),
-    ("TT106", skipped("_warnings", "warn"), "warnings.warn('slow')"),
-    ("TT107", skipped("copy", "copy"), "z = copy.copy(y)"),
+    ("TT106", a_skip("_warnings", "warn"), "warnings.warn('slow')"),
+    ("TT107", a_skip("copy", "copy"), "z = copy.copy(y)"),
     ("TT107", a_break("Data-dependent branching", "GB0170", path="/app/copy.py"), "if y > 0:"),
     ("TT108", a_break("Call to `torch._dynamo.graph_break()`", "GB0025"), "torch._dynamo.graph_break()"),
     ("TT109", a_break("setattr() on Tensor.requires_grad", "GB0206"), "h.requires_grad = True"),
@@ -127,11 +138,12 @@ NEGATIVE = [
     ("TT111", a_break("Missing tp_iternext", "GB4347"), "keys = {k for k in d}"),
     ("TT112", builtin("print"), "print(1)"),
     ("TT113", a_break("torch.Generator method", "GB7650", context="torch.Generator.manual_seed"), "g.manual_seed(0)"),
-    ("TT114", skipped("torch.random", "manual_seed"), "torch.manual_seed(0)"),
+    ("TT114", a_skip("torch.random", "manual_seed"), "torch.manual_seed(0)"),
     ("TT115", a_break("Data-dependent branching", "GB0170"), "with_mask = x if y > 0 else z"),
     ("TT116", a_break("setattr() on unsupported type", "GB0467", path="/app/hooks.py"), "Counter.n = 3"),
     ("TT117", a_break("Attempted to wrap sparse Tensor", "GB0015"), "y = self.lstm(s)"),
-    ("TT118", a_break("Call to `torch._dynamo.graph_break()`", "GB0025", path="/app/optim/optimizer.py"), "graph_break()"),
+    ("TT118", a_break("Call to `torch._dynamo.graph_break()`", "GB0025", path="/app/optim/optimizer.py"),
+     "graph_break()"),
     ("TT119", a_break("Data-dependent branching", "GB0170"), "for i in range(3):"),
     ("TT120", a_break("Call to `torch._dynamo.graph_break()`", "GB0025", path="/x/site-packages/torch/optim/adam.py"),
      "opt.step()"),
@@ -143,22 +155,22 @@ NEGATIVE = [
     ("TT124", a_break("Higher Order Operator: autograd.Function",
      "GB0007", context="module: torch.random, qualname: manual_seed"),
      "f(x)"),
-    ("TT125", skipped("app.time_utils", "now"), "t = now()"),
+    ("TT125", a_skip("app.time_utils", "now"), "t = now()"),
     ("TT199", a_break("", "GB0170"), ""),
     ("TT199", a_break("Higher Order Operator: autograd.Function", "GB0033"), "torch.equal(a, b)"),
 ]
 
 
-def named(cases: list[tuple[str, GraphBreak, str]]) -> list[str]:
+def case_ids(cases: list[tuple[str, GraphBreak, str]]) -> list[str]:
     return [f"{code}-{event.type[:30]}-{line[:20]}" for code, event, line in cases]
 
 
-@pytest.mark.parametrize(("code", "event", "line"), POSITIVE, ids=named(POSITIVE))
+@pytest.mark.parametrize(("code", "event", "line"), POSITIVE, ids=case_ids(POSITIVE))
 def test_cause_has_its_code(code: str, event: GraphBreak, line: str) -> None:
     assert classify(event, line).code == code
 
 
-@pytest.mark.parametrize(("code", "event", "line"), NEGATIVE, ids=named(NEGATIVE))
+@pytest.mark.parametrize(("code", "event", "line"), NEGATIVE, ids=case_ids(NEGATIVE))
 def test_look_alike_does_not_get_the_code(code: str, event: GraphBreak, line: str) -> None:
     assert classify(event, line).code != code
 
@@ -185,11 +197,12 @@ def test_print_remedy_names_the_setting_that_works_and_the_one_that_does_not() -
 
 def test_logger_methods_get_the_setting_that_ignores_them() -> None:
     event = a_break("logging.Logger method not supported for non-export cases", "GB0291")
-    assert "ignore_logging_functions.add(logging.Logger.warning_once)" in classify(event, "logger.warning_once(").remedy.full
+    remedy = classify(event, "logger.warning_once(").remedy
+    assert "ignore_logging_functions.add(logging.Logger.warning_once)" in remedy.full
 
 
 def test_functions_that_log_get_the_setting_that_moves_them() -> None:
-    remedy = classify(skipped("_warnings", "warn"), "warnings.warn('a')").remedy
+    remedy = classify(a_skip("_warnings", "warn"), "warnings.warn('a')").remedy
     assert remedy.setting == "torch._dynamo.config.reorderable_logging_functions.add(warnings.warn)"
 
 
@@ -209,14 +222,17 @@ def test_branch_remedy_fits_the_statement(line: str, expected: str) -> None:
     assert expected in classify(a_break("Data-dependent branching", "GB0170"), line).remedy.full
 
 
-def test_branch_on_a_numpy_value_is_told_apart() -> None:
+def test_branch_on_a_numpy_value_is_distinguished() -> None:
     event = a_break("Data-dependent branching", "GB0170", context="attempted to jump with NumpyNdarrayVariable()")
     assert "NumPy value" in classify(event, "if n % k != 0:").remedy.full
 
 
 def test_branch_names_the_line_that_made_its_tensor() -> None:
-    told = 'The branch condition involves:\n # File "/app/model.py", line 9, in forward, code: p = torch.rand([])\n rand = ...'
-    cause = classify(a_break("Data-dependent branching", "GB0170", told), "if p < 0.1:")
+    explanation = (
+        'The branch condition involves:\n'
+        ' # File "/app/model.py", line 9, in forward, code: p = torch.rand([])\n rand = ...'
+    )
+    cause = classify(a_break("Data-dependent branching", "GB0170", explanation), "if p < 0.1:")
     assert cause.note == "the tested value is made at line 9: `p = torch.rand([])`"
 
 
@@ -226,7 +242,7 @@ def test_item_remedy_says_that_branching_still_breaks() -> None:
     assert "branching on it still breaks" in remedy.full
 
 
-def test_equal_is_not_offered_a_setting_that_does_not_cure_it() -> None:
+def test_equal_is_not_offered_a_setting_that_does_not_help() -> None:
     assert classify(operator(SCALAR, "GB0033", "aten.equal.default"), "if torch.equal(a, b):").remedy.setting == ""
 
 
@@ -239,25 +255,28 @@ def test_shape_remedy_is_about_the_operator() -> None:
     assert classify(mask, "y = x[mask]").subject == "boolean-mask indexing"
 
 
-def test_line_of_a_caller_is_quoted_with_the_callers_place() -> None:
+def test_line_of_a_caller_is_quoted_with_its_place() -> None:
     stack = (
         StackEntry(path="/app/train.py", line=3, function="f", code="z = copy.deepcopy(y)"),
         StackEntry(path="/usr/lib/python3.11/copy.py", line=153, function="deepcopy", code="y = copier(memo)"),
     )
-    event = GraphBreak(path=stack[1].path, line=153, function="deepcopy", type="Attempted to copy.deepcopy a tensor", stack=stack)
+    event = GraphBreak(
+        path=stack[1].path, line=153, function="deepcopy", type="Attempted to copy.deepcopy a tensor", stack=stack,
+    )
     assert "`z = copy.deepcopy(y)` at train.py:3" in classify(event, "z = copy.deepcopy(y)").remedy.full
 
 
-def test_pytorchs_own_hint_is_used_where_we_know_nothing_better() -> None:
+def test_pytorch_hint_is_used_if_there_is_no_remedy() -> None:
     hints = ("Please report an issue to PyTorch.", "Move the frobnicator out of the graph.")
     assert classify(a_break("a kind of some later torch", hints=hints), "f(x)").remedy.full == \
         "Move the frobnicator out of the graph (`f(x)` at model.py:14)"
 
 
 @pytest.mark.parametrize("hint", [
-    "Please report an issue to PyTorch.", "This graph break is fundamental.", "Caused by an earlier graph break.", "   ",
+    "Please report an issue to PyTorch.", "This graph break is fundamental.", "Caused by an earlier graph break.",
+    "   ",
 ])
-def test_hints_that_say_nothing_are_dropped(hint: str) -> None:
+def test_hints_without_advice_are_dropped(hint: str) -> None:
     assert specific_hint((hint,)) == ""
 
 
@@ -276,7 +295,7 @@ def test_templates_of_the_id_table_can_be_filled() -> None:
         ("assert x, 'm'", "x"), ("if (a and", "(a and"), ("y = x + 1", ""), ("", ""), ("if \\d:", "\\d"),
     ],
 )
-def test_branch_test_reads_the_condition(line: str, test: str) -> None:
+def test_branch_condition_is_read_from_the_line(line: str, test: str) -> None:
     assert branch_test(line) == test
 
 
@@ -292,13 +311,13 @@ def test_no_text_makes_the_classifier_raise(event: GraphBreak, line: str) -> Non
     assert cause.remedy.full
 
 
-def test_a_kind_without_text_is_told_by_its_id() -> None:
+def test_a_kind_without_text_is_recognized_by_its_id() -> None:
     assert code_of_type("", "GB0170") == "TT103"
     assert code_of_type("Higher Order Operator: autograd.Function", "GB0033") == "TT104"
     assert code_of_type("", None) == "TT199"
 
 
-def test_a_failed_backend_is_told_with_the_operator_and_the_line_that_failed() -> None:
+def test_a_failed_backend_is_reported_with_the_failed_operator_and_line() -> None:
     explanation = (
         "Backend compiler `aot_eager` failed with aten._local_scalar_dense.default\n\nOriginal traceback:\n"
         '  File "/lib/utils.py", line 396, in coords\n    out[idx] += p\n'
@@ -308,7 +327,7 @@ def test_a_failed_backend_is_told_with_the_operator_and_the_line_that_failed() -
     assert cause.remedy.text.startswith("the compiler fails on `out[idx] += p` at utils.py:396")
 
 
-def test_an_assert_whose_message_goes_on_below_is_told_by_its_condition() -> None:
+def test_an_assert_with_a_multiline_message_is_named_by_its_condition() -> None:
     cause = classify(a_break("Data-dependent branching", "GB0170"), "assert not torch.isnan(loss), (")
     assert cause.subject == "the branch on `not torch.isnan(loss)`"
     assert cause.remedy.text.startswith("torch._assert_async(~(torch.isnan(loss))) instead of the assert")

@@ -7,7 +7,15 @@ from tests.unit.samples import source_lines
 from torchtriage.diagnosis.graph_breaks.finding import MAX_TITLE, graph_breaks
 from torchtriage.findings.checks import sentence
 from torchtriage.findings.model import Check, CheckKind, CostKind, Finding, OwnerKind, Severity
-from torchtriage.recording.events import CompileEnd, CompileStart, FrameSkipped, GapTime, GraphBreak, Recompile, StackEntry
+from torchtriage.recording.events import (
+    CompileEnd,
+    CompileStart,
+    FrameSkipped,
+    GapTime,
+    GraphBreak,
+    Recompile,
+    StackEntry,
+)
 from torchtriage.recording.recording import Process, Source
 
 APP = "/app/model.py"
@@ -33,12 +41,16 @@ def a_break(*stack: StackEntry, **fields) -> GraphBreak:
     return GraphBreak(**{**place, **PRINT, **fields})
 
 
-def started(compile_id: str, function: str, path: str = APP, line: int = 10, stack: tuple[StackEntry, ...] = ()) -> CompileStart:
+def a_start(
+    compile_id: str, function: str, path: str = APP, line: int = 10, stack: tuple[StackEntry, ...] = (),
+) -> CompileStart:
     own = StackEntry(path=path, line=line, function=function)
     return CompileStart(path=path, line=line, function=function, compile_id=compile_id, stack=(*stack, own))
 
 
-def ended(compile_id: str, function: str, seconds: float | None, path: str = APP, line: int = 10, **fields) -> CompileEnd:
+def an_end(
+    compile_id: str, function: str, seconds: float | None, path: str = APP, line: int = 10, **fields,
+) -> CompileEnd:
     return CompileEnd(path=path, line=line, function=function, compile_id=compile_id, seconds=seconds, **fields)
 
 
@@ -47,203 +59,222 @@ def diagnose(*events, facts=FACTS, sources=None) -> list[Finding]:
 
 
 def the_one(*events, **kwargs) -> Finding:
-    found = diagnose(*events, **kwargs)
-    assert len(found) == 1
-    return found[0]
+    findings = diagnose(*events, **kwargs)
+    assert len(findings) == 1
+    return findings[0]
 
 
-def test_no_break_no_finding() -> None:
-    assert diagnose(started("0/0", "forward"), ended("0/0", "forward", 1.0)) == []
+def test_a_run_without_breaks_has_no_finding() -> None:
+    assert diagnose(a_start("0/0", "forward"), an_end("0/0", "forward", 1.0)) == []
 
 
 def test_a_print_is_one_finding_with_place_cause_and_fix() -> None:
-    found = the_one(a_break(step=3, rank=0))
-    assert (found.code, found.slug, found.severity, found.upstream) == ("TT101", "print-in-graph", Severity.P3, "GB0059")
-    assert found.title == "print() breaks forward"
-    assert str(found.location) == "/app/model.py:14"
-    assert found.owner.kind is OwnerKind.YOU
-    assert found.cause.startswith("Failed to trace builtin operator: builtin operator `print`")
-    assert "move `print('a')` at model.py:14 out of the compiled function" in found.fix.text
-    assert [sentence(check) for check in found.verification] == ["0 graph breaks at model.py:14 in the next recording"]
-    assert (found.steps, found.ranks) == ((3,), (0,))
+    finding = the_one(a_break(step=3, rank=0))
+    assert (finding.code, finding.slug, finding.severity, finding.upstream) == (
+        "TT101", "print-in-graph", Severity.P3, "GB0059",
+    )
+    assert finding.title == "print() breaks forward"
+    assert str(finding.location) == "/app/model.py:14"
+    assert finding.owner.kind is OwnerKind.YOU
+    assert finding.cause.startswith("Failed to trace builtin operator: builtin operator `print`")
+    assert "move `print('a')` at model.py:14 out of the compiled function" in finding.fix.text
+    assert [sentence(check) for check in finding.verification] == [
+        "0 graph breaks at model.py:14 in the next recording"
+    ]
+    assert (finding.steps, finding.ranks) == ((3,), (0,))
 
 
 def test_the_same_break_in_several_compiles_is_one_finding() -> None:
-    found = the_one(*(a_break(compile_id=f"0/{n}", step=n) for n in range(30)))
-    assert found.evidence.num_events == 30
-    assert len(found.evidence.compile_ids) == 20
-    assert found.steps == tuple(range(30))
+    finding = the_one(*(a_break(compile_id=f"0/{n}", step=n) for n in range(30)))
+    assert finding.evidence.num_events == 30
+    assert len(finding.evidence.compile_ids) == 20
+    assert finding.steps == tuple(range(30))
 
 
-def test_a_break_that_2_9_tells_with_and_without_its_id_is_one_finding() -> None:
-    found = the_one(a_break(**BRANCH | {"gb_id": None}), a_break(**BRANCH, compile_id="1/0"))
-    assert (found.evidence.num_events, found.upstream) == (2, "GB0170")
+def test_a_break_that_2_9_logs_with_and_without_its_id_is_one_finding() -> None:
+    finding = the_one(a_break(**BRANCH | {"gb_id": None}), a_break(**BRANCH, compile_id="1/0"))
+    assert (finding.evidence.num_events, finding.upstream) == (2, "GB0170")
 
 
 def test_two_causes_at_one_line_are_two_findings() -> None:
     assert sorted(f.code for f in diagnose(a_break(), a_break(**BRANCH))) == ["TT101", "TT103"]
 
 
-def test_rank_of_the_process_stands_in_where_the_event_has_none() -> None:
+def test_the_rank_of_the_process_is_used_if_the_event_has_none() -> None:
     assert the_one(a_break(), facts={**FACTS, "rank": 2}).ranks == (2,)
 
 
 def test_source_lines_come_from_the_recording() -> None:
     source = Source(first_line=13, lines=("y = x + 1", "print('kept')", "return y"), qualname="Policy.forward")
-    found = the_one(a_break(), sources={(APP, 14): source})
-    assert found.evidence.source == source_lines("y = x + 1", "print('kept')", "return y", first=13, at=14)
-    assert found.title == "print() breaks Policy.forward"
-    assert "`print('kept')`" in found.fix.text
+    finding = the_one(a_break(), sources={(APP, 14): source})
+    assert finding.evidence.source == source_lines("y = x + 1", "print('kept')", "return y", first=13, at=14)
+    assert finding.title == "print() breaks Policy.forward"
+    assert "`print('kept')`" in finding.fix.text
 
 
 def test_resume_frames_are_folded_into_their_break() -> None:
-    found = the_one(
-        started("0/0", "forward"), a_break(),
-        started("1/0", RESUME, line=14), ended("1/0", RESUME, 0.7, line=14),
+    finding = the_one(
+        a_start("0/0", "forward"), a_break(),
+        a_start("1/0", RESUME, line=14), an_end("1/0", RESUME, 0.7, line=14),
         Recompile(path=APP, line=14, function=RESUME, compile_id="1/1"),
-        started("1/1", RESUME, line=14), ended("1/1", RESUME, 0.5, line=14),
+        a_start("1/1", RESUME, line=14), an_end("1/1", RESUME, 0.5, line=14),
     )
-    assert found.evidence.folded == (f"{RESUME}: 2 compiles, 1 recompile, 1.20 s",)
-    assert found.cost.seconds == 1.2
-    assert found.cost.kind is CostKind.OBSERVED
-    assert "run-time cost not measured" in found.cost.note
-    assert Check(CheckKind.NO_RESUME_FUNCTION, RESUME) in found.verification
+    assert finding.evidence.folded == (f"{RESUME}: 2 compiles, 1 recompile, 1.20 s",)
+    assert finding.cost.seconds == 1.2
+    assert finding.cost.kind is CostKind.OBSERVED
+    assert "run-time cost not measured" in finding.cost.note
+    assert Check(CheckKind.NO_RESUME_FUNCTION, RESUME) in finding.verification
 
 
-def test_compiles_that_were_not_timed_cost_nothing_known() -> None:
-    found = the_one(started("0/0", "forward"), a_break(), started("1/0", RESUME, line=14), ended("1/0", RESUME, None, line=14))
-    assert (found.cost.seconds, found.cost.kind) == (None, CostKind.NOT_MEASURED)
-    assert found.evidence.folded == (f"{RESUME}: 1 compile",)
+def test_compiles_that_were_not_timed_have_an_unknown_cost() -> None:
+    finding = the_one(
+        a_start("0/0", "forward"), a_break(), a_start("1/0", RESUME, line=14), an_end("1/0", RESUME, None, line=14),
+    )
+    assert (finding.cost.seconds, finding.cost.kind) == (None, CostKind.NOT_MEASURED)
+    assert finding.evidence.folded == (f"{RESUME}: 1 compile",)
 
 
-def test_a_resume_frame_that_fits_two_breaks_is_listed_in_both_and_counted_in_none() -> None:
+def test_a_resume_frame_of_two_breaks_is_listed_in_both_and_counted_in_none() -> None:
     callee = entry(line=40, function="helper", code="if y > 0:")
-    found = diagnose(
-        started("0/0", "forward"), a_break(), a_break(entry(), callee, **BRANCH),
-        started("1/0", RESUME, line=14), ended("1/0", RESUME, 0.7, line=14),
+    findings = diagnose(
+        a_start("0/0", "forward"), a_break(), a_break(entry(), callee, **BRANCH),
+        a_start("1/0", RESUME, line=14), an_end("1/0", RESUME, 0.7, line=14),
     )
-    assert [f.evidence.folded for f in found] == [(f"{RESUME}: 1 compile, 700 ms",)] * 2
-    assert [f.cost.seconds for f in found] == [None, None]
-    assert all("counted under none" in f.evidence.notes[0] for f in found)
+    assert [f.evidence.folded for f in findings] == [(f"{RESUME}: 1 compile, 700 ms",)] * 2
+    assert [f.cost.seconds for f in findings] == [None, None]
+    assert all("counted under none" in f.evidence.notes[0] for f in findings)
 
 
-def test_measured_gaps_give_time_and_milliseconds_a_step() -> None:
+def test_measured_gaps_give_seconds_and_milliseconds_per_step() -> None:
     events = (
-        started("0/0", "forward"), a_break(), started("1/0", RESUME, line=14), ended("1/0", RESUME, 0.7, line=14),
+        a_start("0/0", "forward"), a_break(), a_start("1/0", RESUME, line=14), an_end("1/0", RESUME, 0.7, line=14),
         GapTime(compile_id="0/0", to_compile_id="1/0", calls=100, seconds=0.5),
         GapTime(compile_id="0/0", to_compile_id="7/0", calls=100, seconds=9.0),
     )
-    found = the_one(*events, facts={**FACTS, "num_steps": 100})
-    assert (found.cost.seconds, found.cost.ms_per_step, found.cost.kind) == (0.5, 5.0, CostKind.OBSERVED)
-    assert "not measured" not in found.cost.note
+    finding = the_one(*events, facts={**FACTS, "num_steps": 100})
+    assert (finding.cost.seconds, finding.cost.ms_per_step, finding.cost.kind) == (0.5, 5.0, CostKind.OBSERVED)
+    assert "not measured" not in finding.cost.note
     assert the_one(*events).cost.ms_per_step is None
 
 
-def test_a_break_that_gives_up_the_frame_is_p1_and_keeps_its_cause() -> None:
-    found = the_one(started("0/0", "forward"), a_break(whole_frame=True))
-    assert (found.code, found.severity) == ("TT119", Severity.P1)
-    assert found.title == "print() sends all of forward to eager"
-    assert "underlying rule: TT101 print-in-graph" in found.evidence.notes
-    assert found.cause.startswith("Failed to trace builtin operator")
-    assert found.cause.endswith("so all of forward runs eager")
-    assert "reorderable_logging_functions.add(print)" in found.fix.text
-    assert Check(CheckKind.NOT_EAGER, "forward") in found.verification
+def test_a_whole_frame_break_is_p1_and_keeps_its_cause() -> None:
+    finding = the_one(a_start("0/0", "forward"), a_break(whole_frame=True))
+    assert (finding.code, finding.severity) == ("TT119", Severity.P1)
+    assert finding.title == "print() sends all of forward to eager"
+    assert "underlying rule: TT101 print-in-graph" in finding.evidence.notes
+    assert finding.cause.startswith("Failed to trace builtin operator")
+    assert finding.cause.endswith("so all of forward runs eager")
+    assert "reorderable_logging_functions.add(print)" in finding.fix.text
+    assert Check(CheckKind.NOT_EAGER, "forward") in finding.verification
 
 
-def test_the_frame_that_runs_eager_has_its_qualified_name() -> None:
+def test_the_frame_that_runs_eager_is_shown_by_its_qualified_name() -> None:
     source = Source(first_line=14, lines=("print('a')",), qualname="Policy.forward")
-    found = the_one(started("0/0", "forward"), a_break(whole_frame=True), sources={(APP, 14): source})
-    assert found.title == "print() sends all of Policy.forward to eager"
+    finding = the_one(a_start("0/0", "forward"), a_break(whole_frame=True), sources={(APP, 14): source})
+    assert finding.title == "print() sends all of Policy.forward to eager"
 
 
-def test_a_loop_is_named_as_the_block() -> None:
+def test_a_loop_is_named_as_the_block_that_cannot_be_cut() -> None:
     explanation = PRINT["explanation"] + " It is in a for/while loop."
     assert "inside a for or while loop" in the_one(a_break(whole_frame=True, explanation=explanation)).cause
 
 
 def test_a_frame_that_was_skipped_makes_its_break_a_whole_frame_break() -> None:
     skip = FrameSkipped(path=APP, line=10, function="forward", reason="an error was suppressed during compilation")
-    assert the_one(started("0/0", "forward"), a_break(), skip).code == "TT119"
+    assert the_one(a_start("0/0", "forward"), a_break(), skip).code == "TT119"
 
 
-def test_a_skip_that_has_nothing_to_do_with_the_break_does_not_count() -> None:
+def test_a_skip_that_is_unrelated_to_the_break_does_not_count() -> None:
     harmless = FrameSkipped(path=APP, function="forward", reason="frame is in the Dynamo skipfiles list")
     other = FrameSkipped(path=APP, function="other", reason="an error was suppressed during compilation")
     error = FrameSkipped(path=APP, function="forward", reason="an error was suppressed during compilation")
-    assert the_one(started("0/0", "forward"), a_break(), harmless, other).code == "TT101"
-    assert the_one(started("0/0", "forward"), a_break(), ended("0/0", "forward", 1.0, produced_code=True), error).code == "TT101"
+    assert the_one(a_start("0/0", "forward"), a_break(), harmless, other).code == "TT101"
+    assert the_one(
+        a_start("0/0", "forward"), a_break(), an_end("0/0", "forward", 1.0, produced_code=True), error,
+    ).code == "TT101"
 
 
-def test_a_skip_is_blamed_on_the_break_that_gave_up() -> None:
+def test_a_skip_is_attributed_to_the_break_that_ended_the_compile() -> None:
     skip = FrameSkipped(path=APP, function="forward", reason="an error was suppressed during compilation")
     gave_up = a_break(entry(line=20, code="if y > 0:"), whole_frame=True, **BRANCH)
-    found = diagnose(started("0/0", "forward"), a_break(), gave_up, skip)
-    assert {f.location.line: f.code for f in found} == {14: "TT101", 20: "TT119"}
+    findings = diagnose(a_start("0/0", "forward"), a_break(), gave_up, skip)
+    assert {f.location.line: f.code for f in findings} == {14: "TT101", 20: "TT119"}
 
 
-def test_a_resume_frame_that_gives_up_is_the_rest_of_its_function() -> None:
+def test_an_eager_resume_frame_is_the_rest_of_its_function() -> None:
     event = a_break(entry(line=20), compile_id="1/0", whole_frame=True)
-    assert the_one(started("1/0", RESUME, line=14), event).title == "print() sends the rest of forward to eager"
+    assert the_one(a_start("1/0", RESUME, line=14), event).title == "print() sends the rest of forward to eager"
 
 
-def test_a_helper_below_the_compiled_function_weighs_less() -> None:
+def test_a_break_in_a_helper_is_less_severe() -> None:
     main = entry("/app/train.py", 3, "<module>", "f(x)")
     events = (
-        started("0/0", "forward", stack=(main,)), started("1/0", "helper", line=30, stack=(main,)),
-        a_break(main, entry(line=14, code="helper(x)"), entry(line=33, function="helper"), compile_id="1/0", whole_frame=True),
+        a_start("0/0", "forward", stack=(main,)), a_start("1/0", "helper", line=30, stack=(main,)),
+        a_break(
+            main, entry(line=14, code="helper(x)"), entry(line=33, function="helper"), compile_id="1/0",
+            whole_frame=True,
+        ),
     )
-    found = the_one(*events)
-    assert (found.code, found.severity, found.title) == ("TT119", Severity.P2, "print() sends all of helper to eager")
-
-
-def test_compile_ids_used_again_after_a_reset_do_not_mix_frames() -> None:
-    found = the_one(
-        started("0/0", "forward"), ended("0/0", "forward", 1.0, produced_code=True),
-        started("0/0", "other", line=50), a_break(entry(line=52, function="other"), whole_frame=True),
+    finding = the_one(*events)
+    assert (finding.code, finding.severity, finding.title) == (
+        "TT119", Severity.P2, "print() sends all of helper to eager",
     )
-    assert found.title == "print() sends all of other to eager"
 
 
-def test_a_cause_that_is_never_cut_keeps_its_own_code() -> None:
-    found = the_one(a_break(type="Attempted to wrap RNN, GRU, or LSTM", gb_id="GB0014", context="LSTM(4, 8)", whole_frame=True))
-    assert (found.code, found.severity) == ("TT117", Severity.P1)
-    assert found.title == "nn.LSTM sends all of forward to eager"
+def test_reused_compile_ids_after_a_reset_do_not_mix_frames() -> None:
+    finding = the_one(
+        a_start("0/0", "forward"), an_end("0/0", "forward", 1.0, produced_code=True),
+        a_start("0/0", "other", line=50), a_break(entry(line=52, function="other"), whole_frame=True),
+    )
+    assert finding.title == "print() sends all of other to eager"
 
 
-def test_an_explicit_skip_stays_what_it_is() -> None:
-    found = the_one(a_break(type="Call to `torch._dynamo.skip_frame()`", gb_id="GB4297", whole_frame=True))
-    assert (found.code, found.severity) == ("TT120", Severity.P4)
+def test_a_cause_that_always_skips_the_frame_keeps_its_code() -> None:
+    finding = the_one(
+        a_break(type="Attempted to wrap RNN, GRU, or LSTM", gb_id="GB0014", context="LSTM(4, 8)", whole_frame=True)
+    )
+    assert (finding.code, finding.severity) == ("TT117", Severity.P1)
+    assert finding.title == "nn.LSTM sends all of forward to eager"
 
 
-def test_a_break_in_a_library_tells_what_the_user_can_do() -> None:
+def test_an_explicit_skip_frame_call_keeps_its_code() -> None:
+    finding = the_one(a_break(type="Call to `torch._dynamo.skip_frame()`", gb_id="GB4297", whole_frame=True))
+    assert (finding.code, finding.severity) == ("TT120", Severity.P4)
+
+
+def test_a_break_in_a_library_says_what_the_user_can_do() -> None:
     stack = (entry("/app/train.py", 3, "<module>", "loss = model(x)"), entry(LIB, 99, "encode", "if y.sum() > 0:"))
-    found = the_one(a_break(*stack, **BRANCH))
-    assert str(found.location) == "/app/train.py:3"
-    assert str(found.raised_at) == f"{LIB}:99"
-    assert str(found.owner) == "lib-dist 1.2"
-    assert found.title == "the branch on `y.sum() > 0` breaks encode (lib-dist)"
-    assert "lib-dist 1.2 (net.py:99)" in found.fix.text
-    assert "torch.compiler.disable on lib.net.encode" in found.fix.text
+    finding = the_one(a_break(*stack, **BRANCH))
+    assert str(finding.location) == "/app/train.py:3"
+    assert str(finding.raised_at) == f"{LIB}:99"
+    assert str(finding.owner) == "lib-dist 1.2"
+    assert finding.title == "the branch on `y.sum() > 0` breaks encode (lib-dist)"
+    assert "lib-dist 1.2 (net.py:99)" in finding.fix.text
+    assert "torch.compiler.disable on lib.net.encode" in finding.fix.text
 
 
-def test_disabling_a_whole_forward_is_not_advised() -> None:
+def test_disabling_a_complete_forward_is_not_advised() -> None:
     stack = (entry("/app/train.py", 3, "<module>", "loss = model(x)"), entry(LIB, 99, "forward", "if y.sum() > 0:"))
     assert "compile only the parts that do not reach lib.net" in the_one(a_break(*stack, **BRANCH)).fix.text
 
 
-def test_a_setting_that_cures_a_library_line_comes_first() -> None:
+def test_a_setting_that_fixes_a_library_line_comes_first() -> None:
     stack = (entry("/app/train.py", 3, "<module>", "loss = model(x)"), entry(LIB, 99, "encode", "n = int(idx.max())"))
-    found = the_one(a_break(*stack, type="Unsupported Tensor.item() call", gb_id="GB0124"))
-    assert found.fix.text.startswith("torch._dynamo.config.capture_scalar_outputs = True at start-up: the line is in lib-dist")
+    finding = the_one(a_break(*stack, type="Unsupported Tensor.item() call", gb_id="GB0124"))
+    assert finding.fix.text.startswith(
+        "torch._dynamo.config.capture_scalar_outputs = True at start-up: the line is in lib-dist"
+    )
 
 
-def test_the_function_in_the_title_is_not_torchs() -> None:
+def test_the_title_does_not_name_a_function_of_torch() -> None:
     optim = entry(f"{TORCH}/optim/optimizer.py", 79, "_use_grad", "torch._dynamo.graph_break()")
-    found = the_one(a_break(entry(code="opt.step()"), optim, type="Call to `torch._dynamo.graph_break()`", gb_id="GB0025"))
-    assert (found.code, found.title) == ("TT118", "the optimizer step breaks forward")
+    finding = the_one(
+        a_break(entry(code="opt.step()"), optim, type="Call to `torch._dynamo.graph_break()`", gb_id="GB0025")
+    )
+    assert (finding.code, finding.title) == ("TT118", "the optimizer step breaks forward")
 
 
-def test_fingerprint_ignores_line_numbers_and_keeps_places_apart() -> None:
+def test_fingerprint_ignores_line_numbers_and_differs_by_place() -> None:
     one, = diagnose(a_break())
     moved, = diagnose(a_break(entry(line=99)))
     assert one.fingerprint == moved.fingerprint
@@ -252,70 +283,80 @@ def test_fingerprint_ignores_line_numbers_and_keeps_places_apart() -> None:
     assert same_text[0].fingerprint == one.fingerprint
 
 
-def test_breaks_in_a_library_below_one_line_of_yours_have_their_own_fingerprints() -> None:
+def test_library_breaks_below_one_user_line_have_separate_fingerprints() -> None:
     top = entry("/app/train.py", 3, "<module>", "loss = model(x)")
-    found = diagnose(*(a_break(top, entry(LIB, n, "encode", f"if y[{n}] > z{n}:"), **BRANCH) for n in (5, 6)))
-    assert len({f.fingerprint for f in found}) == 2
+    findings = diagnose(*(a_break(top, entry(LIB, n, "encode", f"if y[{n}] > z{n}:"), **BRANCH) for n in (5, 6)))
+    assert len({f.fingerprint for f in findings}) == 2
 
 
 def test_a_fragment_without_place_or_reason_is_still_a_finding() -> None:
-    found = the_one(GraphBreak())
-    assert (found.code, str(found.location)) == ("TT199", "unknown")
-    assert found.cause == "PyTorch gives no reason"
-    assert found.title
-    assert found.fix.text
+    finding = the_one(GraphBreak())
+    assert (finding.code, str(finding.location)) == ("TT199", "unknown")
+    assert finding.cause == "PyTorch gives no reason"
+    assert finding.title
+    assert finding.fix.text
 
 
 def test_a_file_name_that_is_not_utf8_does_not_raise() -> None:
     assert len(the_one(a_break(entry("/app/\udcff.py"))).fingerprint) == 16
 
 
-texts = st.text(max_size=30) | st.sampled_from(["print('a')", "if x:", RESUME, "Data-dependent branching", "graph break in loop"])
+texts = st.text(max_size=30) | st.sampled_from(
+    ["print('a')", "if x:", RESUME, "Data-dependent branching", "graph break in loop"]
+)
 paths = st.sampled_from(["unknown", "", APP, LIB, "<stdin>", "/app/\udcff.py", "C:\\x\\y.py", f"{TORCH}/a.py"])
 lines = st.none() | st.integers(-1, 3)
 ids = st.none() | st.sampled_from(["0/0", "1/0", "!0/1/2", "x"])
-stacks = st.lists(st.builds(StackEntry, path=paths, line=st.integers(-1, 3), function=texts, code=texts), max_size=3).map(tuple)
-placed = {"path": paths, "line": lines, "function": texts, "stack": stacks, "compile_id": ids, "step": lines, "rank": lines}
+stacks = st.lists(
+    st.builds(StackEntry, path=paths, line=st.integers(-1, 3), function=texts, code=texts), max_size=3,
+).map(tuple)
+places = {
+    "path": paths, "line": lines, "function": texts, "stack": stacks, "compile_id": ids, "step": lines, "rank": lines,
+}
 gb_ids = st.none() | st.sampled_from(["GB0059", "GB7000", "GB0124", "é"])
 breaks = st.builds(
     GraphBreak, type=texts, gb_id=gb_ids, explanation=texts, context=texts,
-    hints=st.lists(texts, max_size=2).map(tuple), whole_frame=st.booleans(), **placed,
+    hints=st.lists(texts, max_size=2).map(tuple), whole_frame=st.booleans(), **places,
 )
 others = (
-    st.builds(CompileStart, **placed) | st.builds(Recompile, **placed) | st.builds(FrameSkipped, reason=texts, **placed)
-    | st.builds(CompileEnd, seconds=st.none() | st.floats(0, 9), produced_code=st.none() | st.booleans(), **placed)
+    st.builds(CompileStart, **places) | st.builds(Recompile, **places) | st.builds(FrameSkipped, reason=texts, **places)
+    | st.builds(CompileEnd, seconds=st.none() | st.floats(0, 9), produced_code=st.none() | st.booleans(), **places)
     | st.builds(GapTime, compile_id=ids, to_compile_id=ids.map(str), seconds=st.floats(0, 9))
 )
 
 
 @settings(max_examples=300)
-@given(events=st.lists(breaks | others, max_size=8), facts=st.sampled_from([{}, FACTS, {"num_steps": 0, "your_roots": None}]))
-def test_odd_events_never_raise_and_none_is_lost(events: list, facts: dict) -> None:
-    found = diagnose(*events, facts=facts)
-    assert sum(f.evidence.num_events for f in found) == sum(isinstance(e, GraphBreak) for e in events)
-    assert all(f.title and len(f.title) <= MAX_TITLE and f.fix.text and f.cause and f.fingerprint for f in found)
-    assert len({f.fingerprint for f in found}) == len(found)
+@given(
+    events=st.lists(breaks | others, max_size=8),
+    facts=st.sampled_from([{}, FACTS, {"num_steps": 0, "your_roots": None}]),
+)
+def test_malformed_events_never_raise_and_none_is_lost(events: list, facts: dict) -> None:
+    findings = diagnose(*events, facts=facts)
+    assert sum(f.evidence.num_events for f in findings) == sum(isinstance(e, GraphBreak) for e in events)
+    assert all(f.title and len(f.title) <= MAX_TITLE and f.fix.text and f.cause and f.fingerprint for f in findings)
+    assert len({f.fingerprint for f in findings}) == len(findings)
 
 
-def test_the_stack_with_most_of_your_lines_gives_the_place() -> None:
+def test_the_stack_with_the_most_user_lines_gives_the_place() -> None:
     call, inner, broken = entry(line=30, function="<module>"), entry(line=12), entry(LIB, 650, "loops", "x[mask]")
-    found = the_one(a_break(call, broken), a_break(call, inner, broken, compile_id="1/0"))
-    assert (str(found.location), str(found.raised_at)) == ("/app/model.py:12", f"{LIB}:650")
+    finding = the_one(a_break(call, broken), a_break(call, inner, broken, compile_id="1/0"))
+    assert (str(finding.location), str(finding.raised_at)) == ("/app/model.py:12", f"{LIB}:650")
 
 
-def test_a_line_of_torch_below_a_library_is_cured_at_the_library_s_line() -> None:
+def test_a_torch_line_below_a_library_is_fixed_at_the_library_line() -> None:
     hook = entry(LIB, 138, "install", "module.register_forward_hook(hook)")
     handle = entry(f"{TORCH}/utils/hooks.py", 27, "__init__", "next_id += 1")
-    found = the_one(a_break(entry(), hook, handle, type="setattr", gb_id="GB0467"))
-    assert found.fix.text.startswith("the line is in lib-dist 1.2 (net.py:138)")
-    assert "torch.compiler.disable on lib.net.install (one break remains, at its call)" in found.fix.text
+    finding = the_one(a_break(entry(), hook, handle, type="setattr", gb_id="GB0467"))
+    assert finding.fix.text.startswith("the line is in lib-dist 1.2 (net.py:138)")
+    assert "torch.compiler.disable on lib.net.install (one break remains, at its call)" in finding.fix.text
 
 
-def test_a_function_inside_a_function_is_not_told_to_be_disabled() -> None:
+def test_disabling_a_nested_function_is_not_advised() -> None:
     broken = a_break(entry(), entry(LIB, 40, "g", "if x.sum() > 0:"), **BRANCH)
-    for qualname, is_told in (("cached.g", False), ("Cache.g", True)):
+    for qualname, is_advised in (("cached.g", False), ("Cache.g", True)):
         source = Source(first_line=40, lines=("x",), qualname=qualname)
-        assert (f"torch.compiler.disable on lib.net.{qualname}" in the_one(broken, sources={(LIB, 40): source}).fix.text) is is_told
+        finding = the_one(broken, sources={(LIB, 40): source})
+        assert (f"torch.compiler.disable on lib.net.{qualname}" in finding.fix.text) is is_advised
 
 
 def test_a_frame_that_runs_eager_is_not_named_after_another_class() -> None:
@@ -323,37 +364,44 @@ def test_a_frame_that_runs_eager_is_not_named_after_another_class() -> None:
         (APP, 10): Source(first_line=10, lines=("x",), qualname="Outer.forward"),
         (LIB, 40): Source(first_line=40, lines=("x",), qualname="Inner.forward"),
     }
-    found = the_one(started("0/0", "forward"), a_break(entry(line=14), entry(LIB, 40), whole_frame=True), sources=sources)
-    assert found.title == "print() sends all of Outer.forward (lib-dist) to eager"
-    assert "cannot resume after the call at model.py:14" in found.cause
+    finding = the_one(
+        a_start("0/0", "forward"), a_break(entry(line=14), entry(LIB, 40), whole_frame=True), sources=sources,
+    )
+    assert finding.title == "print() sends all of Outer.forward (lib-dist) to eager"
+    assert "cannot resume after the call at model.py:14" in finding.cause
 
 
-def test_a_long_title_gives_up_the_library_first() -> None:
+def test_a_long_title_omits_the_library_first() -> None:
     name = "f" * 75
     assert the_one(a_break(entry(), entry(LIB, 40, name))).title == f"print() breaks {name}"
 
 
-def test_the_error_that_torch_traces_before_a_failed_backend_s_break_is_not_a_second_finding() -> None:
-    error = a_break(type="torch._subclasses.fake_tensor.DataDependentOutputException: aten.item", gb_id=None, explanation="")
-    failed = a_break(type="Backend compiler exception", gb_id="GB0219", explanation="failed")
-    assert the_one(error, failed).upstream == "GB0219"
+def test_the_error_traced_before_a_failed_backend_is_not_a_second_finding() -> None:
+    error = a_break(
+        type="torch._subclasses.fake_tensor.DataDependentOutputException: aten.item", gb_id=None, explanation="",
+    )
+    failure = a_break(type="Backend compiler exception", gb_id="GB0219", explanation="failed")
+    assert the_one(error, failure).upstream == "GB0219"
     assert the_one(error).upstream is None
 
 
-def test_a_cause_holds_no_address() -> None:
-    found = the_one(a_break(explanation="cannot rebuild <function f at 0x7fe97ab19080>"))
-    assert "<function f>" in found.cause
+def test_a_cause_has_no_memory_address() -> None:
+    finding = the_one(a_break(explanation="cannot rebuild <function f at 0x7fe97ab19080>"))
+    assert "<function f>" in finding.cause
 
 
-def test_a_backend_that_failed_is_not_told_as_a_block_that_cannot_be_cut() -> None:
-    failed = a_break(type="Backend compiler exception", gb_id="GB0219", explanation="x", whole_frame=True)
-    found = the_one(started("0/0", "forward"), failed)
-    assert found.code == "TT123"
-    assert "cannot resume" not in found.cause
+def test_a_failed_backend_is_not_reported_as_a_block_that_cannot_be_cut() -> None:
+    failure = a_break(type="Backend compiler exception", gb_id="GB0219", explanation="x", whole_frame=True)
+    finding = the_one(a_start("0/0", "forward"), failure)
+    assert finding.code == "TT123"
+    assert "cannot resume" not in finding.cause
 
 
-def test_a_recurrent_module_in_a_library_is_told_with_what_tracing_it_costs() -> None:
-    lstm = a_break(entry(), entry(LIB, 40, "encode", "h = self.lstm(x)"), type="Attempted to wrap RNN, GRU, or LSTM", gb_id="GB0014")
-    found = the_one(lstm)
-    assert found.fix.text.startswith("torch._dynamo.config.allow_rnn = True at start-up")
-    assert "slow to compile" in found.fix.text
+def test_a_recurrent_module_in_a_library_mentions_the_cost_of_tracing_it() -> None:
+    lstm = a_break(
+        entry(), entry(LIB, 40, "encode", "h = self.lstm(x)"), type="Attempted to wrap RNN, GRU, or LSTM",
+        gb_id="GB0014",
+    )
+    finding = the_one(lstm)
+    assert finding.fix.text.startswith("torch._dynamo.config.allow_rnn = True at start-up")
+    assert "slow to compile" in finding.fix.text

@@ -1,4 +1,4 @@
-"""The code that a fix offers, by the statement that breaks; executable options give the same numbers as the original."""
+"""The code that a fix offers, by the statement that breaks; executable options compute the same as the original."""
 
 import textwrap
 
@@ -15,8 +15,8 @@ def statement(source: str, marked: str) -> Statement:
     """The statement at the first line of the source that holds the marked text."""
     lines = textwrap.dedent(source).strip("\n").split("\n")
     line = next(number for number, text in enumerate(lines, start=1) if marked in text)
-    kept = Source(first_line=1, lines=tuple(lines))
-    at = statement_at(Process(events=(), sources={("f.py", line): kept}), "f.py", line)
+    window = Source(first_line=1, lines=tuple(lines))
+    at = statement_at(Process(events=(), sources={("f.py", line): window}), "f.py", line)
     assert at is not None
     return at
 
@@ -86,7 +86,7 @@ def test_mask_option_keeps_the_full_size(body: str, option: str) -> None:
     ("if x.mean() > 0 and x.max() > 1:\n    x = x * 2", "x"), ("if not x.sum() > 0:\n    x = x + 1", "x"),
 ])
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_branch_option_computes_the_same(body: str, result: str, sign: float) -> None:
+def test_branch_option_computes_the_same_as_the_original(body: str, result: str, sign: float) -> None:
     option = branch_options(statement(in_function(body), "if"), "f.py:2")[0].split("`")[1]
     values = []
     for code in (body, option):
@@ -101,8 +101,8 @@ def test_a_place_without_source_has_no_options() -> None:
     assert branch_options(None, "f.py:3") == read_options(None, "f.py:3") == mask_options(None, "f.py:3") == []
 
 
-def test_a_window_that_cuts_a_block_is_read_from_the_line_alone() -> None:
-    kept = Source(first_line=10, lines=("        else:", "    if done.all():", "        break"))
-    at = statement_at(Process(events=(), sources={("f.py", 11): kept}), "f.py", 11)
+def test_a_source_window_that_cuts_a_block_is_read_from_one_line() -> None:
+    window = Source(first_line=10, lines=("        else:", "    if done.all():", "        break"))
+    at = statement_at(Process(events=(), sources={("f.py", 11): window}), "f.py", 11)
     assert at is not None
     assert at.function is None

@@ -4,7 +4,7 @@ from tests.unit.diagnosis.learning.samples import a_training, findings_of, noise
 from torchtriage.findings.model import Severity
 
 
-def exploding(factor: float, at: int = 60, **more: list[float]) -> dict[str, list[float]]:
+def explosion(factor: float, at: int = 60, **more: list[float]) -> dict[str, list[float]]:
     norms = [0.7, 0.8, 0.9] * 34
     norms[at] = 0.8 * factor
     return {"grad_norm": norms, **more}
@@ -13,7 +13,7 @@ def exploding(factor: float, at: int = 60, **more: list[float]) -> dict[str, lis
 # TT404
 
 def test_an_exploding_gradient_is_reported_with_its_median_and_a_bound_for_clipping() -> None:
-    finding = findings_of(a_training(**exploding(40.0), loss=[1.0] * 60 + [7.0] + [1.0] * 41))["TT404"]
+    finding = findings_of(a_training(**explosion(40.0), loss=[1.0] * 60 + [7.0] + [1.0] * 41))["TT404"]
     assert (finding.severity, finding.steps) == (Severity.P2, (61,))
     assert finding.title == "gradient norm 32, 40x the previous median of 0.8 (step 61)"
     assert "The loss at step 61 is 7; its previous median is 1" in finding.cause
@@ -23,16 +23,16 @@ def test_an_exploding_gradient_is_reported_with_its_median_and_a_bound_for_clipp
 def test_all_batches_since_the_observation_before_are_named() -> None:
     norms = [(10 * step, 60.0 if step == 30 else 0.8) for step in range(40)]
     assert "inspect the batches of steps 291 to 300" in findings_of(of_series({"grad_norm": norms}))["TT404"].fix.text
-    assert "inspect the batch of step 61;" in findings_of(a_training(**exploding(40.0)))["TT404"].fix.text
+    assert "inspect the batch of step 61;" in findings_of(a_training(**explosion(40.0)))["TT404"].fix.text
 
 
 def test_neither_noise_nor_the_first_steps_are_an_explosion() -> None:
     assert findings_of(a_training(grad_norm=noise(500, 0.8, 0.6))) == {}
-    assert findings_of(a_training(**exploding(40.0, at=10))) == {}
+    assert findings_of(a_training(**explosion(40.0, at=10))) == {}
 
 
 def test_an_explosion_that_was_clipped_is_milder() -> None:
-    values = exploding(40.0)
+    values = explosion(40.0)
     values["grad_norm_after_clip"] = [min(1.0, norm) for norm in values["grad_norm"]]
     finding = findings_of(a_training(**values))["TT404"]
     assert finding.severity is Severity.P3
@@ -40,7 +40,7 @@ def test_an_explosion_that_was_clipped_is_milder() -> None:
 
 
 def test_the_fix_names_the_learning_rate_if_it_was_recorded() -> None:
-    training = a_training(**exploding(40.0), facts={"optimizer_lr": [0.003, 0.003]})
+    training = a_training(**explosion(40.0), facts={"optimizer_lr": [0.003, 0.003]})
     assert "the learning rate (now 0.003)" in findings_of(training)["TT404"].fix.text
 
 

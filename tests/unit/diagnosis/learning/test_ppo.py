@@ -59,7 +59,7 @@ def test_the_first_updates_of_a_critic_that_learns_later_are_not_reported() -> N
     assert list(findings_of(a_training(ppo__value_loss=[13.0] * 28))) == ["TT605"]        # it never learns
 
 
-def test_a_value_loss_that_is_high_now_and_then_is_not_a_collapse() -> None:
+def test_a_value_loss_that_is_high_occasionally_is_not_a_collapse() -> None:
     start = [13.0] * 8 + [1.0] * 5
     assert findings_of(a_training(ppo__value_loss=start + ([9.0, 9.0] + [1.0] * 5) * 4)) == {}
     finding = findings_of(a_training(ppo__value_loss=start + [9.0] * 3 + [1.0] * 5 + [9.0] * 2))["TT605"]
@@ -165,6 +165,6 @@ def test_returns_that_changed_once_converge_late_or_are_solved_are_not_reported(
     assert findings_of(a_training(rollout__ep_rew_mean=[500.0] * 60, facts={"return_threshold": 475.0})) == {}
 
 
-def test_flat_returns_found_live_without_a_step_are_reported() -> None:
+def test_flat_returns_detected_live_without_a_step_are_reported() -> None:
     live = Anomaly(code="TT614", subject="rollout/ep_rew_mean", value=-200.0, threshold=-200.0, text="flat")
     assert findings_of(a_training(live, rollout__ep_rew_mean=[-200.0] * 5))["TT614"].title == "flat"

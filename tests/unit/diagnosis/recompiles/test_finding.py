@@ -23,13 +23,15 @@ PLACE: dict[str, Any] = {"path": "/p/net.py", "line": 5, "function": "forward"}
 LINES = ("", "    def forward(self, x, k):", "        return x * k")
 SOURCES = {("/p/net.py", 5): Source(first_line=4, lines=LINES, qualname="Net.forward")}
 INT_HINT = "  # y  # p.py:1 in f (HINT: torch.compile considers integer attributes of the nn.Module to be static.)"
-STATIC = CompileCall(path="/p/train.py", line=31, target="Net.forward", target_path="/p/net.py", target_line=5, dynamic=False)
+STATIC = CompileCall(
+    path="/p/train.py", line=31, target="Net.forward", target_path="/p/net.py", target_line=5, dynamic=False,
+)
 
 
 AUTOMATIC = replace(STATIC, dynamic=None, line=20)
 
 
-def again(*reasons: str, **fields: Any) -> list[Event]:
+def events_of(*reasons: str, **fields: Any) -> list[Event]:
     """A frame that is compiled once, and once more for each reason."""
     events: list[Event] = [CompileStart(**PLACE, compile_id="0/0")]
     for n, reason in enumerate(reasons, 1):
@@ -39,17 +41,17 @@ def again(*reasons: str, **fields: Any) -> list[Event]:
     return events
 
 
-def stepped(events: list[Event], every: int) -> list[Event]:
+def with_steps(events: list[Event], every: int) -> list[Event]:
     """The recompiles `every` steps apart."""
     return [replace(e, step=every * int(str(e.compile_id)[2:])) if isinstance(e, Recompile) else e for e in events]
 
 
-def found(events: list[Event], sources: Any = SOURCES, **facts: Any) -> list[Finding]:
+def findings_of(events: list[Event], sources: Any = SOURCES, **facts: Any) -> list[Finding]:
     return list(recompiles(Process(events=tuple(events), facts=facts, sources=sources)))
 
 
 def codes(*reasons: str, **facts: Any) -> list[str]:
-    return [finding.code for finding in found(again(*reasons), **facts)]
+    return [finding.code for finding in findings_of(events_of(*reasons), **facts)]
 
 
 def size(old: int, new: int, dim: int = 0, name: str = "x") -> str:
@@ -86,7 +88,8 @@ CASES: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
     ("TT207", (size(3, 4, name="self._parameters['weight']"),), (size(3, 4, name="self._buffers['cache']"),)),
     ("TT208", ("self._modules['drop'].training == True",), ("self.is_training == True",)),
     ("TT209", ("GLOBAL_STATE changed: grad_mode ",), ("GLOBAL_STATE changed: num_threads ",)),
-    ("TT209", (dispatch(keys("CPU", "ADInplaceOrView", "AutogradCPU"), keys("CPU")),), (dispatch(keys("CPU"), keys("Meta")),)),
+    ("TT209", (dispatch(keys("CPU", "ADInplaceOrView", "AutogradCPU"), keys("CPU")),),
+     (dispatch(keys("CPU"), keys("Meta")),)),
     ("TT210", ("GLOBAL_STATE changed: autocast(cpu)_enabled ",), ("GLOBAL_STATE changed: grad_mode ",)),
     ("TT210", ("GLOBAL_STATE changed: default_dtype ",), ("GLOBAL_STATE changed: autocast grad_mode ",)),
     ("TT210", ("___check_torch_function_mode_stack()",), ("___check_obj_id(m, 123456)",)),
@@ -101,12 +104,14 @@ CASES: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
     ("TT217", ("not args",), ("args is None",)),
     ("TT218", ("mask is None",), ("expected type of 'mask' to be a tensor type, ' but found <class 'int'>",)),
     ("TT218", ("expected type of 'm' to be a tensor type, ' but found <class 'NoneType'>",), ("m == 4",)),
-    ("TT219", ("___check_obj_id(fn, 139793586335984), type=<class 'code'>",), ("___check_type_id(fn, 139793586335984)",)),
+    ("TT219", ("___check_obj_id(fn, 139793586335984), type=<class 'code'>",),
+     ("___check_type_id(fn, 139793586335984)",)),
     ("TT220", ("G['SCALE'] == 3",), ("SCALE == 3",)),
     ("TT221", (size(4, 1),), (size(4, 2),)),
     ("TT221", ("2 <= x.size()[0]",), ("3 <= x.size()[0]",)),
     ("TT222", ("___stack0 == 4.0",), ("stack0 == 4.0",)),
-    ("TT223", ("___check_type_id(o, 94255702714736), type=<class '__main__.Obj'>",), ("___check_obj_id(o, 94255702714736)",)),
+    ("TT223", ("___check_type_id(o, 94255702714736), type=<class '__main__.Obj'>",),
+     ("___check_obj_id(o, 94255702714736)",)),
     ("TT224", ("mode == 'a'",), ("mode == 1",)),
     ("TT225", ("(x.size()[0] % 8) == 0",), ("2 <= x.size()[0]",)),
     ("TT298", ("",), ("k == 2",)),
@@ -115,7 +120,9 @@ CASES: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(("code", "reasons", "others"), CASES)
-def test_a_pattern_gets_its_code_and_its_neighbour_another(code: str, reasons: tuple[str, ...], others: tuple[str, ...]) -> None:
+def test_a_reason_gets_its_code_and_a_similar_one_another(
+    code: str, reasons: tuple[str, ...], others: tuple[str, ...],
+) -> None:
     assert [code] == codes(*reasons)
     assert code not in codes(*others)
 
@@ -124,39 +131,40 @@ def test_every_code_of_the_family_has_a_case_above() -> None:
     assert {f"TT{n}" for n in (*range(201, 226), 298, 299)} == {code for code, _, _ in CASES}
 
 
-def test_static_shapes_keep_recompiling_from_the_first_change_on() -> None:
-    [finding] = found([STATIC, *again(size(4, 5))])
+def test_static_shapes_keep_recompiling_after_the_first_change() -> None:
+    [finding] = findings_of([STATIC, *events_of(size(4, 5))])
     assert (finding.code, finding.fix.text.split(", or")[0]) == ("TT202", "drop dynamic=False at train.py:31")
     assert "compiled at train.py:31 with dynamic=False" in finding.cause
-    assert found([STATIC, *again(size(32, 17))])[0].code == "TT203"
+    assert findings_of([STATIC, *events_of(size(32, 17))])[0].code == "TT203"
 
 
-def test_two_sizes_within_a_step_are_no_ragged_batch() -> None:
+def test_two_sizes_within_a_step_are_not_a_ragged_batch() -> None:
     assert codes(size(32, 17), **MANY_STEPS) == ["TT201"]
-    late = again(size(32, 17), step=9)
-    assert [finding.code for finding in found(late, **MANY_STEPS)] == ["TT203"]
+    late = events_of(size(32, 17), step=9)
+    assert [finding.code for finding in findings_of(late, **MANY_STEPS)] == ["TT203"]
 
 
-def test_attributes_compiled_in_one_step_belong_to_layers_and_over_many_steps_to_a_counter() -> None:
+def test_attributes_of_one_step_belong_to_layers_and_of_many_to_a_counter() -> None:
     reasons = ("self.n == 0", "self.n == 1", "self.n == 2")
     assert codes(*reasons, **MANY_STEPS) == ["TT207"]
-    assert [finding.code for finding in found(stepped(again(*reasons), every=1), **MANY_STEPS)] == ["TT206"]
+    over_many_steps = with_steps(events_of(*reasons), every=1)
+    assert [finding.code for finding in findings_of(over_many_steps, **MANY_STEPS)] == ["TT206"]
 
 
 def test_the_recorded_source_shows_a_counter() -> None:
     lines = ("    def forward(self, x):", "        self.calls += 1", "        return x")
     sources = {("/p/net.py", 5): Source(first_line=5, lines=lines, qualname="Net.forward")}
-    assert found(again("self.calls == 0"), sources=sources)[0].code == "TT206"
-    assert found(again("self.calls == 0"))[0].code == "TT204"
+    assert findings_of(events_of("self.calls == 0"), sources=sources)[0].code == "TT206"
+    assert findings_of(events_of("self.calls == 0"))[0].code == "TT204"
 
 
 def test_an_enum_member_is_a_constant_not_an_object() -> None:
     value = GuardValue(compile_id="0/1", source="L['mode']", value="<Mode.B: 2>")
-    assert found([*again("___check_obj_id(mode, 139793586335984)"), value])[0].code == "TT224"
+    assert findings_of([*events_of("___check_obj_id(mode, 139793586335984)"), value])[0].code == "TT224"
 
 
-def test_a_story_says_who_what_when_and_how_often() -> None:
-    [finding] = found(stepped(again(*[size(31 + n, 32 + n) for n in range(1, 11)]), every=3))
+def test_a_finding_gives_the_source_values_steps_and_guard() -> None:
+    [finding] = findings_of(with_steps(events_of(*[size(31 + n, 32 + n) for n in range(1, 11)]), every=3))
     assert finding.title == "Net.forward recompiled 10 times: x.size(0) keeps changing"
     assert "x.size(0) took 32, 33, 34, 35, 36, 37, 38, 39 and 3 more" in finding.cause
     assert " at steps 3, 6, 9, 12, 15, 18, 21, 24 and 2 more;" in finding.cause
@@ -166,37 +174,39 @@ def test_a_story_says_who_what_when_and_how_often() -> None:
     assert 10 == len(finding.evidence.reasons) == len(finding.evidence.compile_ids)
 
 
-def test_severity_rises_only_for_what_keeps_on() -> None:
+def test_severity_rises_only_for_repeated_recompiles() -> None:
     flag = "tensor 'x' dtype mismatch. expected Float, actual Long"
-    assert [finding.severity for finding in found(again(flag))] == [Severity.P3]
-    assert [finding.severity for finding in found(again(flag, flag, flag))] == [Severity.P2]
+    assert [finding.severity for finding in findings_of(events_of(flag))] == [Severity.P3]
+    assert [finding.severity for finding in findings_of(events_of(flag, flag, flag))] == [Severity.P2]
     limit = LimitHit(**PLACE, compile_id="0/2", limit=1, reasons=(f"0/1: {flag}",))
-    assert [finding.severity for finding in found([*again(flag), limit])] == [Severity.P2]
+    assert [finding.severity for finding in findings_of([*events_of(flag), limit])] == [Severity.P2]
 
 
-def test_a_limit_is_told_in_title_cause_and_checklist() -> None:
+def test_a_limit_is_named_in_title_cause_and_verification() -> None:
     limit = LimitHit(**PLACE, compile_id="0/4", limit=3, reasons=("0/3: " + size(7, 8),))
-    [finding] = found([*again(size(4, 5), size(5, 6), size(6, 7)), limit])
+    [finding] = findings_of([*events_of(size(4, 5), size(5, 6), size(6, 7)), limit])
     assert finding.title.startswith("Net.forward recompiled 3 times, until its limit of 3 stopped it")
     assert "recompile_limit of 3 then stopped it" in finding.cause
     assert [value.number for value in finding.evidence.values] == [4.0, 5.0, 6.0, 7.0, 8.0]
     assert Check(CheckKind.BELOW_RECOMPILE_LIMIT, "Net.forward") in finding.verification
 
 
-def test_compile_seconds_are_those_of_the_story() -> None:
-    [first, second] = found(again("k == 2", "mode == 'a'", "mode == 'b'"))
+def test_compile_seconds_are_those_of_the_group() -> None:
+    [first, second] = findings_of(events_of("k == 2", "mode == 'a'", "mode == 'b'"))
     assert (first.cost.seconds, first.cost.kind, second.cost.seconds) == (0.5, CostKind.OBSERVED, 1.0)
     assert first.cost.share is None
 
 
 def test_untimed_recompiles_cost_an_unknown_time() -> None:
-    [finding] = found([Recompile(**PLACE, compile_id="0/1", reasons=("0/0: k == 2",))])
+    [finding] = findings_of([Recompile(**PLACE, compile_id="0/1", reasons=("0/0: k == 2",))])
     assert (finding.cost.seconds, finding.cost.kind) == (None, CostKind.NOT_MEASURED)
 
 
 def test_a_log_fragment_gives_a_finding_without_place() -> None:
-    fragment = Recompile(function="flex_attention", reasons=("tensor 'key' size mismatch at index 2. expected 100, actual 101",))
-    [finding] = found([fragment])
+    fragment = Recompile(
+        function="flex_attention", reasons=("tensor 'key' size mismatch at index 2. expected 100, actual 101",),
+    )
+    [finding] = findings_of([fragment])
     assert (finding.code, finding.location.path, finding.location.function) == ("TT201", "unknown", "flex_attention")
     assert finding.title == "flex_attention recompiled once: key.size(2) changed"
     assert "compile call not seen" in finding.cause
@@ -210,17 +220,17 @@ def test_the_fix_names_tensor_dimensions_and_call() -> None:
         StackEntry(path="/v/site-packages/torch/nn/modules/module.py", line=1, function="_call_impl"),
         StackEntry(path="/p/net.py", line=5, function="forward"),
     )
-    [finding] = found([AUTOMATIC, *again(size(4, 5), size(7, 8, dim=1), stack=stack)])
+    [finding] = findings_of([AUTOMATIC, *events_of(size(4, 5), size(7, 8, dim=1), stack=stack)])
     assert "torch._dynamo.maybe_mark_dynamic(x, [0, 1]) before the call at train.py:140" in finding.fix.text
     assert finding.fix.safe
-    [finding] = found(again(size(4, 5), stack=stack[::2]))
+    [finding] = findings_of(events_of(size(4, 5), stack=stack[::2]))
     assert "before the call reached from train.py:140" in finding.fix.text
 
 
-def test_texts_of_every_form_are_complete() -> None:
+def test_texts_of_every_kind_of_reason_are_complete() -> None:
     reasons = (
-        "___dict_contains('a', d)", "not hasattr(o, 'k')", "x is y", "Cache line invalidated because L['m'] got deallocated",
-        "2 <= k",
+        "___dict_contains('a', d)", "not hasattr(o, 'k')", "x is y",
+        "Cache line invalidated because L['m'] got deallocated", "2 <= k",
         "BACKEND_MATCH failure: torch.compile detected different backend callables. Cached backend: a. New backend: b.",
         "len(d) != 3",
         "hasattr(x, '_dynamo_dynamic_indices') == False", "y.size()[0] == x.size()[0]  # duck sizing added this",
@@ -230,7 +240,7 @@ def test_texts_of_every_form_are_complete() -> None:
         "TYPE_MISMATCH(d)", "self.n == 1" + INT_HINT, "self.p == 0.1", "IndexError on xs[2]",
         "utils_device.CURRENT_DEVICE == device(type='cpu')",
     )
-    for finding in (f for reason in reasons for f in found(again(reason))):
+    for finding in (f for reason in reasons for f in findings_of(events_of(reason))):
         for text in (finding.title, finding.cause, finding.fix.text):
             assert text
             assert not re.search(r"\{|\}|  |(?<!== )None\b(?! for)", text), text
@@ -240,8 +250,8 @@ def test_recompiles_of_a_resume_frame_are_folded_only_if_a_break_made_it() -> No
     resume: dict[str, Any] = {"path": "/p/net.py", "line": 12, "function": "torch_dynamo_resume_in_forward_at_11"}
     event = Recompile(**resume, compile_id="1/1", reasons=("1/0: ___stack0 == 0.0",))
     graph_break = GraphBreak(path="/p/net.py", line=11, function="forward", type="Tensor.item")
-    assert found([graph_break, event]) == []
-    [finding] = found([event])
+    assert findings_of([graph_break, event]) == []
+    [finding] = findings_of([event])
     assert (finding.code, finding.title) == ("TT222", "forward recompiled once: a value taken from a tensor changes")
 
 
@@ -250,32 +260,38 @@ def test_the_fingerprint_does_not_depend_on_line_values_or_root() -> None:
         place: dict[str, Any] = {"path": f"{root}/net.py", "line": line, "function": "forward"}
         source = Source(first_line=line, lines=("    def forward(self, x):",), qualname="Net.forward")
         event = Recompile(**place, compile_id="0/1", reasons=("0/0: " + size(old, old + 1),))
-        return found([event], sources={(place["path"], line): source}, your_roots=[root])[0].fingerprint
+        return findings_of([event], sources={(place["path"], line): source}, your_roots=[root])[0].fingerprint
     assert at("/home/a", 5, 4) == at("/home/b", 9, 70)
-    assert found(again(size(4, 5)))[0].fingerprint != found(again(size(4, 5, name="y")))[0].fingerprint
+    [of_x], [of_y] = (findings_of(events_of(size(4, 5, name=name))) for name in ("x", "y"))
+    assert of_x.fingerprint != of_y.fingerprint
 
 
-def test_frames_of_a_library_behind_one_line_keep_their_own_fingerprints() -> None:
+def test_library_frames_below_one_line_have_separate_fingerprints() -> None:
     def behind(function: str) -> Finding:
         path = "/v/site-packages/lib/mod.py"
-        stack = (StackEntry(path="/p/train.py", line=13, function="main"), StackEntry(path=path, line=1, function=function))
-        return found([Recompile(path=path, line=1, function=function, stack=stack, reasons=(size(4, 5),))])[0]
+        stack = (
+            StackEntry(path="/p/train.py", line=13, function="main"), StackEntry(path=path, line=1, function=function),
+        )
+        return findings_of([Recompile(path=path, line=1, function=function, stack=stack, reasons=(size(4, 5),))])[0]
     assert behind("attend").fingerprint != behind("mask").fingerprint
     assert (behind("mask").location.path, behind("mask").owner.name) == ("/p/train.py", "lib")
 
 
-def test_a_module_that_torch_wraps_goes_by_the_target_of_its_call() -> None:
-    wrapper: dict[str, Any] = {"path": "/v/site-packages/torch/_dynamo/external_utils.py", "line": 67, "function": "inner"}
+def test_a_module_that_torch_wraps_is_named_after_its_compile_call() -> None:
+    wrapper: dict[str, Any] = {
+        "path": "/v/site-packages/torch/_dynamo/external_utils.py", "line": 67, "function": "inner",
+    }
     event = Recompile(**wrapper, compile_id="0/1", reasons=("0/0: fn.training == True",))
     call = CompileCall(path="/p/train.py", line=3, target="Sequential.forward")
-    assert found([call, event])[0].title == "Sequential.forward recompiled once: it alternates between train and eval mode"
-    assert found([event])[0].title == "the compiled module recompiled once: it alternates between train and eval mode"
+    what = "recompiled once: it alternates between train and eval mode"
+    assert findings_of([call, event])[0].title == f"Sequential.forward {what}"
+    assert findings_of([event])[0].title == f"the compiled module {what}"
 
 
-def test_the_parts_of_a_tuple_key_are_one_story() -> None:
+def test_the_parts_of_a_tuple_key_are_one_group() -> None:
     looked_up = "  # return accums[pair] + x  # p.py:6 in f"
-    [finding] = found([
-        *again("pair[1] == 0" + looked_up, "pair[1] == 1" + looked_up, "pair[0] == 0" + looked_up),
+    [finding] = findings_of([
+        *events_of("pair[1] == 0" + looked_up, "pair[1] == 1" + looked_up, "pair[0] == 0" + looked_up),
         GuardValue(compile_id="0/3", source="L['pair'][0]", value="1"),
     ])
     assert (finding.code, finding.title) == ("TT216", "Net.forward recompiled 3 times: the dict key pair changes")
@@ -283,135 +299,146 @@ def test_the_parts_of_a_tuple_key_are_one_story() -> None:
     assert tuple(map(str, finding.evidence.values)) == ("[0]=0", "[0]=1", "[1]=0", "[1]=1")
 
 
-def test_a_cause_behind_the_first_is_told_and_belongs_to_the_fix() -> None:
-    events = again(size(4, 5), size(5, 4))
+def test_a_second_cause_is_named_in_the_cause_and_the_fix() -> None:
+    events = events_of(size(4, 5), size(5, 4))
     events[3] = replace(events[3], reasons=("0/1: " + size(5, 4), "0/0: self.n == 0"))  # type: ignore[call-arg]
-    [finding] = found(events)
+    [finding] = findings_of(events)
     assert "those variants failed on self.n" in finding.cause
     assert finding.fix.text.endswith("also keep self.n the same, or it recompiles again")
     assert not finding.fix.safe
 
 
 def test_ranks_come_from_the_process() -> None:
-    assert [finding.ranks for finding in found(again("k == 2"), rank=3)] == [(3,)]
+    assert [finding.ranks for finding in findings_of(events_of("k == 2"), rank=3)] == [(3,)]
 
 
 def test_two_sizes_inside_a_library_are_not_called_a_ragged_batch() -> None:
     frame_in = {"path": "/env/lib/python3.11/site-packages/lib/model.py", "line": 5, "function": "forward"}
-    recompile = Recompile(compile_id="0/1", step=9, reasons=("0/0: tensor 'x' size mismatch at index 0. expected 8, actual 3",), **frame_in)
-    [found] = recompiles(Process(events=(CompileStart(compile_id="0/0", step=1, **frame_in), recompile), facts={"num_steps": 10}))
-    assert found.code == "TT201"
+    recompile = Recompile(
+        compile_id="0/1", step=9, reasons=("0/0: tensor 'x' size mismatch at index 0. expected 8, actual 3",),
+        **frame_in,
+    )
+    [finding] = recompiles(
+        Process(events=(CompileStart(compile_id="0/0", step=1, **frame_in), recompile), facts={"num_steps": 10})
+    )
+    assert finding.code == "TT201"
     at_home = dict(frame_in, path="/home/me/model.py")
     recompile = Recompile(compile_id="0/1", step=9, reasons=recompile.reasons, **at_home)
-    [found] = recompiles(Process(events=(CompileStart(compile_id="0/0", step=1, **at_home), recompile), facts={"num_steps": 10}))
-    assert found.code == "TT203"
+    [finding] = recompiles(
+        Process(events=(CompileStart(compile_id="0/0", step=1, **at_home), recompile), facts={"num_steps": 10})
+    )
+    assert finding.code == "TT203"
 
 
-def test_keyword_arguments_that_come_and_go_are_told_as_such() -> None:
-    sources = {("/p/net.py", 5): Source(first_line=5, lines=("    def forward(self, *args, **kwargs):",), qualname="Net.forward")}
-    [more] = found(again("len(kwargs) == 6"), sources=sources)
+def test_a_changing_number_of_arguments_is_reported_as_such() -> None:
+    sources = {("/p/net.py", 5): Source(
+        first_line=5, lines=("    def forward(self, *args, **kwargs):",), qualname="Net.forward",
+    )}
+    [more] = findings_of(events_of("len(kwargs) == 6"), sources=sources)
     assert more.title == "Net.forward recompiled once: the number of keyword arguments changes"
     assert more.fix.text.startswith("call Net.forward with the same set of keyword arguments every time")
-    [fewer] = found(again("len(args) == 2"), sources=sources)
+    [fewer] = findings_of(events_of("len(args) == 2"), sources=sources)
     assert fewer.title == "Net.forward recompiled once: the number of positional arguments changes"
-    [other] = found(again("len(xs) == 2"), sources=sources)
+    [other] = findings_of(events_of("len(xs) == 2"), sources=sources)
     assert other.title == "Net.forward recompiled once: len(xs) changes"
 
 
-def test_a_dimension_that_was_seen_once_is_not_said_to_change() -> None:
-    events = again(size(32, 64, dim=1))
+def test_a_dimension_with_one_value_is_not_reported_as_changing() -> None:
+    events = events_of(size(32, 64, dim=1))
     events[1] = replace(events[1], compile_id="0/2", reasons=(f"0/1: {size(32, 64, dim=1)}", f"0/0: {size(1, 2)}"))
-    [finding] = found(events)
+    [finding] = findings_of(events)
     assert finding.cause.startswith("x.size(1) took 32, 64;")
 
 
-def test_the_guard_is_told_in_the_words_of_the_user() -> None:
-    [finding] = found(again("L['self']._modules['bert']._modules['drop'].training == True"))
+def test_the_guard_is_shown_with_the_names_of_the_user() -> None:
+    [finding] = findings_of(events_of("L['self']._modules['bert']._modules['drop'].training == True"))
     assert "guard: self.bert.drop.training == True" in finding.cause
-    [key] = found(again("L['k'][1] == 0  # d[k]  # p.py:4 in f"))
+    [key] = findings_of(events_of("L['k'][1] == 0  # d[k]  # p.py:4 in f"))
     assert "guard: k[1] == 0" in key.cause
 
 
-def test_an_attribute_that_is_set_later_is_to_be_set_first() -> None:
-    [finding] = found(again("self.config.problem_type is None"))
+def test_the_fix_for_an_attribute_set_late_is_to_set_it_first() -> None:
+    [finding] = findings_of(events_of("self.config.problem_type is None"))
     assert finding.fix.text.startswith("set self.config.problem_type before the first call of Net.forward, and do not")
-    [argument] = found(again("mask is None"))
+    [argument] = findings_of(events_of("mask is None"))
     assert argument.fix.text.endswith("of zeros if it is added)")
 
 
-def test_several_dimensions_keep_changing() -> None:
-    [finding] = found(again(size(4, 5), size(7, 8, dim=1), size(5, 6)))
+def test_several_dimensions_that_keep_changing_are_all_named() -> None:
+    [finding] = findings_of(events_of(size(4, 5), size(7, 8, dim=1), size(5, 6)))
     assert finding.title.endswith("x.size(0) and x.size(1) keep changing")
 
 
-def test_a_private_field_is_not_told_to_become_a_tensor() -> None:
-    assert "torch.tensor(" not in found(again("td._batch_size[0] == 8"))[0].fix.text
-    assert "torch.tensor(td.n)" in found(again("td.n == 8"))[0].fix.text
+def test_making_a_private_field_a_tensor_is_not_advised() -> None:
+    assert "torch.tensor(" not in findings_of(events_of("td._batch_size[0] == 8"))[0].fix.text
+    assert "torch.tensor(td.n)" in findings_of(events_of("td.n == 8"))[0].fix.text
 
 
-def test_only_what_the_user_compiles_has_a_last_batch() -> None:
+def test_only_a_function_that_the_user_compiles_has_a_ragged_batch() -> None:
     other = replace(STATIC, target_line=99, dynamic=None)
-    assert [f.code for f in found([other, *again(size(135, 40))])] == ["TT201"]
-    assert [f.code for f in found([replace(STATIC, dynamic=None), *again(size(135, 40))])] == ["TT203"]
+    assert [f.code for f in findings_of([other, *events_of(size(135, 40))])] == ["TT201"]
+    assert [f.code for f in findings_of([replace(STATIC, dynamic=None), *events_of(size(135, 40))])] == ["TT203"]
 
 
-def test_a_cache_that_grows_is_to_be_a_static_one() -> None:
-    [finding] = found(again(size(1, 2, dim=2, name="past_key_values.layers[0].keys")))
+def test_the_fix_for_a_growing_cache_is_a_static_cache() -> None:
+    [finding] = findings_of(events_of(size(1, 2, dim=2, name="past_key_values.layers[0].keys")))
     assert "cache_implementation='static'" in finding.fix.text
 
 
-def test_a_branch_that_is_torchs_own_is_not_to_be_taken_out() -> None:
-    finding, = found(again("x.size()[0] > 4096  # (_inductor/codegen/cpp.py:2273 in need_use_acc_helper)"))
+def test_removing_a_branch_inside_torch_is_not_advised() -> None:
+    finding, = findings_of(events_of("x.size()[0] > 4096  # (_inductor/codegen/cpp.py:2273 in need_use_acc_helper)"))
     assert finding.fix.text == (
         "pad x.size(0) so that `x.size()[0] > 4096` always holds, or keep both variants: torch itself sets this guard "
         "(torch/_inductor/codegen/cpp.py:2273)"
     )
-    finding, = found(again("x.size()[0] > 4096  # if n > 4096:  # p.py:28 in f"))
+    finding, = findings_of(events_of("x.size()[0] > 4096  # if n > 4096:  # p.py:28 in f"))
     assert finding.fix.text.endswith("or remove the branch on it at p.py:28")
 
 
 def test_a_function_compiled_twice_has_the_policy_of_the_call_before_it() -> None:
     """With or without a reset between them, the second call's dynamic=False decides."""
     first = [AUTOMATIC, CompileStart(**PLACE, compile_id="0/0")]
-    [finding] = found([*first, STATIC, *again(size(4, 5))])
+    [finding] = findings_of([*first, STATIC, *events_of(size(4, 5))])
     assert (finding.code, finding.severity) == ("TT202", Severity.P2)
     assert "dynamic=False" in finding.cause
 
 
 def test_two_policies_of_one_function_are_two_findings() -> None:
-    static = [replace(event, compile_id="0/2") if isinstance(event, Recompile) else event for event in again(size(5, 6))]
-    events = [AUTOMATIC, *again(size(4, 5)), STATIC, *static[1:]]
-    assert sorted(finding.code for finding in found(events)) == ["TT201", "TT202"]
+    static = [
+        replace(event, compile_id="0/2") if isinstance(event, Recompile) else event for event in events_of(size(5, 6))
+    ]
+    events = [AUTOMATIC, *events_of(size(4, 5)), STATIC, *static[1:]]
+    assert sorted(finding.code for finding in findings_of(events)) == ["TT201", "TT202"]
 
 
 @pytest.mark.parametrize("reason", [
     "GLOBAL_STATE changed: grad_mode", "GLOBAL_STATE changed: autocast_enabled", "self.training == True",
 ])
-def test_a_flag_that_flips_once_is_nothing_to_do(reason: str) -> None:
-    [finding] = found([AUTOMATIC, *again(reason)])
+def test_a_flag_that_flips_once_needs_no_action(reason: str) -> None:
+    [finding] = findings_of([AUTOMATIC, *events_of(reason)])
     assert finding.severity is Severity.P4
     assert finding.fix.text.startswith("nothing to do: ")
 
 
-def test_one_smaller_batch_under_automatic_shapes_is_nothing_to_do() -> None:
-    [finding] = found([AUTOMATIC, *stepped(again(size(8, 6)), 7)], num_steps=50)
+def test_one_smaller_batch_under_automatic_shapes_needs_no_action() -> None:
+    [finding] = findings_of([AUTOMATIC, *with_steps(events_of(size(8, 6)), 7)], num_steps=50)
     assert (finding.code, finding.severity) == ("TT203", Severity.P4)
     assert finding.fix.text.startswith("nothing to do: ")
-    [finding] = found([STATIC, *stepped(again(size(8, 6)), 7)], num_steps=50)
+    [finding] = findings_of([STATIC, *with_steps(events_of(size(8, 6)), 7)], num_steps=50)
     assert (finding.code, finding.severity) == ("TT203", Severity.P3)
 
 
 def test_the_fix_names_the_value_that_would_recompile_next() -> None:
-    events = again(size(4, 5), size(5, 6), size(6, 7))
+    events = events_of(size(4, 5), size(5, 6), size(6, 7))
     for number, offset in enumerate(("1.5", "2.5", "3.5"), start=1):
         events.insert(2 * number + number - 1, GuardValue(compile_id=f"0/{number}", source="L['offset']", value=offset))
-    [finding] = found([AUTOMATIC, *events])
+    [finding] = findings_of([AUTOMATIC, *events])
     assert "; then offset would recompile: it is a float that changes (1.5, 2.5, 3.5)" in finding.fix.text
 
 
 @pytest.mark.parametrize(("old", "new", "expected"), [(1, 2, "x.unsqueeze(0)"), (2, 4, "x.flatten(0, -2)")])
-def test_the_fix_of_a_rank_fits_the_ranks(old: int, new: int, expected: str) -> None:
-    [finding] = found(again(f"tensor 'x' rank mismatch. expected {old}, actual {new}"))
+def test_the_fix_for_a_rank_depends_on_the_ranks(old: int, new: int, expected: str) -> None:
+    [finding] = findings_of(events_of(f"tensor 'x' rank mismatch. expected {old}, actual {new}"))
     assert expected in finding.fix.text
 
 
@@ -420,13 +447,13 @@ def test_the_fix_of_a_rank_fits_the_ranks(old: int, new: int, expected: str) -> 
     ("return self.heads[k](x)", "index stacked values with it"),
     ("return x * k", "make it a tensor, torch.tensor(k)"),
 ])
-def test_the_fix_of_an_int_fits_its_use(line: str, expected: str) -> None:
-    [finding] = found(again(*(f"k == {n}  # {line}  # net.py:6 in forward" for n in range(3))))
+def test_the_fix_for_an_int_depends_on_its_use(line: str, expected: str) -> None:
+    [finding] = findings_of(events_of(*(f"k == {n}  # {line}  # net.py:6 in forward" for n in range(3))))
     assert (finding.code, expected in finding.fix.text) == ("TT204", True), finding.fix.text
 
 
 def test_a_number_computed_from_a_float_is_reported_as_the_float() -> None:
-    [finding] = found(again(*(
+    [finding] = findings_of(events_of(*(
         f"((-0.3)*age) == (-{n}.5)  # y = math.exp(-s * age)  # net.py:6 in forward" for n in range(3)
     )))
     assert (finding.code, finding.title) == ("TT205", "Net.forward recompiled 3 times: the float age changes")
@@ -436,9 +463,9 @@ def test_a_number_computed_from_a_float_is_reported_as_the_float() -> None:
 
 def test_an_itertools_count_is_a_counter() -> None:
     reasons = [f"___normalize_count_iter(self.calls) == ({n}, 1)" for n in range(1, 5)]
-    assert [finding.code for finding in found(again(*reasons))] == ["TT206"]
+    assert [finding.code for finding in findings_of(events_of(*reasons))] == ["TT206"]
 
 
-def test_a_text_that_is_new_in_each_call_is_left_out_of_the_function() -> None:
-    [finding] = found(again(*(f"name == 'step{n}'" for n in range(4))))
+def test_the_fix_for_a_string_that_always_changes_is_to_leave_it_out() -> None:
+    [finding] = findings_of(events_of(*(f"name == 'step{n}'" for n in range(4))))
     assert (finding.code, finding.fix.text.startswith("leave name out of Net.forward")) == ("TT224", True)

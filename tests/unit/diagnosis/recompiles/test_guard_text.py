@@ -10,9 +10,9 @@ NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,8}(\.[a-z]{1,5})?(\['[a-z]{1,5}'\])?", 
 ENTRIES = st.from_regex(r"[0-9]{1,2}/[0-9]{1,2}", fullmatch=True)
 SIZES = st.integers(0, 10**9)
 INT_HINT = (
-    "(HINT: torch.compile considers integer attributes of the nn.Module to be static. If you are observing recompilation, you "
-    "might want to make this integer dynamic using torch._dynamo.config.allow_unspec_int_on_nn_module = True, or convert this "
-    "integer into a tensor.)"
+    "(HINT: torch.compile considers integer attributes of the nn.Module to be static. If you are observing "
+    "recompilation, you might want to make this integer dynamic using "
+    "torch._dynamo.config.allow_unspec_int_on_nn_module = True, or convert this integer into a tensor.)"
 )
 
 
@@ -32,22 +32,27 @@ def keys(*names: str) -> str:
     ("3/3: tensor 'tensor' rank mismatch. expected 1, actual 2", Kind.RANK, "tensor", "1", "2"),
     ("12/0: tensor 'a.buckets' dtype mismatch. expected Float, actual Long",
      Kind.DTYPE, "a.buckets", "torch.float32", "torch.int64"),
-    ("0/0: tensor 'x' dtype mismatch. expected Float8_e5m2, actual Float", Kind.DTYPE, "x", "Float8_e5m2", "torch.float32"),
+    ("0/0: tensor 'x' dtype mismatch. expected Float8_e5m2, actual Float",
+     Kind.DTYPE, "x", "Float8_e5m2", "torch.float32"),
     ("14/0: tensor 'self._buffers['zero']' requires_grad mismatch. expected requires_grad=0",
      Kind.REQUIRES_GRAD, "self.zero", "False", "True"),
     ("0/0: tensor 'x' Tensor device index mismatch. Expected device index to be 0, actual 1",
      Kind.DEVICE, "x", "device 0", "device 1"),
-    (f"0/0: tensor 'x' dispatch key set mismatch. expected {keys('CPU', 'BackendSelect', 'ADInplaceOrView', 'AutogradCPU')}, "
+    (f"0/0: tensor 'x' dispatch key set mismatch. "
+     f"expected {keys('CPU', 'BackendSelect', 'ADInplaceOrView', 'AutogradCPU')}, "
      f"actual {keys('Meta', 'BackendSelect', 'ADInplaceOrView', 'AutogradMeta')}", Kind.DEVICE, "x", "cpu", "meta"),
-    (f"0/1: tensor 'x' dispatch key set mismatch. expected {keys('CPU', 'BackendSelect', 'ADInplaceOrView', 'AutogradCPU')}, "
+    (f"0/1: tensor 'x' dispatch key set mismatch. "
+     f"expected {keys('CPU', 'BackendSelect', 'ADInplaceOrView', 'AutogradCPU')}, "
      f"actual {keys('CPU', 'BackendSelect')}", Kind.GLOBAL_STATE, "inference_mode", None, None),
     (f"0/1: tensor 'x' dispatch key set mismatch. expected {keys('CPU', 'AutocastCPU')}, actual {keys('CPU')}",
      Kind.GLOBAL_STATE, "autocast", None, None),
-    ("0/0: expected type of 'm' to be a tensor type, ' but found <class 'NoneType'>", Kind.NONE, "m", "a tensor", "None"),
+    ("0/0: expected type of 'm' to be a tensor type, ' but found <class 'NoneType'>",
+     Kind.NONE, "m", "a tensor", "None"),
     ("6/0: expected type of 'args[0]' to be a tensor type, ' but found <class 'gpytorch.lazy.Lazy'>",
      Kind.TYPE, "args[0]", "Tensor", "Lazy"),
     ("2/0: GLOBAL_STATE changed: grad_mode ", Kind.GLOBAL_STATE, "grad_mode", None, None),
-    ("0/2: GLOBAL_STATE changed: autocast(cpu)_dtype autocast_cache_enabled ", Kind.GLOBAL_STATE, "autocast", None, None),
+    ("0/2: GLOBAL_STATE changed: autocast(cpu)_dtype autocast_cache_enabled ",
+     Kind.GLOBAL_STATE, "autocast", None, None),
     ("0/3: GLOBAL_STATE changed: deterministic_algorithms num_threads ",
      Kind.GLOBAL_STATE, "deterministic_algorithms, num_threads", None, None),
     ("0/0: ___check_torch_function_mode_stack()", Kind.GLOBAL_STATE, "torch_function_mode", None, None),
@@ -78,7 +83,8 @@ def keys(*names: str) -> str:
     ("4/0: x2 is not None", Kind.NONE, "x2", "not None", "None"),
     ("0/0: not hasattr(o, 'k')", Kind.ATTRIBUTE, "o.k", None, None),
     ("1/0: getattr failed on source o", Kind.ATTRIBUTE, "o", None, None),
-    ("2/1: ___check_type_id(inputs[0], 94388011423104), type=<class 'a.b.Normal'>", Kind.TYPE, "inputs[0]", "Normal", None),
+    ("2/1: ___check_type_id(inputs[0], 94388011423104), type=<class 'a.b.Normal'>",
+     Kind.TYPE, "inputs[0]", "Normal", None),
     ("2/1: ___check_type_id(m, 94388011423104)  # m(x)  # p.py:3 in f (HINT: type Linear)", Kind.TYPE, "m", None, None),
     ("0/2: TYPE_MISMATCH(d)", Kind.TYPE, "d", None, None),
     ("0/0: ___check_obj_id(fn.__code__, 139793586335984), type=<class 'code'>", Kind.IDENTITY, "fn", None, None),
@@ -88,10 +94,11 @@ def keys(*names: str) -> str:
     ("0/0: x is y", Kind.IDENTITY, "x", "the same object as y", "another object"),
     ('0/0: Duplicate tensors found: ["x", "y"]',
      Kind.IDENTITY, "x", "a separate tensor", "the same tensor as another argument"),
-    ("0/0: BACKEND_MATCH failure: torch.compile detected different backend callables. Cached backend: a. New backend: b.",
+    ("0/0: BACKEND_MATCH failure: torch.compile detected different backend callables. "
+     "Cached backend: a. New backend: b.",
      Kind.IDENTITY, "the backend", None, None),
-    ("0/2: 2 <= x.size()[0]  # x*2  # p.py:6 in f (user code shown is first use of this value--the guard itself is not due "
-     "user code but due to 0/1 specialization in the framework)", Kind.ZERO_ONE, "x", None, None),
+    ("0/2: 2 <= x.size()[0]  # x*2  # p.py:6 in f (user code shown is first use of this value--the guard itself is not "
+     "due user code but due to 0/1 specialization in the framework)", Kind.ZERO_ONE, "x", None, None),
     ("0/2: 2 <= k", Kind.ZERO_ONE, "k", None, None),
     ("0/2: x.size()[0] == 1", Kind.ZERO_ONE, "x", "1", None),
     ("0/0: (x.size()[0] % 8) == 0  # if x.size(0)%8==0:  # p.py:28 in f", Kind.SYMBOLIC, "x", None, None),
@@ -99,29 +106,34 @@ def keys(*names: str) -> str:
     ("0/0: y.size()[0] == x.size()[0]  # duck sizing added this equality", Kind.SYMBOLIC, "y", None, None),
     ("1/1: math.trunc(___stack1) >= 0 and math.trunc(___stack1) <= 3", Kind.SYMBOLIC, "___stack1", None, None),
     ("0/0: s0 <= 512", Kind.SYMBOLIC, "s0", None, None),
-    ("0/0: _has_dynamo_dim_marking is present on runtime tensor but was absent at compile time", Kind.MARKING, "", None, None),
+    ("0/0: _has_dynamo_dim_marking is present on runtime tensor but was absent at compile time",
+     Kind.MARKING, "", None, None),
     ("0/0: hasattr(x, '_dynamo_dynamic_indices') == False", Kind.MARKING, "x", None, None),
     ("0/0: ", Kind.EMPTY, "", None, None),
     ("", Kind.EMPTY, "", None, None),
     ("0/0: Unexpected recompilation: runtime guards failed even though they passed", Kind.UNPARSED, "", None, None),
 ])
-def test_a_reason_tells_what_was_guarded(raw: str, kind: Kind, source: str, old: str | None, new: str | None) -> None:
+def test_a_reason_gives_kind_source_and_values_of_its_guard(
+    raw: str, kind: Kind, source: str, old: str | None, new: str | None,
+) -> None:
     reason = parse_reason(raw)
     assert (kind, source, old, new) == (reason.kind, reason.source, reason.old, reason.new)
     assert raw == reason.raw
 
 
-def test_entry_line_hint_and_stack_are_taken_apart() -> None:
+def test_entry_line_hint_and_stack_are_separated() -> None:
     reason = parse_reason(
         f"0/3: self.n == 3      # self.n += 1  # mp/probe/p1.py:43 in forward {INT_HINT}\n"
         'User stack trace:\n  File "/home/u/net.py", line 9, in outer\n    self.block(x)\n'
         '  File "/home/u/net.py", line 43, in forward\n    self.n += 1'
     )
-    assert (reason.entry, reason.guard, reason.code, reason.place) == ("0/3", "self.n == 3", "self.n += 1", "/home/u/net.py:43")
+    assert (reason.entry, reason.guard, reason.code, reason.place) == (
+        "0/3", "self.n == 3", "self.n += 1", "/home/u/net.py:43",
+    )
     assert "allow_unspec_int_on_nn_module" in reason.hint
 
 
-def test_without_a_stack_the_comment_tells_the_line() -> None:
+def test_the_comment_gives_the_line_if_there_is_no_stack() -> None:
     reason = parse_reason("0/3: k == 3      # y = x * k  # mp/probe/p1.py:43 in forward")
     assert (reason.code, reason.place) == ("y = x * k", "mp/probe/p1.py:43")
 
@@ -131,12 +143,14 @@ def test_a_log_line_keeps_its_dash_and_has_no_entry() -> None:
     assert (reason.entry, reason.kind, reason.dim) == (None, Kind.SIZE, 2)
 
 
-def test_a_closure_variable_goes_by_its_own_name() -> None:
-    reason = parse_reason('0/0: fn.__closure__[0].cell_contents == 2  # y*k  # p.py:94 in <lambda> (HINT: guard on "k")')
+def test_a_closure_variable_is_shown_by_its_name() -> None:
+    reason = parse_reason(
+        '0/0: fn.__closure__[0].cell_contents == 2  # y*k  # p.py:94 in <lambda> (HINT: guard on "k")'
+    )
     assert reason.source == "k"
 
 
-def test_a_part_of_a_tuple_that_the_line_looks_up_is_a_dict_key() -> None:
+def test_a_tuple_element_used_for_a_lookup_is_a_dict_key() -> None:
     reason = parse_reason("0/0: pair[1] == 0  # return accums[pair] + x  # p.py:6 in f")
     assert (reason.kind, reason.source, reason.dim, reason.old) == (Kind.KEYS, "pair", 1, "0")
     assert parse_reason("0/0: pair[1] == 0  # return x * pair[1]  # p.py:6 in f").kind is Kind.EQUALS
@@ -164,8 +178,8 @@ def test_sources_read_as_the_user_writes_them(path: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "name"), [
-    ("2", "int"), ("-2", "int"), ("0.5", "float"), ("nan", "float"), ("-inf", "float"), ("True", "bool"), ("'a'", "str"),
-    ("(0, 1)", "other"), ("torch.float32", "other"), ("", "other"),
+    ("2", "int"), ("-2", "int"), ("0.5", "float"), ("nan", "float"), ("-inf", "float"), ("True", "bool"),
+    ("'a'", "str"), ("(0, 1)", "other"), ("torch.float32", "other"), ("", "other"),
 ])
 def test_types_of_constants(text: str, name: str) -> None:
     assert name == type_name(text)
@@ -177,8 +191,8 @@ def test_no_text_makes_the_parser_raise_or_lose_it(text: str) -> None:
 
 
 @given(st.lists(st.sampled_from([
-    "0/1: ", "tensor '", "x", "' size mismatch", " at index ", "0", ". expected ", "4", ", actual ", "len(", ")", " == ",
-    " != ", "not ", "  # ",
+    "0/1: ", "tensor '", "x", "' size mismatch", " at index ", "0", ". expected ", "4", ", actual ", "len(", ")",
+    " == ", " != ", "not ", "  # ",
     "'", '"', "[", "]", "G['", "___dict_contains(", " is ", "None", "DispatchKeySet(", "CPU", "\nUser stack trace:\n",
     "(HINT: ", "2 <= ",
     ".size()[", "GLOBAL_STATE changed:", "___check_obj_id(", ", 123456)", "list(dict.keys(", "dict.__getitem__(",
@@ -196,7 +210,10 @@ def test_size_and_stride_reasons_round_trip(entry: str, name: str, what: str, di
         reason.entry, reason.kind, reason.path, reason.dim, reason.old, reason.new)
 
 
-@given(ENTRIES, NAMES, st.one_of(st.integers(), st.floats(allow_nan=False), st.text(max_size=20), st.booleans()), st.booleans())
+@given(
+    ENTRIES, NAMES, st.one_of(st.integers(), st.floats(allow_nan=False), st.text(max_size=20), st.booleans()),
+    st.booleans(),
+)
 def test_constants_round_trip(entry: str, name: str, value: object, commented: bool) -> None:
     comment = f"  # use({name})  # p.py:3 in f" if commented else ""
     reason = parse_reason(f"{entry}: {name} == {value!r}{comment}")
@@ -215,18 +232,18 @@ def test_a_size_of_one_counts_as_zero_or_one() -> None:
     assert not Reason(kind=Kind.SIZE, raw="", old="4", new="5").is_zero_one
 
 
-def test_a_condition_on_a_remainder_is_no_zero_one_specialisation() -> None:
+def test_a_condition_on_a_remainder_is_not_a_zero_one_specialisation() -> None:
     assert parse_reason("0/0: (x.size()[0] % 8) != 0").kind is Kind.SYMBOLIC
     assert parse_reason("0/0: x.size()[0] != 1").kind is Kind.ZERO_ONE
 
 
-def test_a_guard_that_failed_on_a_parameter_is_of_a_parameter() -> None:
+def test_a_guard_that_failed_on_a_parameter_is_marked_as_such() -> None:
     reason = "0/1: tensor 'x' size mismatch at index 0. expected 1, actual 2"
     assert parse_reason(f"{reason}. Guard failed on a parameter, consider using x = False to allow it.").is_parameter
     assert not parse_reason(reason).is_parameter
 
 
-def test_what_torch_asks_for_its_own_ends_is_no_line_of_the_user() -> None:
+def test_a_guard_set_by_torch_itself_has_no_line_of_the_user() -> None:
     guard = "0/0: x.size()[0] > 4096  # "
     ours = parse_reason(f"{guard}(_inductor/codegen/cpp.py:2273 in need_use_acc_helper)")
     assert (ours.code, ours.place, ours.by_torch) == ("", "", "_inductor/codegen/cpp.py:2273")

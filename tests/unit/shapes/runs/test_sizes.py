@@ -134,7 +134,7 @@ def test_entries_are_escaped_and_anchored_and_may_name_the_dimension() -> None:
     )
 )
 def test_an_entry_matches_only_its_own_name(keys: list[str]) -> None:
-    """As torch reads entries: spaces are removed, commas split, `:N` is cut off, and the rest is matched from the start."""
+    """As torch reads entries: spaces removed, commas split, `:N` cut off, and the rest matched from the start."""
     names = [f"L['d'][{key!r}]" for key in keys]
     entries = sources_value({(name, 0) for name in names}, with_dims=True).replace(" ", "").split(",")
     assert len(entries) == len(names)
