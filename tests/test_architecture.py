@@ -96,7 +96,8 @@ def test_importing_the_package_imports_almost_nothing() -> None:
 
 
 MAX_MODULES = 12
-# Within a folder: which sub-package may import which. The folder's own modules are ".". So a rule family does not know the others, and a change stays in one room.
+# Within a folder: which sub-package may import which. The folder's own modules are ".". So a rule family does not
+# know the others, and a change stays in one room.
 SUBPACKAGES: dict[str, dict[str, set[str]]] = {
     "capture": {
         "policy": {".", "torch_private"}, "taps": {".", "readers", "torch_private"}, "readers": set(),

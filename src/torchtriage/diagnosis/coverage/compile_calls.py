@@ -198,8 +198,7 @@ def compiled_bypassed(process: Process) -> Iterator[Finding]:
         at = short_place(call.path, line)
         yield finding(
             "TT310", title=f"{use.result} is compiled, and {original}(...) at {at} calls the original module",
-            cause=(f"torch.compile at {use.where} returns {use.result}; {original} itself stays uncompiled, so {at} runs "
-                   "eager"),
+            cause=f"torch.compile at {use.where} returns {use.result}; {original} stays uncompiled, so {at} runs eager",
             fix=Fix(text=f"call {use.result} instead of {original} at {at}, or `{original}.compile()` in place instead "
                          f"of torch.compile at {use.where}"),
             evidence=Evidence(
