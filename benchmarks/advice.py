@@ -4,6 +4,7 @@ Runs torchtriage on sick programs written as users write them (advice_cases), an
 applied. PyTorch's own hint for the first break or recompile is judged by the same pattern as our fix.
 
     python benchmarks/advice.py [--only case,case] [--family branches] [--repeats 3] [--jobs 2] [--output FILE.json]
+    python benchmarks/advice.py --fork --every-option      # each program in a fork, observed by watch()
 
 `first` finding has the right code, `line` is the right source line, `fix` names the cure before any other option,
 `clean` is the twin without findings, `numbers` are the same on it, `stable` is the same first finding in every repeat,
@@ -11,11 +12,15 @@ applied. PyTorch's own hint for the first break or recompile is judged by the sa
 """
 
 import argparse
+import contextlib
 import importlib
 import json
+import os
 import re
+import runpy
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -96,6 +101,46 @@ def observe(python: str, name: str, source: str) -> Observed:
             result=result_line(ended.stdout),
             hints=torch_hints(json.loads(report.stdout), recording, ended.stderr),
         )
+
+
+def observe_forked(python: str, name: str, source: str) -> Observed:
+    """The same by `torchtriage.watch()`, in a fork of this process, which has imported torch: a few times faster."""
+    import torch._dynamo.convert_frame  # noqa: F401 - the forks share what is imported here
+
+    with tempfile.TemporaryDirectory() as folder:
+        script, output, report = (Path(folder, file) for file in (f"{name}.py", "output", "report.json"))
+        script.write_text(source)
+        child = os.fork()
+        if child == 0:
+            _observe_and_exit(script, output, report)
+        os.waitpid(child, 0)
+        findings = compile_findings(json.loads(report.read_text())) if report.exists() else ()
+        return Observed(findings=findings, result=result_line(output.read_text()))
+
+
+def _observe_and_exit(script: Path, output: Path, report: Path) -> None:
+    """Run a program inside watch(), leave its output and its report in files, and end the process."""
+    import torchtriage
+    from torchtriage.reporters.json import render
+
+    status = 1
+    try:
+        handle = os.open(output, os.O_CREAT | os.O_WRONLY)
+        os.dup2(handle, 1)
+        os.dup2(handle, 2)
+        os.chdir(script.parent)
+        sys.argv = [str(script)]
+        with torchtriage.watch(roots=[str(script.parent)]) as seen, contextlib.suppress(Exception):
+            runpy.run_path(str(script), run_name="__main__")
+        sys.stdout.flush()
+        report.write_text(render(seen.report))
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
 
 
 def compile_findings(report: Mapping[str, Any]) -> tuple[Finding, ...]:
@@ -194,6 +239,13 @@ def judge_twin(outcome: Outcome, option: Option, sick: Observed, cured: Observed
         outcome.problems.append(f"result {sick.result}, on the twin {cured.result}")
 
 
+def judge_option(outcome: Outcome, option: Option, sick: Observed, cured: Observed) -> None:
+    """Add what is wrong with a further option that was printed."""
+    tried = Outcome(name="", family="", cause="", first=True, line=True, fix=True)
+    judge_twin(tried, option, sick, cured)
+    outcome.problems += [f"option {option.says!r}: {problem}" for problem in tried.problems]
+
+
 def shown(finding: Finding) -> str:
     return f"{finding.code} {finding.severity} {finding.place} {finding.title} | {finding.cause} | fix: {finding.fix}"
 
@@ -203,11 +255,16 @@ def identity(observed: Observed) -> tuple[str, int] | None:
 
 
 def measure(case: Case, options: argparse.Namespace) -> Outcome:
-    runs = [observe(options.python, case.name, case.source) for _ in range(options.repeats)]
+    look = observe_forked if options.fork else observe
+    runs = [look(options.python, case.name, case.source) for _ in range(options.repeats)]
     outcome = judge(case, runs[0])
     if case.options and not options.sick:
-        cured = observe(options.python, case.name, case.twin(case.options[0]))
+        cured = look(options.python, case.name, case.twin(case.options[0]))
         judge_twin(outcome, case.options[0], runs[0], cured)
+    for option in case.options[1:] if options.every_option else ():
+        printed = runs[0].findings[0].fix if runs[0].findings else ""
+        if re.search(option.says, printed):
+            judge_option(outcome, option, runs[0], look(options.python, case.name, case.twin(option)))
     if len(runs) > 1:
         outcome.stable = len({identity(r) for r in runs}) == 1
     verdict = "MISS" if outcome.problems else "ok  "
@@ -245,6 +302,8 @@ def main() -> None:
     parser.add_argument("--family", default="", help="comma-separated families")
     parser.add_argument("--repeats", type=int, default=1, help="runs of each sick program, for `stable`")
     parser.add_argument("--sick", action="store_true", help="leave the cured twins out")
+    parser.add_argument("--fork", action="store_true", help="observe by watch() in forks of this process")
+    parser.add_argument("--every-option", action="store_true", help="also try the further options that are printed")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--output", type=Path, help="also write the outcomes to this JSON file")
     options = parser.parse_args()
