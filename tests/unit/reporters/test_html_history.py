@@ -54,7 +54,7 @@ def test_the_timeline_is_also_a_sentence_and_a_table() -> None:
         "The run took 20.0 s: 2 first compiles, 14 recompiles, 16 graph breaks, 2 recompile limits reached, 1 anomaly."
         in text
     )
-    assert "ended after 3.90 s, before the end of the first step: steady state begins there." in text
+    assert "ended after 3.90 s, before the end of the first step: 14 recompiles follow." in text
     assert "recompile Policy.forward 14 4.90 s 10.30 s 1 7 9.80 s TT202" in text
 
 

@@ -39,7 +39,7 @@ _COLUMNS: tuple[tuple[str, Callable[[ProcessHistory], float | None], Callable[[f
     ("Eager calls", lambda p: p.eager_calls, "{:,}".format),
     ("Steps", lambda p: p.num_steps, "{:,}".format),
     ("Per step", lambda p: p.step_milliseconds, lambda ms: duration(ms / 1000)),
-    ("Steady after", lambda p: p.steady_time, duration),
+    ("First compiles end", lambda p: p.steady_time, duration),
     ("Began", lambda p: p.start, "{:.2f} s".format),
     ("Ended", lambda p: p.end, "{:.2f} s".format),
 )

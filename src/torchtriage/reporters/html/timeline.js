@@ -111,7 +111,7 @@ function drawLane(plot, lane, number) {
   if (steady !== null && steady >= plot.from && steady <= plot.to) {
     const x = Math.round(plot.at(steady)) + 0.5;
     line(pen, x, top + 1, x, top + sizes.lane - 2, colour("--ink"), [3, 3]);
-    const words = timeline.axis === "time" ? `steady after ${duration(steady)}` : `steady from step ${steady}`;
+    const words = timeline.axis === "time" ? `first compiles end at ${duration(steady)}` : `first compiles end at step ${steady}`;
     const fits = x + 6 + pen.measureText(words).width < plot.right;
     label(pen, words, fits ? x + 5 : x - 5, top + 9, colour("--ink"), fits ? "left" : "right");
   }

@@ -80,7 +80,9 @@ def _steady_sentence(history: History) -> str:
         at_step = f", at step {last.steady_step}"
     process = f", in {last.name}," if len(steady) > 1 else ""
     ended = f"ended after {duration(last.steady_time)}{at_step}"
-    return f" The last first-time compile{process} {ended}: steady state begins there."
+    later = sum(m.kind is MomentKind.RECOMPILE and m.time > last.steady_time for m in history.moments)
+    what_follows = f"{counted(later, 'recompile follows', 'recompiles follow')}" if later else "steady state begins there"
+    return f" The last first-time compile{process} {ended}: {what_follows}."
 
 
 def _has_step_times(history: History) -> bool:
