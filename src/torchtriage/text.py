@@ -110,6 +110,16 @@ def and_more(number: int) -> str:
     return f" and {number:,} more" if number > 0 else ""
 
 
+def shortened(text: str, limit: int) -> str:
+    """A text of at most `limit` characters: cut at the end of a word, with "..." behind it."""
+    if len(text) <= limit:
+        return text
+    kept = text[: limit - 3]
+    if not text[limit - 3].isspace():
+        kept = kept.rpartition(" ")[0] if " " in kept[limit // 2:] else kept
+    return f"{kept.rstrip()}..."
+
+
 def printable(text: str) -> str:
     """Text of the program, with every character that a terminal would act on replaced by its escape, `\\x1b`."""
     return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)

@@ -165,3 +165,12 @@ def test_a_resume_function_is_named_after_its_original(function: str, expected: 
 def test_control_characters_are_written_as_escapes() -> None:
     assert text.printable("a\x1b[31m\u202eb\n") == "a\\x1b[31m\\u202eb\\n"
     assert text.printable("plain \u00e9") == "plain \u00e9"
+
+
+@pytest.mark.parametrize(("given_text", "limit", "expected"), [
+    ("short", 10, "short"), ("two words here", 12, "two words..."), ("rows = torch.tensor([1])", 14, "rows = torc..."),
+    ("onelongwordwithoutspaces", 12, "onelongwo..."), ("", 5, ""),
+])
+def test_a_long_text_is_cut_at_the_end_of_a_word(given_text: str, limit: int, expected: str) -> None:
+    assert text.shortened(given_text, limit) == expected
+    assert len(text.shortened(given_text, limit)) <= limit

@@ -13,6 +13,7 @@ from torchtriage.reporters.summary import (
     cost_text,
     measure_hint,
     not_shown,
+    nothing_found,
     short_path,
     source_text,
     tap_text,
@@ -83,7 +84,7 @@ def _fence(text: str, shortest: int = 1) -> str:
 
 def _verdict(report: Report) -> str:
     if not report.findings:
-        return "**torchtriage: no findings**"
+        return f"**torchtriage: {nothing_found(report)}**"
     counts = f"{counted(len(report.findings), 'finding')} ({by_severity(report.findings)})"
     return f"**torchtriage: {counts}**. First {report.findings[0].code}: {prose(report.findings[0].title)}"
 

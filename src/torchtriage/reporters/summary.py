@@ -65,6 +65,13 @@ def by_severity(findings: Iterable[Finding]) -> str:
     return ", ".join(f"{number} {name}" for name, number in counts.items())
 
 
+def nothing_found(report: Report) -> str:
+    """What to say without findings; a program that failed may not have come to where its trouble is."""
+    status = report.run.get("exit_status")
+    failed = f" before the program ended with exit status {status}" if isinstance(status, int) and status else ""
+    return f"{'no new findings' if report.num_known else 'no findings'}{failed}"
+
+
 def compile_share(report: Report) -> float | None:
     """The share of the run that was compiling, where that is long enough to lead a report; else None."""
     compiling, run = report.totals.get("compile_seconds"), report.totals.get("run_seconds")

@@ -13,6 +13,7 @@ from torchtriage.reporters.summary import (
     cost_text,
     measure_hint,
     not_shown,
+    nothing_found,
     short_path,
     tap_text,
     totals_line,
@@ -109,7 +110,7 @@ def _closing(report: Report, num_shown: int, next_command: str) -> list[str]:
         lines.append(f"{len(left)} more ({by_severity(left)}); see them all with -v")
     lines.append(totals_line(report))
     if not report.findings:
-        lines.append("no new findings" if report.num_known else "no findings")
+        lines.append(nothing_found(report))
         lines.append(watched_line(report))
     if report.not_seen and not report.findings:
         lines.append(f"not seen: {'; '.join(map(tap_text, report.not_seen))}")

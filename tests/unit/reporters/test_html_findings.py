@@ -30,7 +30,7 @@ def test_the_verdict_has_the_worst_finding_the_costs_and_the_first_fix() -> None
 
 def test_a_page_without_findings_lists_the_watched_taps() -> None:
     text = words_of(findings=[])
-    assert "Nothing found" in text
+    assert "No findings" in text
     assert "Watched trace, steps Not seen skipped frames: gone" in text
     assert what_is_wrong(Report(findings=[])) == "Nothing was watched"
 
@@ -192,5 +192,5 @@ def test_a_watched_block_shows_itself_in_a_notebook() -> None:
 def test_the_short_form_without_findings_lists_the_watched_taps() -> None:
     assert (
         Page(notebook.render(Report(findings=[], watched=taps("trace", "steps")))).text
-        == "Nothing found Watched: trace, steps."
+        == "No findings Watched: trace, steps."
     )

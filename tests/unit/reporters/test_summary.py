@@ -5,7 +5,7 @@ import pytest
 from tests.unit.samples import a_finding
 from torchtriage.findings.model import Cost, CostKind, Severity
 from torchtriage.findings.report import Report
-from torchtriage.reporters.summary import by_severity, cost_text, project_path, short_path, totals_line
+from torchtriage.reporters.summary import by_severity, cost_text, nothing_found, project_path, short_path, totals_line
 
 
 def test_paths_are_relative_to_the_working_folder_of_the_run() -> None:
@@ -44,3 +44,10 @@ def test_severities_are_counted_worst_first_as_they_come() -> None:
 def test_totals_lead_with_a_large_share_of_compiling(compiling: float, run: float | None, lead: str) -> None:
     report = Report(findings=[], totals={"compile_seconds": compiling, "run_seconds": run})
     assert totals_line(report).startswith(lead)
+
+
+@pytest.mark.parametrize(("status", "expected"), [
+    (0, "no findings"), (None, "no findings"), (1, "no findings before the program ended with exit status 1"),
+])
+def test_a_program_that_failed_is_not_without_findings(status: int | None, expected: str) -> None:
+    assert nothing_found(Report(findings=[], run={"exit_status": status})) == expected

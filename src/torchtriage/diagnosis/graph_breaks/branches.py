@@ -5,6 +5,7 @@ import copy
 from dataclasses import dataclass
 
 from torchtriage.diagnosis.statement import Statement, called_name, code, fits
+from torchtriage.text import shortened
 
 BOTH = "both sides are computed"
 LATER = "it raises RuntimeError, on a GPU after the call"
@@ -181,8 +182,7 @@ def _function(statement: Statement) -> str:
 
 
 def _short(node: ast.expr) -> str:
-    text = code(node)
-    return text if len(text) <= 50 else f"{text[:47]}..."
+    return shortened(code(node), 50)
 
 
 # --- conditions as tensors

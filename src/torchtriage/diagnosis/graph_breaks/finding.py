@@ -19,7 +19,7 @@ from torchtriage.findings.fingerprint import fingerprint, portable_path
 from torchtriage.findings.model import YOU, Check, CheckKind, Evidence, Finding, Fix, Location, OwnerKind, Severity
 from torchtriage.recording.events import GraphBreak, StackEntry
 from torchtriage.recording.recording import Process
-from torchtriage.text import original_function, row, short_place
+from torchtriage.text import original_function, row, short_place, shortened
 
 MAX_TITLE = 100
 MAX_EXPLANATION = 200
@@ -139,14 +139,13 @@ def _title(broken: Break) -> str:
         title = f"{broken.cause.subject} sends {row(broken.eager, 1)}{library} to eager"
     if len(title) > MAX_TITLE:
         title = title.replace(library, "", 1)   # the report also names the owner beside the place
-    return title if len(title) <= MAX_TITLE else title[: MAX_TITLE - 3] + "..."
+    return shortened(title, MAX_TITLE)
 
 
 def _cause(broken: Break) -> str:
     event = max(broken.events, key=lambda e: (bool(plain_type(e.type)), bool(e.explanation)))
     explanation = re.sub(r" at 0x[0-9a-f]+", "", " ".join(event.explanation.split("\n\n", 1)[0].split()))
-    if len(explanation) > MAX_EXPLANATION:
-        explanation = explanation[: MAX_EXPLANATION - 3] + "..."
+    explanation = shortened(explanation, MAX_EXPLANATION)
     text = ": ".join(part for part in (plain_type(event.type), explanation) if part) or "PyTorch gives no reason"
     if broken.cause.note:
         text = f"{text}; {broken.cause.note}"

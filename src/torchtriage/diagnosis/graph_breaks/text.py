@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torchtriage.diagnosis.statement import Statement
 from torchtriage.recording.events import GraphBreak
-from torchtriage.text import short_place
+from torchtriage.text import short_place, shortened
 
 MAX_QUOTE = 60      # a quoted expression must leave room for the sentence around it
 MAX_TITLE_QUOTE = 40      # a title also names the function and fits on a line
@@ -158,7 +158,7 @@ def _called(event: GraphBreak) -> str:
 def quote(text: str, limit: int = MAX_QUOTE) -> str:
     """The text in backquotes, cut to a length that fits in a sentence."""
     text = " ".join(text.replace("`", "'").split())
-    return f"`{text if len(text) <= limit else text[:limit - 3] + '...'}`"
+    return f"`{shortened(text, limit)}`"
 
 
 def branch_test(line: str) -> str:

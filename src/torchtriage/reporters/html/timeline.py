@@ -81,7 +81,9 @@ def _steady_sentence(history: History) -> str:
     process = f", in {last.name}," if len(steady) > 1 else ""
     ended = f"ended after {duration(last.steady_time)}{at_step}"
     later = sum(m.kind is MomentKind.RECOMPILE and m.time > last.steady_time for m in history.moments)
-    what_follows = f"{counted(later, 'recompile follows', 'recompiles follow')}" if later else "steady state begins there"
+    what_follows = "steady state begins there"
+    if later:
+        what_follows = counted(later, "recompile follows", "recompiles follow")
     return f" The last first-time compile{process} {ended}: {what_follows}."
 
 

@@ -6,7 +6,7 @@ from torchtriage.findings.model import CostKind, Severity
 from torchtriage.findings.report import Report
 from torchtriage.reporters.html.markup import NOT_KNOWN, Scope, note, text, what_is_timed
 from torchtriage.reporters.shape_text import verdict as shape_verdict
-from torchtriage.reporters.summary import NOTHING_WATCHED, compile_share, measure_hint, not_shown, tap_text
+from torchtriage.reporters.summary import NOTHING_WATCHED, compile_share, measure_hint, not_shown, nothing_found, tap_text
 from torchtriage.text import counted, duration, row
 
 MEANING = {
@@ -25,7 +25,7 @@ def badge(severity: Severity) -> str:
 def what_is_wrong(report: Report) -> str:
     """The title of the worst finding, or that there is none."""
     if not report.findings:
-        return "Nothing found" if report.watched else "Nothing was watched"
+        return nothing_found(report).capitalize() if report.watched else "Nothing was watched"
     worst = report.findings[0]
     mild = f"Nothing worse than {worst.severity.name}: " if worst.severity >= Severity.P3 else ""
     return mild + worst.title
