@@ -6,7 +6,14 @@ from torchtriage.findings.model import CostKind, Severity
 from torchtriage.findings.report import Report
 from torchtriage.reporters.html.markup import NOT_KNOWN, Scope, note, text, what_is_timed
 from torchtriage.reporters.shape_text import verdict as shape_verdict
-from torchtriage.reporters.summary import NOTHING_WATCHED, compile_share, measure_hint, not_shown, nothing_found, tap_text
+from torchtriage.reporters.summary import (
+    NOTHING_WATCHED,
+    compile_share,
+    measure_hint,
+    not_shown,
+    nothing_found,
+    tap_text,
+)
 from torchtriage.text import counted, duration, row
 
 MEANING = {
