@@ -18,6 +18,7 @@ class Scene:
     subject: str        # what changed: x.size(0), len(xs), self.n
     before_call: str    # "before the call at train.py:140"
     compiled_at: str    # "train.py:31"
+    body: str = ""      # the source of the function, where the recording has it
     tensor: str = ""    # what the caller names it, where the function has only *args
     star: str = ""      # "*" or "**" where the source is a function's *args or **kwargs
     inside: str = ""    # the library of the function, if torch.compile was not called on this function
@@ -299,9 +300,20 @@ def _presence(scene: Scene) -> Fix:
         ))
     nothing = NOTHING if scene.group.is_settled else ""
     return Fix(text=(
-        f"{nothing}pass a tensor every time: instead of None for {source}, one that has no effect (a mask of ones if "
-        "it multiplies, of zeros if it is added)"
+        f"{nothing}pass a tensor every time: instead of None for {source}, one that has no effect ({_neutral(scene)})"
     ))
+
+
+def _neutral(scene: Scene) -> str:
+    """The tensor that changes nothing, by how the function uses the argument."""
+    name = re.escape(scene.group.source)
+    if re.search(rf"masked_fill_?\(\s*{name}\b", scene.body):
+        return "all False: it fills nothing"
+    if re.search(rf"\+=?\s*{name}\b|\b{name}\s*\+", scene.body):
+        return "zeros: they are added"
+    if re.search(rf"(?<!\*)\*=?\s*{name}\b|\b{name}\s*\*(?!\*)", scene.body):
+        return "ones: they multiply"
+    return "a mask of ones if it multiplies, of zeros if it is added, all False if it fills"
 
 
 def _identity(scene: Scene) -> Fix:

@@ -361,7 +361,7 @@ def test_the_fix_for_an_attribute_set_late_is_to_set_it_first() -> None:
     [finding] = findings_of(events_of("self.config.problem_type is None"))
     assert finding.fix.text.startswith("set self.config.problem_type before the first call of Net.forward, and do not")
     [argument] = findings_of(events_of("mask is None"))
-    assert argument.fix.text.endswith("of zeros if it is added)")
+    assert argument.fix.text.endswith("all False if it fills)")
 
 
 def test_several_dimensions_that_keep_changing_are_all_named() -> None:
@@ -469,3 +469,14 @@ def test_an_itertools_count_is_a_counter() -> None:
 def test_the_fix_for_a_string_that_always_changes_is_to_leave_it_out() -> None:
     [finding] = findings_of(events_of(*(f"name == 'step{n}'" for n in range(4))))
     assert (finding.code, finding.fix.text.startswith("leave name out of Net.forward")) == ("TT224", True)
+
+
+@pytest.mark.parametrize(("line", "expected"), [
+    ("x = x.masked_fill(mask, 0.0)", "(all False: it fills nothing)"), ("x = x + mask", "(zeros: they are added)"),
+    ("x = x * mask", "(ones: they multiply)"),
+])
+def test_the_mask_without_effect_fits_its_use(line: str, expected: str) -> None:
+    lines = ("", "    def forward(self, x, mask=None):", f"        {line}")
+    sources = {("/p/net.py", 5): Source(first_line=4, lines=lines, qualname="Net.forward")}
+    [finding] = findings_of(events_of("mask is None"), sources=sources)
+    assert finding.fix.text.endswith(expected)
