@@ -99,7 +99,8 @@ def _finding(group: RecompileGroup, process: Process) -> Finding:
     scene = Scene(
         group=group, name=_name(group, place, process), subject=subject(group, star), star=star,
         before_call=_before_call(group, process), compiled_at=_short(group.call, process) if group.call else "",
-        body="\n".join(function_lines(group.frame, process)), tensor=_passed_as(group, process), inside=str(place.owner) if is_inside else "",
+        body="\n".join(function_lines(group.frame, process)), tensor=_passed_as(group, process),
+        inside=str(place.owner) if is_inside else "",
         broken_at=short_place(broken.path, broken.line) if broken else "",
     )
     owner = place.owner
