@@ -208,7 +208,7 @@ def test_one_function_is_called_with_the_given_sizes(
 @pytest.mark.thorough
 @pytest.mark.parametrize(("source", "told"), [
     ("import torch\nprint(input())", "give every run the same input"),
-    ("import torch\ntorch.compile\nprint('fine')", "makes no torch.compile call"),
+    ("import torch\ntorch.compile\nprint('fine')", "does not call torch.compile"),
 ])
 def test_a_program_that_cannot_be_studied_leaves_nothing(source: str, told: str, tmp_path: Path) -> None:
     write(tmp_path, source)
