@@ -220,6 +220,11 @@ def _float(scene: Scene) -> Fix:
     static = f"drop dynamic=False{scene.at_compile}, or " if scene.is_static else ""
     name = source.rpartition(".")[2]
     reason = scene.group.reasons[0]
+    if re.search(rf"dropout\d?d?\([^()]*\b{re.escape(name)}\b", reason.code):     # its rate must be a Python number
+        return Fix(text=(
+            f"write the dropout with a tensor as rate: x * (torch.rand_like(x) >= {name}) / (1 - {name}), "
+            f"where {name} is a tensor (other random numbers than before)"
+        ))
     value = reason.old if reason.is_plain else "..."
     math_call = re.search(r"\bmath\.(\w+)\(", reason.code)
     also = f", with torch.{math_call[1]} instead of math.{math_call[1]}" if math_call else ""

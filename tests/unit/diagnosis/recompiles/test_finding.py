@@ -480,3 +480,10 @@ def test_the_mask_without_effect_fits_its_use(line: str, expected: str) -> None:
     sources = {("/p/net.py", 5): Source(first_line=4, lines=lines, qualname="Net.forward")}
     [finding] = findings_of(events_of("mask is None"), sources=sources)
     assert finding.fix.text.endswith(expected)
+
+
+def test_a_dropout_rate_is_not_wrapped_in_a_tensor() -> None:
+    reasons = [f"rate == 0.{n}  # x = F.dropout(x, rate)  # net.py:6 in forward" for n in range(1, 5)]
+    [finding] = findings_of(events_of(*reasons))
+    assert "torch.rand_like(x) >= rate" in finding.fix.text
+    assert "rate=torch.tensor" not in finding.fix.text
