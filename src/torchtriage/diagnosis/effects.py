@@ -77,7 +77,7 @@ def _causes_of_effects(process: Process) -> dict[str, str]:
     for key, (broken, finding) in breaks.items():
         cause = (
             _first_break(process, broken) or _behind_comprehension(process, broken) or _training_step(broken, breaks)
-            or _same_framework(broken, breaks)
+            or _same_framework(broken, breaks) or _same_clock(broken, breaks)
         )
         if cause in fingerprints and cause != key:
             causes[finding.fingerprint] = fingerprints[cause]
@@ -157,3 +157,14 @@ def _same_framework(broken: Break, breaks: dict[BreakKey, tuple[Break, Finding]]
     if framework is None:
         return None
     return next(key for key, (other, _) in breaks.items() if framework_of(other.events[0]) is framework)
+
+
+def _same_clock(broken: Break, breaks: dict[BreakKey, tuple[Break, Finding]]) -> BreakKey | None:
+    """The first reading of a clock in the same function: start and stop are taken out together."""
+    if broken.cause.code != "TT125":
+        return None
+    place = (broken.editable.path, broken.editable.function, broken.cause.subject)
+    for key, (other, _) in breaks.items():
+        if (other.editable.path, other.editable.function, other.cause.subject) == place:
+            return key
+    return None

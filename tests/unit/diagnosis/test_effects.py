@@ -72,3 +72,11 @@ def test_the_limit_of_a_resume_frame_follows_from_its_break() -> None:
     [finding] = findings(CALL, START, item, start, hit)
     assert (finding.code, finding.location.line, finding.severity) == ("TT104", 22, Severity.P1)
     assert any("TT301" in line for line in finding.evidence.folded)
+
+
+def test_start_and_stop_of_a_clock_are_one_finding() -> None:
+    kind, context = "Attempted to call function marked as skipped", "module: time, qualname: perf_counter"
+    readings = [a_break(line, "GB0007", kind, context=context) for line in (22, 24)]
+    [finding] = findings(CALL, START, *readings, readings[1])
+    assert (finding.code, finding.location.line) == ("TT125", 22)
+    assert any("model.py:24" in line for line in finding.evidence.folded)
