@@ -11,6 +11,7 @@ from typing import Protocol
 
 from torchtriage.config import COLOURS, FORMATS, Config, check_codes, check_threshold, current_config
 from torchtriage.errors import CommandError
+from torchtriage.files import replace_file
 from torchtriage.findings.report import Report
 from torchtriage.findings.selection import (
     check_rules_exist,
@@ -154,10 +155,10 @@ def show(
 
 
 def write_file(target: Path, text: str, args: argparse.Namespace) -> None:
-    if target.exists() and not args.force:
+    if os.path.lexists(target) and not args.force:
         raise CommandError(f"{target} exists; overwrite it with --force, or name another file")
     try:
-        target.write_text(text, encoding="utf-8", errors="backslashreplace")
+        replace_file(target, text.encode("utf-8", "backslashreplace"))
     except OSError as error:
         raise CommandError(f"cannot write {target}: {error.strerror}") from error
     say(args, f"wrote {target}")

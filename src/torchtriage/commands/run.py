@@ -95,7 +95,7 @@ def add_html_flag(parser: argparse.ArgumentParser) -> None:
 def check_page_is_free(folder: Path, args: argparse.Namespace) -> None:
     """Reject --html before a run if the page exists and --force is not given."""
     page = page_of(folder)
-    if args.html and page.exists() and not args.force:
+    if args.html and os.path.lexists(page) and not args.force:
         raise CommandError(f"{page} exists; overwrite it with --force, or name another recording with -o")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from torchtriage.config import Config
 from torchtriage.errors import CommandError
+from torchtriage.files import replace_file
 from torchtriage.findings import catalogue
 from torchtriage.findings.model import Finding, Severity
 from torchtriage.findings.report import Report
@@ -56,7 +57,7 @@ def read_baseline(path: Path) -> set[str]:
         return {entry["fingerprint"] for entry in data["findings"]}
     except FileNotFoundError:
         raise CommandError(f"no baseline at {path}; make one with --update-baseline") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CommandError(f"cannot read baseline {path}: {error}; write it again with --update-baseline") from error
 
 
@@ -71,7 +72,7 @@ def write_baseline(path: Path, findings: Iterable[Finding]) -> int:
     text = json.dumps({"schema": BASELINE_SCHEMA, "findings": entries}, indent=1) + "\n"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        replace_file(path, text.encode())
     except OSError as error:
         raise CommandError(
             f"cannot write baseline {path}: {error.strerror}; name another file with --baseline"

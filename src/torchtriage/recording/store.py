@@ -3,7 +3,6 @@
 import array
 import json
 import math
-import os
 import shutil
 import sqlite3
 import tempfile
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from torchtriage.errors import TriageError
+from torchtriage.files import replace_file
 from torchtriage.recording.events import COLUMNS, Event, from_payload, to_payload
 from torchtriage.recording.facts import Damage
 from torchtriage.recording.recording import Process, Series, Source
@@ -108,14 +108,13 @@ class Writer:
 
     def _copy(self, db: sqlite3.Connection) -> None:
         """Replace the copy at the destination in one operation, so that a reader never sees half of it."""
-        half = self.path.with_suffix(".part")
         try:
             db.commit()
             assert self._local is not None
-            shutil.copyfile(self._local, half)
-            os.replace(half, self.path)
+            with self._local.open("rb") as file:
+                replace_file(self.path, file)
         except OSError:
-            _unlink(half)
+            pass    # the network may be back at the next copy
         self._copied = time.monotonic()
 
 

@@ -3,13 +3,13 @@
 import contextlib
 import dataclasses
 import io
-import os
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from torchtriage.errors import CommandError
+from torchtriage.files import replace_file
 from torchtriage.rl.config import CHECKPOINTS, TrainConfig, differences
 
 VERSION = 1
@@ -33,18 +33,8 @@ def save(folder: Path, update: int, config: TrainConfig, state: dict[str, Any], 
     torch.save({"version": VERSION, "config": dataclasses.asdict(config), "update": update, "state": state}, buffer)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"update-{update:08d}.pt"
-    half = path.with_suffix(".part")
-    try:
-        with half.open("wb") as file:
-            file.write(buffer.getbuffer())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(half, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            half.unlink(missing_ok=True)
-        raise
-    _sync_folder(folder)
+    buffer.seek(0)
+    replace_file(path, buffer, durable=True)
     for old in set(folder.glob(CHECKPOINTS)) - {path, before}:
         with contextlib.suppress(OSError):
             old.unlink()
@@ -82,13 +72,3 @@ def _checked(saved: Any, path: Path, config: TrainConfig, notes: list[str]) -> t
     if changes:
         notes = [*notes, f"different from the checkpoint: {', '.join(changes)}"]
     return saved["state"], path, notes
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the rename itself durable; not every file system can."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 import torchtriage
+from torchtriage.files import replace_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +29,7 @@ def load(key: str) -> CompileTime | None:
     try:
         seconds = json.loads(_path(key).read_text(encoding="utf-8"))["warm_seconds"]
         return CompileTime(warm_seconds=None if seconds is None else float(seconds))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
@@ -45,9 +46,7 @@ def save(key: str, seconds: float) -> None:
     try:
         path = _path(key)
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_text(json.dumps({"warm_seconds": warm}), encoding="utf-8")
-        os.replace(temporary, path)
+        replace_file(path, json.dumps({"warm_seconds": warm}).encode())
     except OSError:
         pass
 

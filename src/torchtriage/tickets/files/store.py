@@ -3,14 +3,13 @@
 import codecs
 import difflib
 import os
-import shutil
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from torchtriage.errors import CommandError, TriageError
+from torchtriage.files import replace_file
 from torchtriage.text import listed
 from torchtriage.tickets.files.read import CONFLICT, TicketFile, parse
 from torchtriage.tickets.files.render import render
@@ -169,18 +168,9 @@ def _changed(path: Path) -> str:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Replace a file atomically and keep its mode: a reader sees either the old text or the new one."""
-    target = path.resolve()
+    """Replace a file as a whole; raises CommandError if it cannot be written."""
     try:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            shutil.copymode(target, name)
-            os.replace(name, target)
-        except BaseException:
-            os.unlink(name)
-            raise
+        replace_file(path, data)
     except OSError as error:
         raise CommandError(f"cannot write {path}: {error.strerror}; the file is unchanged") from error
 
