@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from torchtriage.errors import CommandError
-from torchtriage.files import replace_file
+from torchtriage.files import open_regular, replace_file
 from torchtriage.rl.config import CHECKPOINTS, TrainConfig, differences
 
-VERSION = 1
+VERSION = 2
 
 
 def check_free(folder: Path) -> None:
@@ -49,18 +49,34 @@ def load(folder: Path, config: TrainConfig) -> tuple[dict[str, Any], Path, list[
     notes: list[str] = []
     for path in paths:
         try:
-            saved = torch.load(path, map_location="cpu", weights_only=True)
+            with open_regular(path, follow=True) as file:
+                saved = torch.load(file, map_location="cpu", weights_only=True)
+            problem = _problem(saved)
         except Exception as error:  # torch raises many types for a damaged file; the previous one may be intact
-            notes.append(f"{path} cannot be read ({type(error).__name__}: {error})")
-            continue
-        return _checked(saved, path, config, notes)
+            problem = f"{type(error).__name__}: {error}"
+        if not problem:
+            return _checked(saved, path, config, notes)
+        notes.append(f"{path} cannot be read ({problem})")
     raise CommandError(f"no checkpoint in {folder} can be read: {'; '.join(notes)}")
 
 
-def _checked(saved: Any, path: Path, config: TrainConfig, notes: list[str]) -> tuple[dict[str, Any], Path, list[str]]:
-    if not isinstance(saved, dict) or saved.get("version") != VERSION:
-        found = saved.get("version") if isinstance(saved, dict) else type(saved).__name__
-        raise CommandError(f"{path} is not a checkpoint of this version: expected version {VERSION}, found {found}")
+def _problem(saved: Any) -> str:
+    """Why this is not the content of a checkpoint; empty if it is."""
+    if not isinstance(saved, dict) or "version" not in saved:
+        return "it is not a checkpoint of torchtriage"
+    if saved["version"] != VERSION:
+        return (f"it is of version {saved['version']}, this torchtriage reads version {VERSION}; resume it with the"
+                " torchtriage that wrote it, or start again without --resume")
+    for part in ("config", "state"):
+        if not isinstance(saved.get(part), dict):
+            return f"it has no {part}"
+    odd = [name for name, value in saved["config"].items() if type(value) not in (str, bool, int, float, tuple, list)]
+    return f"{', '.join(map(str, odd))} of its config is not a setting" if odd else ""
+
+
+def _checked(
+    saved: dict[str, Any], path: Path, config: TrainConfig, notes: list[str],
+) -> tuple[dict[str, Any], Path, list[str]]:
     fixed, free = differences(saved["config"], config)
     if fixed:
         raise CommandError(

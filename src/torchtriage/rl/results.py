@@ -160,7 +160,12 @@ class Tally:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        before = self.state_dict()
+        if state.keys() != before.keys():
+            raise ValueError(f"expected the results {', '.join(before)}, found {', '.join(map(str, state))}")
         for name, value in state.items():
+            if type(value) is not type(before[name]):
+                raise ValueError(f"expected {type(before[name]).__name__} as {name}, found {type(value).__name__}")
             setattr(self, name, deque(value, maxlen=NUM_LAST) if name in ("returns", "lengths") else value)
 
 

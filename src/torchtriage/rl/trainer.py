@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 import torchtriage
-from torchtriage.errors import TriageError
+from torchtriage.errors import CommandError, TriageError
 from torchtriage.recording.series import CLIP_RANGE, LEARNING_RATE, PPO_KL, STEPS_PER_SECOND
 from torchtriage.rl import checkpoint
 from torchtriage.rl.compile.choice import CompileChoice
@@ -99,7 +99,16 @@ class Trainer:
         """Start from the first observation, or from a checkpoint."""
         if self.config.resume:
             state, path, notes = checkpoint.load(Path(self.config.resume), self.config)
-            self._load_state(state)
+            try:
+                self._load_state(state)
+            except TriageError:
+                raise
+            except Exception as error:  # a state from a file may have any form
+                raise CommandError(
+                    f"cannot resume from {path}: its state does not fit this training"
+                    f" ({type(error).__name__}: {error}); delete it to resume from the one before it, or start again"
+                    " without --resume"
+                ) from error
             self.last_checkpoint = path
             for note in notes:
                 self.say(note)
@@ -265,6 +274,9 @@ class Trainer:
         self.observation_NO = self.engine.environments.load_state(state["environments"])
         self.generator.set_state(state["generator"])
         torch.set_rng_state(state["torch_rng"])
+        for name, now in (("state_NS", self.state_NS), ("keep_N", self.keep_N)):
+            if state[name].shape != now.shape or state[name].dtype != now.dtype:
+                raise ValueError(f"expected {name} of shape {tuple(now.shape)}, found {tuple(state[name].shape)}")
         self.state_NS, self.keep_N = state["state_NS"], state["keep_N"]
         self.tally.load_state_dict(state["tally"])
         self.watch.load_state_dict(state["watch"])

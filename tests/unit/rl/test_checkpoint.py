@@ -92,7 +92,7 @@ def test_settings_that_may_change_are_accepted_with_a_note(tmp_path: Path) -> No
 
 def test_a_checkpoint_of_another_version_is_refused(tmp_path: Path) -> None:
     torch.save({"version": 99}, tmp_path / "update-00000001.pt")
-    with pytest.raises(CommandError, match="expected version 1, found 99"):
+    with pytest.raises(CommandError, match="it is of version 99, this torchtriage reads version 2; resume it with"):
         checkpoint.load(tmp_path, CONFIG)
 
 
@@ -101,7 +101,32 @@ def test_loading_a_checkpoint_runs_no_code(tmp_path: Path) -> None:
         def __reduce__(self) -> tuple[object, tuple[str]]:
             return os.mkdir, (str(tmp_path / "sprung"),)
 
-    torch.save({"version": 1, "state": Trap()}, tmp_path / "update-00000001.pt")
+    torch.save({"version": 2, "config": {}, "state": Trap()}, tmp_path / "update-00000001.pt")
     with pytest.raises(CommandError, match="can be read"):
         checkpoint.load(tmp_path, CONFIG)
     assert not (tmp_path / "sprung").exists()
+
+
+@pytest.mark.parametrize(("content", "problem"), [
+    ({"version": 2, "state": {}}, "it has no config"),
+    ({"version": 2, "config": {}}, "it has no state"),
+    ({"version": 2, "config": [], "state": {}}, "it has no config"),
+    ({"version": 2, "config": {}, "state": torch.ones(2)}, "it has no state"),
+    ({"version": 2, "config": {"lr": torch.ones(2)}, "state": {}}, "lr of its config is not a setting"),
+    ({}, "it is not a checkpoint of torchtriage"),
+    ([1], "it is not a checkpoint of torchtriage"),
+])
+def test_a_checkpoint_without_its_parts_is_replaced_by_the_previous_one(
+    tmp_path: Path, content: object, problem: str,
+) -> None:
+    checkpoint.save(tmp_path, 1, CONFIG, {"x": 1})
+    torch.save(content, tmp_path / "update-00000002.pt")
+    state, used, notes = checkpoint.load(tmp_path, CONFIG)
+    assert (state, used.name) == ({"x": 1}, "update-00000001.pt")
+    assert notes == [f"{tmp_path / 'update-00000002.pt'} cannot be read ({problem})"]
+
+
+def test_a_pipe_in_place_of_a_checkpoint_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "update-00000001.pt")
+    with pytest.raises(CommandError, match="it is not a regular file"):
+        checkpoint.load(tmp_path, CONFIG)

@@ -3,6 +3,8 @@
 import dataclasses
 import errno
 import os
+import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +70,54 @@ def test_a_resumed_run_ends_with_the_weights_of_an_uninterrupted_one(
         expected.num_steps,
         expected.num_episodes,
     )
+
+
+class Trap:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self.folder),)
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoint of a training that was stopped."""
+    folder = tmp_path_factory.mktemp("stopped")
+    stopped_at(MLP, 2, folder)
+    [path] = (folder / "run.checkpoint").iterdir()
+    return path
+
+
+def resumes_from(stopped: Path, folder: Path, change: Callable[[dict[str, Any]], object]) -> Trainer:
+    """A trainer that resumes from the checkpoint after a change of its state."""
+    saved = torch.load(stopped, weights_only=True)
+    change(saved["state"])
+    torch.save(saved, folder / stopped.name)
+    return Trainer(dataclasses.replace(MLP, resume=str(folder)))
+
+
+@pytest.mark.parametrize("how", ["pickled", "played", "state"])
+def test_the_state_of_environments_in_a_checkpoint_runs_no_code(stopped: Path, tmp_path: Path, how: str) -> None:
+    payload = pickle.dumps(Trap(tmp_path / "sprung"))
+    tensor = torch.frombuffer(bytearray(payload), dtype=torch.uint8)
+    for data in (tensor, payload, [payload] * 4, [["object", "posix.mkdir", [["x", payload]]]] * 4):
+        planted = {"stepping": "SerialVectorEnv", "how": how, "data": data}
+        trainer = resumes_from(stopped, tmp_path, lambda state, p=planted: state["environments"].update(vector=p))
+        with pytest.warns(UserWarning, match="the run continues with new episodes of CartPole-v1"):
+            trainer._begin()
+        assert not (tmp_path / "sprung").exists()
+
+
+@pytest.mark.parametrize("value", [None, {}, 7, torch.ones(3)], ids=["none", "empty", "number", "tensor"])
+def test_a_damaged_part_of_a_state_is_refused_with_what_to_do(stopped: Path, tmp_path: Path, value: object) -> None:
+    parts = ("policy", "update", "environments", "generator", "torch_rng", "state_NS", "keep_N", "tally", "watch")
+    for part in parts:
+        trainer = resumes_from(stopped, tmp_path, lambda state, name=part: state.update({name: value}))
+        with pytest.raises(CommandError, match=r"cannot resume from .*update-00000002.pt: its state does not fit"):
+            trainer._begin()
 
 
 def test_the_weights_depend_on_the_seed_alone() -> None:

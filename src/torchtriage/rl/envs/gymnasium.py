@@ -137,10 +137,11 @@ class GymnasiumEnvironments:
             )
         self._begin(state["seed"])
         self.num_steps = state["num_steps"]
-        self._observation_NO, waiting_N, self._return_N, self._begun_N = (
-            state[key].numpy(force=True).copy() for key in ("observation", "waiting", "return", "begun")
-        )
-        self.vector, restarted = load_vector(self.vector, state["vector"], self.name, seed=(self._seed, self.num_steps))
+        self._observation_NO = _array_of(state, "observation", self._zeros_NO)
+        waiting_N = _array_of(state, "waiting", self._none_N.numpy())
+        self._return_N = _array_of(state, "return", self._return_N)
+        self._begun_N = _array_of(state, "begun", self._begun_N)
+        restarted = load_vector(self.vector, state["vector"], self.name, seed=(self._seed, self.num_steps))
         for index, observation in restarted.items():
             self._observation_NO[index] = self._encode(observation[None])
             waiting_N[index], self._return_N[index], self._begun_N[index] = False, 0, self.num_steps
@@ -176,6 +177,13 @@ class GymnasiumEnvironments:
             f"environment {index} of {self.name} gave numbers that are not finite at step {self.num_steps}: "
             f"{', '.join(f'{name} is {x}' for name, x in bad.items())}; {advice}"
         )
+
+
+def _array_of(state: dict[str, Any], name: str, like: Array) -> Array:
+    array = state[name].numpy(force=True).copy()
+    if (array.shape, array.dtype) != (like.shape, like.dtype):
+        raise ValueError(f"expected {name} as {like.dtype} of shape {like.shape}, found {array.dtype} of {array.shape}")
+    return array
 
 
 def _autoreset_mode(vector: VectorEnv[Any, Any, Any], name: str) -> AutoresetMode:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from gymnasium import Env, Wrapper
-from gymnasium.utils import EzPickle
+from gymnasium import Env
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space, create_empty_array
 
 from torchtriage.rl.envs.spaces import Array
+from torchtriage.rl.envs.state_data import NotDataError, to_data
 
 # N environments.
 
@@ -33,7 +32,8 @@ class Tape:
             env.unwrapped.np_random.bit_generator.state = self.start
             observation, _ = env.reset()
         for action in self.actions:
-            observation, _, terminated, truncated, _ = env.step(action)
+            # A copy, because an environment may write into the action it was given.
+            observation, _, terminated, truncated, _ = env.step(np.copy(action)[()])
             if terminated or truncated:
                 return None
         return observation
@@ -54,7 +54,7 @@ class SerialVectorEnv(VectorEnv[Any, Any, Any]):
         self.single_observation_space, self.single_action_space = first.observation_space, first.action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self.tapes: list[Tape] | None = None  # kept only for environments that do not survive pickling
+        self.tapes: list[Tape] | None = None  # kept only for environments whose state is not data
         self.observations: Array = create_empty_array(self.single_observation_space, num_envs, fn=np.zeros)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
@@ -62,7 +62,7 @@ class SerialVectorEnv(VectorEnv[Any, Any, Any]):
         seeds = [int(s) for s in np.random.SeedSequence(seed).generate_state(self.num_envs)]
         for index, (env, single_seed) in enumerate(zip(self.envs, seeds, strict=True)):
             self.observations[index], _ = env.reset(seed=single_seed, options=options)
-        self.tapes = None if survives_pickling(self.envs[0]) else [Tape(single_seed) for single_seed in seeds]
+        self.tapes = None if is_data(self.envs[0]) else [Tape(single_seed) for single_seed in seeds]
         return self.observations, {}
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
@@ -100,18 +100,10 @@ class SerialVectorEnv(VectorEnv[Any, Any, Any]):
             env.close()
 
 
-def survives_pickling(env: Env[Any, Any]) -> bool:
-    """Whether a pickled copy is in the same state as `env`.
-
-    EzPickle (Box2D, MuJoCo, Atari) silently makes a new environment.
-    """
-    layer: Env[Any, Any] = env
-    while isinstance(layer, Wrapper) and not isinstance(layer, EzPickle):
-        layer = layer.env
-    if isinstance(layer, EzPickle):
-        return False
+def is_data(env: Env[Any, Any]) -> bool:
+    """Whether the state of an environment can be saved as data; that of a simulator (Box2D, MuJoCo, Atari) cannot."""
     try:
-        pickle.dumps(env)
-    except Exception:  # an object that cannot be pickled may raise anything
+        to_data(env, "env")
+    except NotDataError:
         return False
     return True

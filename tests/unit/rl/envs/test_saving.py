@@ -94,7 +94,7 @@ def test_a_state_saved_before_a_delayed_reset_continues_exactly():
 @pytest.mark.usefixtures("no_warnings")
 @pytest.mark.parametrize("env", [Noisy, Forgetful])
 @pytest.mark.parametrize("before", [1, 47])
-def test_an_environment_that_cannot_be_pickled_is_replayed(env, before):
+def test_an_environment_that_is_not_data_is_replayed(env, before):
     assert assert_continues_exactly(lambda: serial(env), before) > 1
 
 
@@ -116,7 +116,7 @@ def test_an_episode_that_cannot_be_replayed_restarts_with_a_warning():
     for _ in range(3):
         original.step(torch.zeros(2, 2))
     with pytest.warns(
-        UserWarning, match=r"environments \[0, 1\] continue with new episodes.*Test-v0 cannot be pickled"
+        UserWarning, match=r"environments \[0, 1\] continue with new episodes.*Test-v0 cannot be saved as data"
     ):
         observation = resumed.load_state(original.state())
     assert observation.tolist() == resumed.vector.observations.tolist()
@@ -128,9 +128,9 @@ def test_a_vector_environment_that_cannot_be_saved_restarts_with_a_warning():
     environments = GymnasiumEnvironments(vector, "CartPole-v1")
     environments.reset(0)
     environments.step(GO)
-    with pytest.warns(UserWarning, match="a run resumed from here starts new episodes.*CartPole-v1 cannot be pickled"):
+    with pytest.warns(UserWarning, match="a run resumed from here starts new episodes.*CartPole-v1 cannot be saved as data"):
         state = environments.state()
-    with pytest.warns(UserWarning, match="continues with new episodes"):
+    with pytest.warns(UserWarning, match="continues with new episodes of CartPole-v1: it could not be saved"):
         observation = environments.load_state(state)
     assert observation.abs().max() <= 0.05
     assert environments.step(GO).reward_N.tolist() == [1, 1]
@@ -146,7 +146,7 @@ def test_a_vector_environment_that_cannot_be_saved_restarts_with_a_warning():
             "expected the state of 3 environments with 4 numbers each .CartPole-v1., found 2 with 4",
         ),
         ("Pendulum-v1", 2, "serial", "2 environments with 3 numbers each .Pendulum-v1., found 2 with 4"),
-        ("CartPole-v1", 2, "vector", "stepped as CartPoleVectorEnv, found another"),
+        ("CartPole-v1", 2, "vector", "stepped as CartPoleVectorEnv, found one stepped as SerialVectorEnv"),
     ],
 )
 def test_a_state_of_other_environments_is_refused(name, num_envs, stepping, message):
