@@ -19,7 +19,8 @@ def begin(folder: Path, run_id: str, command: Sequence[str]) -> Writer:
     """Claim a new folder for this run; raises OSError or sqlite3.Error if it cannot be written."""
     from torchtriage import __version__
 
-    environment.claim(str(folder), run_id)
+    if not environment.claim(str(folder), run_id):
+        raise FileExistsError(None, "another run has just begun to record into it")
     writer = Writer(folder / LAUNCHER_FILE)
     facts = LauncherFacts(
         run_id=run_id, argv=tuple(redacted(command)), cwd=os.getcwd(), start=time.time(), torchtriage=__version__)

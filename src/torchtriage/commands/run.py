@@ -1,6 +1,7 @@
 """The `run` command."""
 
 import argparse
+import contextlib
 import os
 import shutil
 import sqlite3
@@ -25,7 +26,7 @@ from torchtriage.commands.base import (
 from torchtriage.config import Config
 from torchtriage.errors import CommandError
 from torchtriage.launch import supervise
-from torchtriage.launch.folders import free_folder
+from torchtriage.launch.folders import free_folder, remove_recording
 from torchtriage.text import path_from_here
 
 if TYPE_CHECKING:
@@ -121,7 +122,8 @@ def observe_and_report(
     code = _run(command, env, _status_line(folder, args) if status else None)
     _note_end(launcher, code)
     if code == not_begun:
-        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            remove_recording(folder)
         return code
     if code:
         say(args, f"the program ended with status {code}")
@@ -180,7 +182,8 @@ def _launcher_file(folder: Path, run_id: str, command: list[str]) -> "Writer | N
     try:
         return launcher_file.begin(folder, run_id, command)
     except (OSError, sqlite3.Error) as error:
-        print(f"torchtriage: cannot write {folder}: {error}; the program runs unobserved", file=sys.stderr)
+        reason = getattr(error, "strerror", None) or error
+        print(f"torchtriage: cannot write {folder}: {reason}; the program runs unobserved", file=sys.stderr)
         return None
 
 

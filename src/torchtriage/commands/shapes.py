@@ -1,6 +1,7 @@
 """The `shapes` command."""
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -27,7 +28,7 @@ from torchtriage.commands.base import (
 from torchtriage.config import Config
 from torchtriage.errors import CommandError
 from torchtriage.launch import supervise
-from torchtriage.launch.folders import free_folder
+from torchtriage.launch.folders import free_folder, remove_recording
 from torchtriage.text import path_from_here
 
 if TYPE_CHECKING:
@@ -151,8 +152,11 @@ def save(study: "ShapeStudy", measurement: "Measurement", folder: Path) -> None:
     (recording / STUDY_FILE).write_text(json.dumps(study.to_dict(), indent=1), encoding="utf-8")
     try:
         shutil.copytree(recording, folder)
+    except FileExistsError as error:
+        raise CommandError(f"{folder} exists by now; it is left alone, name another with -o") from error
     except OSError as error:
-        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            remove_recording(folder)
         raise CommandError(f"cannot write {folder}: {error}; name another with -o") from error
 
 

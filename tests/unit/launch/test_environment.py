@@ -137,6 +137,53 @@ def test_a_folder_with_a_recording_but_no_id_is_not_used(tmp_path: Path) -> None
     assert os.listdir(folder) == ["box-1.sqlite"]
 
 
+def test_a_folder_with_other_files_is_never_joined(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter1.tex").write_text("years of work")
+    environ = {FOLDER: str(tmp_path / "thesis")}
+    assert join_folder(environ) is None
+    assert os.listdir(tmp_path / "thesis") == ["chapter1.tex"]
+    assert environ == {}
+    said = capsys.readouterr().err
+    assert "it is a folder with other files, such as chapter1.tex; set TORCHTRIAGE to the name of a new folder" in said
+    assert said.endswith("; the program runs unobserved\n")
+
+
+@pytest.mark.parametrize("name", [".", "./", "..", "/", "1", "0", "true", "ON"])
+def test_a_word_that_is_no_new_folder_is_refused(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert join_folder({FOLDER: name}) is None
+    assert list(tmp_path.rglob("*")) == [tmp_path / "here"]
+    assert "set TORCHTRIAGE to the name of a new folder, such as run.triage" in capsys.readouterr().err
+
+
+def test_a_child_that_works_in_the_recording_joins_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environ = {FOLDER: str(tmp_path / "out.triage")}
+    join_folder(environ)
+    monkeypatch.chdir(tmp_path / "out.triage")
+    assert join_folder(dict(environ)) == str(tmp_path / "out.triage")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "folder", "large"])
+def test_an_id_that_is_not_a_small_file_belongs_to_another_run(kind: str, tmp_path: Path) -> None:
+    folder = tmp_path / "out.triage"
+    folder.mkdir()
+    path = folder / RUN_FILE
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "link":
+        (tmp_path / "secret").write_text("slurm_job_id-1-")
+        path.symlink_to(tmp_path / "secret")
+    else:
+        path.write_bytes(b"x" * 100_000)
+    assert join_folder({FOLDER: str(folder), "SLURM_JOB_ID": "1"}) == str(tmp_path / "out-2.triage")
+
+
 def test_an_empty_folder_is_used(tmp_path: Path) -> None:
     (tmp_path / "out.triage").mkdir()
     assert join_folder({FOLDER: str(tmp_path / "out.triage")}) == str(tmp_path / "out.triage")
@@ -149,7 +196,7 @@ def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path, capsys: pytest
     assert environ == {}
     captured = capsys.readouterr()
     assert captured.out == ""
-    problem = f"cannot write {tmp_path}/file/out.triage: Not a directory"
+    problem = f"cannot record into {tmp_path}/file/out.triage: Not a directory"
     assert captured.err == f"torchtriage: {problem}; the program runs unobserved\n"
 
 

@@ -128,7 +128,7 @@ class _Reader:
             return data
         kind, *content = data
         if kind == "number":
-            return _array_of(*content, name)[()]
+            return _array_of(content, name)[()]
         if kind == "member":
             _check_same(_name_of(type(present)), content[0], name)
             return type(present)[content[1]]
@@ -179,7 +179,7 @@ class _Reader:
 def _empty(kind: str, content: list[Any], present: Any, name: str) -> Any:
     """The value of this kind, still without its content."""
     if kind == "array":
-        return _array_of(*content, name)
+        return _array_of(content, name)
     if kind == "generator":
         if content[0] not in _BIT_GENERATORS:
             raise NotDataError(f"{name} has an unknown generator")
@@ -199,7 +199,8 @@ def _bytes_of(array: Any, name: str) -> list[Any]:
     return [array.dtype.str, list(array.shape), array.tobytes()]
 
 
-def _array_of(dtype: str, shape: list[int], data: bytes, name: str) -> Any:
+def _array_of(content: list[Any], name: str) -> Any:
+    dtype, shape, data = content
     if not _DTYPE.fullmatch(dtype) or math.prod(shape) * np.dtype(dtype).itemsize != len(data):
         raise NotDataError(f"the array {name} is damaged")
     return np.frombuffer(data, dtype).reshape(shape).copy()
