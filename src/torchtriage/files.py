@@ -44,8 +44,8 @@ def read_regular(path: str | os.PathLike[str], max_bytes: int, *, follow: bool =
 def replace_file(path: str | os.PathLike[str], content: bytes | BinaryIO, *, durable: bool = False) -> None:
     """Write a file as a whole, or raise OSError and leave what is there unchanged.
 
-    The mode of an existing file is kept. A link to a file stays a link; a link to nothing is refused. What is not a
-    regular file, such as a pipe or /dev/stdout, is written to. With `durable`, the file survives a power failure.
+    The mode of an existing file is kept. A link to a file stays a link; a link to nothing is refused, and so is what is
+    not a regular file. With `durable`, the file survives a power failure.
     """
     target = os.path.realpath(path)
     try:
@@ -55,9 +55,7 @@ def replace_file(path: str | os.PathLike[str], content: bytes | BinaryIO, *, dur
             raise OSError(None, "it is a symbolic link to a file that does not exist", os.fspath(path)) from None
         mode = None
     if mode is not None and not stat.S_ISREG(mode):
-        with open(path, "wb") as file:
-            _write(file, content)
-        return
+        raise OSError(None, "it is not a regular file", os.fspath(path))
     folder, name = os.path.split(target)
     temporary = os.path.join(folder, f".{name[:100]}.{os.urandom(4).hex()}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)

@@ -158,7 +158,11 @@ def write_file(target: Path, text: str, args: argparse.Namespace) -> None:
     if os.path.lexists(target) and not args.force:
         raise CommandError(f"{target} exists; overwrite it with --force, or name another file")
     try:
-        replace_file(target, text.encode("utf-8", "backslashreplace"))
+        data = text.encode("utf-8", "backslashreplace")
+        if target.exists() and not target.is_file():
+            target.write_bytes(data)    # /dev/stdout or a pipe, which cannot be replaced
+        else:
+            replace_file(target, data)
     except OSError as error:
         raise CommandError(f"cannot write {target}: {error.strerror}") from error
     say(args, f"wrote {target}")

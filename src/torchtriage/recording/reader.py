@@ -1,15 +1,17 @@
 """Reads a `.triage` folder: the files of its processes and of its launcher."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from torchtriage.errors import TriageError
+from torchtriage.files import read_regular
 from torchtriage.recording.facts import Damage
 from torchtriage.recording.recording import Recording
 from torchtriage.recording.shards import with_complete_series
 from torchtriage.recording.store import read_process
+from torchtriage.recording.validation import parsed_json
 
+MAX_STUDY = 64 << 20    # bytes; a study of many sizes has some 100 kB
 LAUNCHER_FILE = "launcher.sqlite"
 STUDY_FILE = "shapes.json"      # the results of `torchtriage shapes`, beside the recording of the unmodified program
 
@@ -48,8 +50,8 @@ def read_recording(folder: Path) -> Recording:
 def _shapes(path: Path) -> dict[str, Any]:
     """The study as plain data under `shapes`, or why it cannot be read under `shapes_problem`; empty without one."""
     try:
-        return {"shapes": json.loads(path.read_text(encoding="utf-8"))}
+        return {"shapes": parsed_json(read_regular(path, MAX_STUDY))}
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, RecursionError) as error:
-        return {"shapes_problem": f"cannot read {path.name}: {error}"}
+    except (OSError, ValueError) as error:
+        return {"shapes_problem": f"cannot read {path.name}: {getattr(error, 'strerror', None) or error}"}

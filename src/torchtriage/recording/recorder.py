@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from torchtriage.files import replace_file
 from torchtriage.recording.events import CompileCall, Event, Placed, Tap
 from torchtriage.recording.recording import Series, Source
 from torchtriage.recording.sources import source_around
@@ -132,7 +133,7 @@ class Recorder:
         """Write the error to a separate file: on a full disk a few bytes often still fit where rows do not."""
         try:
             if self._writer is not None:
-                self._writer.path.with_suffix(ERROR_SUFFIX).write_text(self._error, encoding="utf-8")
+                replace_file(self._writer.path.with_suffix(ERROR_SUFFIX), self._error.encode("utf-8", "replace"))
         except OSError:
             print(f"torchtriage: the recording could not be finished: {self._error}", file=sys.stderr)
 
@@ -182,7 +183,7 @@ class Recorder:
         # Process ids are reused in a long run, and exec keeps its own. In one file, compile ids would get mixed up.
         path = self._folder / f"{stem}.sqlite"
         number = 1
-        while path.exists():
+        while os.path.lexists(path):
             number += 1
             path = self._folder / f"{stem}-{number}.sqlite"
         return Writer(path)

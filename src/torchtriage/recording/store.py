@@ -7,21 +7,23 @@ import shutil
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from torchtriage.errors import TriageError
-from torchtriage.files import replace_file
+from torchtriage.files import read_regular, replace_file
+from torchtriage.recording.database import Database
 from torchtriage.recording.events import COLUMNS, Event, from_payload, to_payload
 from torchtriage.recording.facts import Damage
 from torchtriage.recording.recording import Process, Series, Source
-from torchtriage.recording.validation import WrongTypeError, checked
+from torchtriage.recording.validation import WrongTypeError, checked, parsed_json
 from torchtriage.text import counted
 
 SCHEMA = 1
 ERROR_SUFFIX = ".error"     # of a file beside that of a process: why its last rows could not be written
+MAX_ERROR = 1 << 16     # bytes of that file
 COPY_SECONDS = 60.0     # the greatest age of the copy on a network file system while the run continues
 NETWORK_FILE_SYSTEMS = (
     "nfs", "cifs", "smb", "lustre", "gpfs", "beegfs", "fuse", "9p", "afs", "ceph", "glusterfs", "orangefs", "panfs",
@@ -134,44 +136,67 @@ def read_process(path: Path) -> Process:
     """One file of a recording, also while it is being written. A row that cannot be read is left out and reported."""
     damage: list[Damage] = []
     try:
-        with closing(_connect_to_read(path)) as db:
-            if db.execute("select 1 from sqlite_master").fetchone() is None:
+        with closing(Database(path)) as db:
+            if db.is_empty():
                 raise TriageError(f"{path} is empty: its process has just started, or was killed as it started")
-            db.text_factory = _decoded
             facts = _read_facts(db, damage)
-            _check_schema(path, facts)
-            events = _read_events(db)
+            _check_schema(path, facts, damage)
+            events = _read_events(db, damage)
             sources, series = _read_sources(db, damage), _read_series(db, damage)
-        error_file = path.with_suffix(ERROR_SUFFIX)
-        if error_file.exists():
-            facts["recorder_error"] = error_file.read_text(encoding="utf-8", errors="replace")
-    except (sqlite3.DatabaseError, ValueError) as error:
-        problem = f"cannot read {path}: {error}; the file is damaged or not a recording of torchtriage"
-        raise TriageError(problem) from error
+    except (sqlite3.Error, OSError, ValueError) as error:
+        raise TriageError(_unreadable(path, error)) from error
+    facts.update(_read_error(path.with_suffix(ERROR_SUFFIX), damage))
     return Process(events=tuple(events), facts=facts, sources=sources, series=series, unreadable=tuple(damage))
 
 
-def _read_facts(db: sqlite3.Connection, damage: list[Damage]) -> dict[str, Any]:
+def _rows(
+    db: Database, table: str, columns: Sequence[str], damage: list[Damage], order: str = "",
+) -> Iterator[tuple[Any, ...]]:
+    """The rows of a table up to the first that cannot be read; the loss of the others is added to `damage`."""
+    number = 0
+    try:
+        for row in db.rows(table, columns, order):
+            yield row
+            number += 1
+    except sqlite3.Error as error:
+        damage.append(Damage(name=f"the rest of {table}", problem=f"{error}; {counted(number, 'row')} could be read"))
+
+
+def _read_facts(db: Database, damage: list[Damage]) -> dict[str, Any]:
     facts = {}
-    for key, value in db.execute("select key, value from facts"):
+    for key, value in _rows(db, "facts", ("key", "value"), damage):
         try:
-            facts[key] = json.loads(value)
-        except (TypeError, ValueError, RecursionError):
-            damage.append(Damage(name=str(key), problem="it is not JSON"))
+            facts[checked(key, str)] = parsed_json(value)
+        except (TypeError, ValueError) as error:
+            problem = str(error) if isinstance(error, WrongTypeError) else "it is not JSON"
+            damage.append(Damage(name=str(key), problem=problem))
     return facts
 
 
-def _read_events(db: sqlite3.Connection) -> list[Event]:
+def _read_error(path: Path, damage: list[Damage]) -> dict[str, Any]:
+    """The text that a process left beside its file because it could not write into it, as a fact."""
+    try:
+        return {"recorder_error": read_regular(path, MAX_ERROR).decode("utf-8", "replace")}
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        damage.append(Damage(name=path.name, problem=error.strerror or str(error)))
+        return {}
+
+
+def _read_events(db: Database, damage: list[Damage]) -> list[Event]:
     events = []
-    for kind, payload, *columns in db.execute(f"select kind, payload, {', '.join(COLUMNS)} from events order by id"):
+    for kind, payload, *columns in _rows(db, "events", ("kind", "payload", *COLUMNS), damage, "order by id"):
         events.append(from_payload(kind, payload, **dict(zip(COLUMNS, columns, strict=True))))
     return events
 
 
-def _read_sources(db: sqlite3.Connection, damage: list[Damage]) -> dict[tuple[str, int], Source]:
+def _read_sources(db: Database, damage: list[Damage]) -> dict[tuple[str, int], Source]:
     sources = {}
     num_damaged = 0
-    for path, line, first, text, qualname in db.execute("select path, line, first_line, text, qualname from sources"):
+    for path, line, first, text, qualname in _rows(
+        db, "sources", ("path", "line", "first_line", "text", "qualname"), damage,
+    ):
         try:
             checked((path, line, first, text, qualname), _SOURCE_ROW)
         except WrongTypeError:
@@ -183,9 +208,9 @@ def _read_sources(db: sqlite3.Connection, damage: list[Damage]) -> dict[tuple[st
     return sources
 
 
-def _read_series(db: sqlite3.Connection, damage: list[Damage]) -> dict[str, Series]:
+def _read_series(db: Database, damage: list[Damage]) -> dict[str, Series]:
     all_series = {}
-    for name, step_bytes, value_bytes in db.execute("select name, steps, data from series"):
+    for name, step_bytes, value_bytes in _rows(db, "series", ("name", "steps", "data"), damage):
         try:
             steps, values = array.array("f", step_bytes), array.array("f", value_bytes)
             is_consistent = isinstance(name, str) and len(steps) == len(values) and math.isfinite(sum(steps))
@@ -198,8 +223,14 @@ def _read_series(db: sqlite3.Connection, damage: list[Damage]) -> dict[str, Seri
     return all_series
 
 
-def _check_schema(path: Path, facts: Mapping[str, Any]) -> None:
+def _unreadable(path: Path, problem: object) -> str:
+    return f"cannot read {path}: {problem}; the file is damaged or not a recording of torchtriage"
+
+
+def _check_schema(path: Path, facts: Mapping[str, Any], damage: Sequence[Damage]) -> None:
     schema = facts.get("schema")
+    if "schema" not in facts and damage:
+        raise TriageError(_unreadable(path, damage[-1].problem))
     if not isinstance(schema, int):
         raise TriageError(f"{path} has no schema number; it is not a recording of torchtriage")
     if schema > SCHEMA:
@@ -213,37 +244,6 @@ def _connect(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=5.0, check_same_thread=False)
 
 
-def _connect_to_read(path: Path) -> sqlite3.Connection:
-    """A read-only connection.
-
-    With a log beside the file in a read-only folder, reading needs a write, so the connection is to a copy in memory.
-    Without a log, the file is opened as immutable.
-    """
-    uri = path.absolute().as_uri()
-    try:
-        db = sqlite3.connect(f"{uri}?mode=ro", uri=True, timeout=5.0)
-        db.execute("select 1 from facts limit 1")
-        return db
-    except sqlite3.OperationalError:
-        if Path(f"{path}-wal").exists():
-            return _copy_in_memory(path)
-        return sqlite3.connect(f"{uri}?mode=ro&immutable=1", uri=True)
-
-
-def _copy_in_memory(path: Path) -> sqlite3.Connection:
-    """The file together with the log beside it, which SQLite reads only where it can write an index of the log."""
-    db = sqlite3.connect(":memory:")
-    with tempfile.TemporaryDirectory(prefix="torchtriage-") as folder:
-        for suffix in ("", "-wal"):
-            shutil.copyfile(f"{path}{suffix}", f"{folder}/copy.sqlite{suffix}")
-        copy = sqlite3.connect(f"{folder}/copy.sqlite")
-        try:
-            copy.backup(db)
-        finally:
-            copy.close()
-    return db
-
-
 def _prepared(db: sqlite3.Connection) -> sqlite3.Connection:
     db.execute("pragma synchronous=normal")
     db.executescript(_TABLES)
@@ -253,13 +253,6 @@ def _prepared(db: sqlite3.Connection) -> sqlite3.Connection:
 def _encoded(text: str) -> bytes:
     """Text as bytes: a file name that is not UTF-8 has lone surrogates, which sqlite3 refuses as text."""
     return text.encode("utf-8", "surrogatepass")
-
-
-def _decoded(text: bytes) -> str:
-    try:
-        return text.decode("utf-8", "surrogatepass")
-    except UnicodeDecodeError:      # the file is damaged here
-        return text.decode("utf-8", "replace")
 
 
 def _unlink(path: Path) -> None:

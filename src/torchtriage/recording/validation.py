@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 import math
 import types
 import typing
@@ -11,6 +12,7 @@ from typing import Annotated, Any, TypeVar
 AnyFloat = Annotated[float, "may be infinite or NaN"]   # a measured value; every other float is finite
 Time = Annotated[float, "seconds since the epoch"]
 LARGEST = 2**63     # JSON holds any number of digits, but no number in a recording reaches this
+MAX_DEPTH = 50      # lists in lists; the deepest of ours have seven levels
 YEAR_10000 = 253_402_300_800    # seconds since the epoch; later times have no date
 _NAMES: Mapping[Any, str] = {
     str: "text", int: "a whole number", float: "a finite number", bool: "true or false", type(None): "null",
@@ -36,6 +38,24 @@ def checked(value: object, hint: Any) -> Any:
     if not fits:
         raise WrongTypeError(f"expected {_expected(hint)}, found {_found(value)}")
     return converted
+
+
+def parsed_json(text: str | bytes) -> Any:
+    """The value of a JSON text from a file; raises ValueError if it is none, or is nested more deeply than any of ours.
+
+    A value that is nested almost as deeply as Python allows could be read, but no longer written.
+    """
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        if not level:
+            return value
+        level = [inner for outer in level if isinstance(outer, dict | list)
+                 for inner in (outer.values() if isinstance(outer, dict) else outer)]
+    raise ValueError("it is nested too deeply")
 
 
 def field_types(cls: type) -> Mapping[str, Any]:

@@ -35,3 +35,12 @@ def test_a_full_disk_leaves_the_earlier_file(
     assert main(["report", TRACE, *(word.format(path) for word in words), "--force"]) == 2
     assert "No space left" in capsys.readouterr().err
     assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("out.json", "earlier")]
+
+
+def test_a_report_is_written_to_a_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    assert main(["report", TRACE, "-o", str(tmp_path / "pipe"), "--force", "--quiet"]) == 0
+    assert b"TT" in os.read(reader, 1000)
+    os.close(reader)
+    assert os.listdir(tmp_path) == ["pipe"]

@@ -41,7 +41,8 @@ class Slotted:
 VALUES = [
     None, True, 2**200, -1.5, float("inf"), "text", b"\0\xff", [], (1, (2, "x")), {1, 2}, frozenset("ab"),
     {"a": [1], 2: None, (1, 2): "key"}, np.arange(6, dtype=np.float32).reshape(2, 3), np.array("text"),
-    np.zeros((0, 3)), np.bool_(True), np.float32(0.1), np.int64(7), collections.deque([1, 2], maxlen=2), np.array([1 + 2j]),
+    np.zeros((0, 3)), np.bool_(True), np.float32(0.1), np.int64(7), np.array([1 + 2j]),
+    collections.deque([1, 2], maxlen=2),
 ]
 
 
