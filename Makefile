@@ -9,7 +9,7 @@ export TORCHINDUCTOR_CACHE_DIR ?= $(CURDIR)/.cache/inductor
 # The tests start hundreds of processes: what Python compiles of ours is kept, as it is after an install.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all golden check bench docs transcripts test-2.9 clean
+.PHONY: demo test test-all fuzz golden check bench docs transcripts test-2.9 clean
 
 demo: $(STAMP)
 	$(BIN)/torchtriage demo
@@ -23,6 +23,11 @@ test: $(STAMP) check
 # What `make test` leaves out: every example and rule page, long sweeps, the browser, the transcripts of the docs.
 test-all: $(STAMP)
 	$(PYTEST) --dist loadfile -m thorough
+
+# Reads random damaged inputs: make fuzz SECONDS=300. A failure names the reader and the seed that repeat it.
+SECONDS ?= 60
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.fuzz --seconds $(SECONDS)
 
 # Rewrites the stored reports in tests/golden; what `git diff` then shows is what a user would see change.
 golden: $(STAMP)

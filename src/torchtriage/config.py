@@ -66,7 +66,7 @@ def _from_file(folder: Path) -> dict[str, Any]:
 def _table(path: Path) -> dict[str, Any]:
     try:
         tools = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CommandError(f"cannot read {path}: {error}") from error
     table = tools.get("torchtriage", {}) if isinstance(tools, dict) else tools
     if not isinstance(table, dict):

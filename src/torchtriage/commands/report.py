@@ -22,7 +22,8 @@ from torchtriage.recording.recording import Recording
 from torchtriage.text import counted
 
 # The head of a line of torch's loggers, `V1115 23:29:16.365000 4711 torch/_dynamo/guards.py:1] [0/1] ...`.
-_TORCH_LINE = re.compile(r"\b[VDIWEC]\d{4} \d\d:\d\d:\d\d\.\d+ .*?\S+\.py:\d+\]|torch/_(?:dynamo|inductor|functorch)/")
+_TORCH_LINE = re.compile(
+    r"\b[VDIWEC]\d{4} \d\d:\d\d:\d\d\.\d{1,9} [^\]\n]{1,400}?\.py:\d{1,9}\]|torch/_(?:dynamo|inductor|functorch)/")
 
 
 class ReportCommand:

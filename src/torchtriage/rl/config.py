@@ -245,7 +245,7 @@ def from_file(path: Path) -> dict[str, Any]:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise CommandError(f"cannot read the settings in {path}: {error.strerror or error}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CommandError(f"cannot read the settings in {path}, which should be TOML: {error}") from error
     return checked(table, str(path))
 

@@ -170,7 +170,11 @@ def test_a_switch_in_the_environment(project: Path, text: str, expected: bool) -
 
 
 @pytest.mark.parametrize(
-    "text", ["[tool.torchtriage", "\x00", "tool = 3", "[tool]\ntorchtriage = 3", "[tool]\ntorchtriage = []"]
+    "text",
+    [
+        "[tool.torchtriage", "\x00", "tool = 3", "[tool]\ntorchtriage = 3", "[tool]\ntorchtriage = []",
+        "x = " + "[" * 90_000,
+    ],
 )
 def test_a_file_that_cannot_be_read_is_a_clear_error(project: Path, text: str) -> None:
     (project / "pyproject.toml").write_text(text)

@@ -61,6 +61,7 @@ def test_a_missing_baseline_says_how_to_make_one(tmp_path: Path) -> None:
         "", "{", "[]", "3", "null", '"x"', "{}", '{"schema": 1}', '{"schema": 1, "findings": null}',
         '{"schema": 1, "findings": [{}]}', '{"schema": 1, "findings": ["x"]}',
         '{"schema": 1, "findings": [{"fingerprint": []}]}', '{"findings": []}', "\x00", "\udcff",
+        "[" * 90_000,
     ],
 )
 def test_a_damaged_baseline_is_a_clear_error(tmp_path: Path, text: str) -> None:

@@ -69,7 +69,8 @@ def test_keys_of_a_file_are_flag_names(tmp_path: Path) -> None:
 
 def test_a_missing_file_and_invalid_toml_are_refused(tmp_path: Path) -> None:
     (tmp_path / "b.toml").write_text("lr = = 3")
-    for name in ("a.toml", "b.toml"):
+    (tmp_path / "c.toml").write_text("lr = " + "[" * 90_000)
+    for name in ("a.toml", "b.toml", "c.toml"):
         with pytest.raises(CommandError, match="cannot read the settings"):
             from_file(tmp_path / name)
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 TAGS = frozenset({"graph_breaks", "recompiles", "recompiles_verbose"})
 MAX_OPEN = 16           # torch writes a message at once, so only other threads of the process write between its lines
+MAX_LINE = 20_000       # characters; guards have some 1,000. The time to match a line grows with its square
 MAX_BLOCK_LINES = 1000  # the end of a message without prefixes is uncertain; the longest user stacks are below this
 
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
@@ -64,7 +65,8 @@ def messages(lines: Iterable[str]) -> Iterator[Message]:
     """The messages about breaks, recompiles, limits and skipped frames; per process in the order they began."""
     assembler = _Assembler()
     blocks = assembler.blocks
-    for line in lines:
+    for long_line in lines:
+        line = long_line[:MAX_LINE]
         if "_dynamo" in line or "break" in line or "ecompil" in line or blocks:
             yield from assembler.feed(line)
     yield from assembler.close()

@@ -66,7 +66,7 @@ class Translator:
         """
         try:
             yield from self._feed(metadata, payload, callers, columns)
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        except Exception as error:      # a record from a file may have any form
             pass_on_signals(error)
             yield Unparsed(origin="trace", text=f"{type(error).__name__}: {error}: {str(metadata)[:500]}", **columns)
 

@@ -125,7 +125,7 @@ def _seconds(match: re.Match[bytes], year: int) -> float:
 def _torch_version(payload: str) -> str | None:
     try:
         version = json.loads(payload).get("pytorch_version")
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return None
     return version if isinstance(version, str) else None
 

@@ -353,12 +353,20 @@ def test_other_kinds_of_records_are_ignored(metadata: dict[str, Any]) -> None:
     {"artifact": {"name": []}}, {"compilation_metrics": 3}, {"bwd_compilation_metrics": None},
     {"create_symbol": {"val": 3}}, {"str": 3},
     {"str": [1]}, {"dynamo_start": {"stack": [{"line": "many", "name": "f", "filename": 1}]}},
+    {"dynamo_start": {"stack": [{"line": float("inf"), "name": "f", "filename": 1}]}},
+    {"compilation_metrics": {"duration_us": 10**400}},
 ])
 def test_a_record_that_cannot_be_read_is_unparsed(metadata: dict[str, Any]) -> None:
     [event] = fed(({**metadata, **ids(0, 1)}, None))
     assert isinstance(event, Unparsed)
     assert event.origin == "trace"
     assert str(next(iter(metadata))) in event.text
+
+
+@pytest.mark.parametrize("name", ["recompile_reasons", "fx_graph_cache_bypass"])
+def test_a_payload_nested_too_deeply_is_unparsed(name: str) -> None:
+    [event] = fed(({"artifact": {"name": name}, **ids(0, 1)}, "[" * 90_000))
+    assert isinstance(event, Unparsed)
 
 
 json_values = st.recursive(
