@@ -185,6 +185,8 @@ READERS: dict[str, Callable[[random.Random, Path], None]] = {
 def read_damaged(name: str, seed: int) -> None:
     """Read the input of a seed; raises AssertionError, or the reader's own error, if the reader fails."""
     draw = random.Random(f"{name} {seed}")
+    if name == checkpoint.__name__:
+        _checkpoint()       # imports torch, which takes long the first time and must not be interrupted
     with tempfile.TemporaryDirectory(prefix="torchtriage-fuzz-") as folder, _alarm():
         READERS[name](draw, Path(folder))
 

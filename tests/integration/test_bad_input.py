@@ -334,6 +334,19 @@ def test_files_that_are_not_a_recording_are_never_deleted(kind: str, tmp_path: P
         assert kept.read_text() == "years of work"
 
 
+@pytest.mark.parametrize("folder", [".", "1", "thesis"])
+def test_a_folder_of_the_user_is_neither_joined_nor_deleted(folder: str, tmp_path: Path) -> None:
+    script = write(tmp_path, "print('ran')")
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.tex").write_text("years of work")
+    before = sorted(tmp_path.rglob("*"))
+    done = plain(tmp_path, script, env={"TORCHTRIAGE": folder})
+    assert (done.returncode, done.stdout) == (0, "ran\n")
+    assert "such as run.triage; the program runs unobserved" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("output", ["/proc/x.triage", "train.py/x.triage", "full"])
 def test_the_script_runs_even_if_the_output_cannot_be_written(output: str, tmp_path: Path) -> None:
