@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
+
+from torchtriage.errors import tell
 
 # Every observed process loads this module, and most of them never load torch. So it imports only modules that Python
 # has loaded already, and not typing.
@@ -47,7 +48,7 @@ def join_folder(environ: MutableMapping[str, str]) -> str | None:
         return folder
     except OSError as error:
         reason = error.strerror or error
-        print(f"torchtriage: cannot write {folder}: {reason}; the program runs unobserved", file=sys.stderr)
+        tell(f"cannot write {folder}: {reason}; the program runs unobserved")
         environ.pop(FOLDER, None)
         return None
 
@@ -60,7 +61,7 @@ def _claim(folder: str, run_id: str) -> str:
         number += 1
         folder = f"{base}-{number}{suffix}"
     if number > 1:
-        print(f"torchtriage: {base}{suffix} holds an earlier run; recording into {folder}", file=sys.stderr)
+        tell(f"{base}{suffix} holds an earlier run; recording into {folder}")
     return folder
 
 

@@ -1,6 +1,7 @@
 """The file of one process: a versioned SQLite database that can be read while it grows."""
 
 import array
+import ctypes
 import json
 import math
 import os
@@ -9,7 +10,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from torchtriage.text import counted
 
 SCHEMA = 1
 ERROR_SUFFIX = ".error"     # of a file beside that of a process: why its last rows could not be written
+NOTHING_WRITTEN = "its process has just started, or was killed as it started"
 COPY_SECONDS = 60.0     # the greatest age of the copy on a network file system while the run continues
 NETWORK_FILE_SYSTEMS = (
     "nfs", "cifs", "smb", "lustre", "gpfs", "beegfs", "fuse", "9p", "afs", "ceph", "glusterfs", "orangefs", "panfs",
@@ -43,6 +45,10 @@ commit;
 """
 
 
+class FilesLostError(OSError):
+    """The open files of a recording are no longer ours to write."""
+
+
 class Writer:
     """Appends to one file; every call is one transaction, so that a kill leaves a consistent file."""
 
@@ -51,6 +57,23 @@ class Writer:
         self._local: Path | None = None
         self._copied = time.monotonic()
         self._db = self._open()
+        self._inodes = _inodes(self._local or self.path)
+        self._descriptors = _descriptors_of(self._inodes)
+
+    def check(self) -> None:
+        """Raise FilesLostError if the program has closed our descriptors, or if the file was deleted or moved.
+
+        SQLite would write to whatever has the number of a closed descriptor now, which may be a file of the program.
+        """
+        for descriptor, inode in self._descriptors.items():
+            if _inode(descriptor) != inode:
+                raise FilesLostError("the program closed the open file of the recording, as os.closerange does")
+        if _inode(self._local or self.path) != self._inodes[0]:
+            raise FilesLostError(f"{self.path} was deleted or moved while the program ran")
+
+    def abandon(self) -> None:
+        """Never use the file again, and never close it, not even when the interpreter ends."""
+        ctypes.pythonapi["Py_IncRef"](ctypes.py_object(self._db))
 
     def _open(self) -> sqlite3.Connection:
         if not _on_network(self.path):
@@ -64,8 +87,12 @@ class Writer:
             _unlink(self.path)
         # Where WAL is not available, a lock over the network could block a step, so the file grows on a local disk.
         self._local = Path(tempfile.mkdtemp(prefix="torchtriage-")) / self.path.name
-        db = _prepared(_connect(self._local))
-        self._copy(db)
+        try:
+            db = _prepared(_connect(self._local))
+        except sqlite3.Error:
+            shutil.rmtree(self._local.parent, ignore_errors=True)
+            raise
+        self._copy_early(db)
         return db
 
     def put(
@@ -88,14 +115,17 @@ class Writer:
             db.executemany("insert or ignore into sources values (cast(? as text),?,?,cast(? as text),?)", source_rows)
             db.executemany("insert or replace into series values (?,?,?)", series_rows)
         if self._local and time.monotonic() - self._copied > COPY_SECONDS:
-            self._copy(self._db)
+            self._copy_early(self._db)
 
     def put_facts(self, facts: Mapping[str, Any]) -> None:
         self.put(facts=facts)
 
     def close(self) -> None:
         if self._local:
-            self._copy(self._db)
+            try:
+                self._copy(self._db)
+            except OSError as error:
+                raise OSError(f"{error}; the recording is in {self._local}") from error
             self._db.close()
             shutil.rmtree(self._local.parent, ignore_errors=True)
             return
@@ -105,6 +135,12 @@ class Writer:
         except sqlite3.OperationalError:
             pass  # a reader holds the file open; the log stays beside it
         self._db.close()
+
+    def _copy_early(self, db: sqlite3.Connection) -> None:
+        """Copy while the run continues; a copy that fails is made again later."""
+        self._copied = time.monotonic()
+        with suppress(OSError):
+            self._copy(db)
 
     def _copy(self, db: sqlite3.Connection) -> None:
         """Replace the copy at the destination in one operation, so that a reader never sees half of it."""
@@ -116,7 +152,7 @@ class Writer:
             os.replace(half, self.path)
         except OSError:
             _unlink(half)
-        self._copied = time.monotonic()
+            raise
 
 
 def _event_row(event: Event) -> tuple[Any, ...]:
@@ -137,19 +173,27 @@ def read_process(path: Path) -> Process:
     try:
         with closing(_connect_to_read(path)) as db:
             if db.execute("select 1 from sqlite_master").fetchone() is None:
-                raise TriageError(f"{path} is empty: its process has just started, or was killed as it started")
+                raise TriageError(f"{path} is empty: {_error_beside(path) or NOTHING_WRITTEN}")
             db.text_factory = _decoded
             facts = _read_facts(db, damage)
             _check_schema(path, facts)
             events = _read_events(db)
             sources, series = _read_sources(db, damage), _read_series(db, damage)
-        error_file = path.with_suffix(ERROR_SUFFIX)
-        if error_file.exists():
-            facts["recorder_error"] = error_file.read_text(encoding="utf-8", errors="replace")
+        error = _error_beside(path)
+        if error:
+            facts["recorder_error"] = error
     except (sqlite3.DatabaseError, ValueError) as error:
         problem = f"cannot read {path}: {error}; the file is damaged or not a recording of torchtriage"
         raise TriageError(problem) from error
     return Process(events=tuple(events), facts=facts, sources=sources, series=series, unreadable=tuple(damage))
+
+
+def _error_beside(path: Path) -> str:
+    """Why the rest of a file could not be written; "" if nothing says so."""
+    try:
+        return path.with_suffix(ERROR_SUFFIX).read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""
 
 
 def _read_facts(db: sqlite3.Connection, damage: list[Damage]) -> dict[str, Any]:
@@ -266,6 +310,35 @@ def _decoded(text: bytes) -> str:
 def _unlink(path: Path) -> None:
     for suffix in ("", "-wal", "-shm", "-journal"):
         Path(f"{path}{suffix}").unlink(missing_ok=True)
+
+
+def _inode(file: Path | str | int) -> tuple[int, int] | None:
+    """What a path or a descriptor refers to; None if it refers to nothing."""
+    try:
+        status = os.stat(file)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _inodes(path: Path) -> list[tuple[int, int] | None]:
+    """Of the file, its log and the index of the log."""
+    return [_inode(f"{path}{suffix}") for suffix in ("", "-wal", "-shm")]
+
+
+def _descriptors_of(inodes: Iterable[tuple[int, int] | None]) -> dict[int, tuple[int, int]]:
+    """The open descriptors of these files; none where the system does not list descriptors."""
+    wanted = set(inodes)
+    try:
+        numbers = [int(name) for name in os.listdir("/dev/fd") if name.isdigit()]
+    except OSError:
+        return {}
+    found = {}
+    for number in numbers:
+        inode = _inode(number)
+        if inode is not None and inode in wanted:
+            found[number] = inode
+    return found
 
 
 def _on_network(path: Path) -> bool:

@@ -1,5 +1,6 @@
 """The recorder never raises into the program, never grows without bound, and reports the events it lost."""
 
+import _thread
 import os
 import threading
 import time
@@ -55,7 +56,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FLUSH_SECONDS", 0.01)
-    monkeypatch.setattr(module, "IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(module, "SERIES_SECONDS", 0.01)
 
 
 def files(folder: Path) -> list[Path]:
@@ -319,13 +320,14 @@ def test_a_source_that_fails_never_raises(folder: Path) -> None:
 
 
 def test_events_are_written_even_if_no_thread_can_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def start(self: threading.Thread) -> None:
+    def start(*_: Any) -> None:
         raise RuntimeError("can't start new thread")
 
     recorder = Recorder(folder, facts)
     with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", start)
+        patch.setattr(_thread, "start_new_thread", start)
         recorder.add(EVENT)
+    assert recorder._thread is None
     recorder.close()
     assert the_process(folder).events == (EVENT,)
 
