@@ -523,12 +523,14 @@ def functions_that_we_touch() -> None:
     for module in (os, signal, logging, threading, atexit, sys, gc, warnings):
         for name, value in sorted(vars(module).items()):
             if callable(value) and not name.startswith("__"):
-                print(module.__name__, name, type(value).__name__, getattr(value, "__module__", None), signature_of(value))
+                owner = getattr(value, "__module__", None)
+                print(module.__name__, name, type(value).__name__, owner, signature_of(value))
     print(all(getattr(os, name) is getattr(posix, name) for name in dir(posix) if not name.startswith("__")))
     for name in ("_exit", "execv", "execve", "fork"):
         print(name, pickle.dumps(getattr(os, name)), repr(getattr(os, name)))
     for path in (
-        "torch.compile", "torch.no_grad", "torch.no_grad.__enter__", "torch.no_grad.__exit__", "torch.autograd.backward",
+        "torch.compile", "torch.no_grad", "torch.no_grad.__enter__", "torch.no_grad.__exit__",
+        "torch.autograd.backward",
         "torch.autograd.profiler.record_function.__enter__", "torch.autograd.profiler.record_function.__exit__",
         "torch.nn.utils.clip_grad_norm_", "torch.amp.GradScaler.unscale_", "torch._logging.trace_structured",
     ):
@@ -536,7 +538,8 @@ def functions_that_we_touch() -> None:
         value: Any = importlib.import_module(module)
         for name in rest.split("."):
             value = getattr(value, name)
-        print(path, type(value).__name__, value.__module__, value.__qualname__, signature_of(value), pickle.dumps(value))
+        print(path, type(value).__name__, value.__module__, value.__qualname__, signature_of(value))
+        print(pickle.dumps(value))
     for path in ("torch._dynamo.optimize", "torch.autograd._engine_run_backward"):
         value = getattr(importlib.import_module(path.rpartition(".")[0]), path.rpartition(".")[2])
         print(path, value.__module__, value.__qualname__, value.__doc__, signature_of(value))
@@ -557,10 +560,10 @@ def the_rest_of_the_state() -> None:
     print(signal.pthread_sigmask(signal.SIG_BLOCK, []), signal.getitimer(signal.ITIMER_REAL), signal.set_wakeup_fd(-1))
     print(sorted(name for name in os.environ if not name.startswith("TORCHTRIAGE")), os.getcwd(), os.umask(0o022))
     print(sys.getrecursionlimit(), sys.getswitchinterval(), sys.path, sys.flags, sys.gettrace(), sys.getprofile())
-    print(sys.stdout is sys.__stdout__, sys.stderr.encoding, sys.path_hooks[1:], sys.warnoptions, sys.dont_write_bytecode)
+    print(sys.stdout is sys.__stdout__, sys.stderr.encoding, sys.path_hooks[0], sys.warnoptions)
     print(warnings.filters, locale.getlocale(), time.tzname, resource.getrlimit(resource.RLIMIT_NOFILE))
     print(torch.get_rng_state().sum(), torch.get_default_dtype(), torch.is_grad_enabled(), torch.get_num_threads())
-    print(torch.are_deterministic_algorithms_enabled(), torch.is_anomaly_enabled(), torch._C._len_torch_function_stack())
+    print(torch.are_deterministic_algorithms_enabled(), torch.is_anomaly_enabled())
     print(threading.current_thread().name, threading.get_native_id() == os.getpid(), threading.gettrace())
     for module in list(sys.modules.values()):
         getattr(module, "__file__", None)

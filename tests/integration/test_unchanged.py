@@ -1,6 +1,7 @@
 """A program observes the same about itself, its process and its instruments with and without torchtriage."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +12,7 @@ import pytest
 from tests.programs import environment
 
 SCRIPT = Path(__file__).parent.parent / "unchanged_programs.py"
-# The decorated functions, found without an import of torch.
-NAMES = [line.split("(")[0].removeprefix("def ") for before, line in
-         zip(SCRIPT.read_text().splitlines(), SCRIPT.read_text().splitlines()[1:], strict=False) if before == "@program"]
+NAMES = re.findall(r"^@program\ndef (\w+)", SCRIPT.read_text(), re.M)     # without an import of torch
 
 pytestmark = pytest.mark.thorough
 

@@ -54,6 +54,7 @@ class Recorder:
         self._path: Path | None = None      # of the file, also if it could not be made
         self._error = ""
         self._lost: FilesLostError | None = None
+        self._is_told = False
         self._first_facts: Mapping[str, Any] = {}
         self._wake = threading.Event()
         self._lock = threading.Lock()
@@ -136,7 +137,8 @@ class Recorder:
 
     def _tell_error(self) -> None:
         """Report that the end could not be written, on stderr if nowhere else."""
-        if not self._write_error_file():
+        if not self._write_error_file() and not self._is_told:
+            self._is_told = True
             tell(f"the recording in {self._folder} could not be finished: {self._error}")
 
     def _write_error_file(self) -> bool:
@@ -263,6 +265,7 @@ class Recorder:
         self._writer = self._path = None
         self._error = ""
         self._lost = None
+        self._is_told = False
         self._first_facts = {}
         self._wake = threading.Event()
         self._lock = threading.Lock()

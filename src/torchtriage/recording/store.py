@@ -84,7 +84,8 @@ class Writer:
             except sqlite3.OperationalError:
                 pass
             db.close()
-            _unlink(self.path)
+            with suppress(OSError):
+                _unlink(self.path)
         # Where WAL is not available, a lock over the network could block a step, so the file grows on a local disk.
         self._local = Path(tempfile.mkdtemp(prefix="torchtriage-")) / self.path.name
         try:
