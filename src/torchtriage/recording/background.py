@@ -2,6 +2,7 @@
 
 import _thread
 import contextlib
+import ctypes
 import signal
 from collections.abc import Callable, Iterator
 
@@ -12,9 +13,9 @@ _SYNCHRONOUS = {"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGTRAP", "
 class BackgroundThread:
     """Runs a function that must not raise.
 
-    It is absent from threading.enumerate() and receives neither signals, which the program may wait for, nor a
-    profiler from threading.setprofile(). Like a daemon thread, it does not keep the process alive. The function must
-    not call threading.current_thread(), as logging does: that would add the thread to the list.
+    It is absent from threading.enumerate(), receives no signals, which the program may wait for, and is not traced by
+    a profiler that the program installs on all threads. Like a daemon thread, it does not keep the process alive. The
+    function must not call threading.current_thread(), as logging does: that would add the thread to the list.
     """
 
     def __init__(self, run: Callable[[], None]) -> None:
@@ -34,9 +35,17 @@ class BackgroundThread:
 
     def _main(self) -> None:
         try:
+            _stay_untraced()
             self._run()
         finally:
             self._running.release()
+
+
+def _stay_untraced() -> None:
+    """Pause tracing on this thread: torch.profiler with stacks, for one, installs its profiler on all threads."""
+    state, pause = ctypes.pythonapi["PyThreadState_Get"], ctypes.pythonapi["PyThreadState_EnterTracing"]
+    state.restype, pause.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    pause(state())
 
 
 @contextlib.contextmanager
