@@ -9,7 +9,7 @@ export TORCHINDUCTOR_CACHE_DIR ?= $(CURDIR)/.cache/inductor
 # The tests start hundreds of processes: what Python compiles of ours is kept, as it is after an install.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all fuzz golden check bench docs transcripts test-2.9 clean
+.PHONY: demo test test-all fuzz golden check bench soak docs transcripts test-2.9 clean
 
 demo: $(STAMP)
 	$(BIN)/torchtriage demo
@@ -40,6 +40,10 @@ check: $(STAMP)
 # make bench NAME=overhead
 bench: $(STAMP)
 	$(BIN)/python benchmarks/$(NAME).py
+
+# A million steps and 10,000 recompiles, or an hour: are memory and file size bounded?
+soak: $(STAMP)
+	$(BIN)/python benchmarks/soak.py
 
 # Writes the generated pages again and builds the site into build/site; a warning, such as a broken link, is an error.
 docs: $(STAMP)

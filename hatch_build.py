@@ -20,6 +20,7 @@ FAST = [
 ]
 LIBRARIES = {
     "_guard_meter": ("guard_meter.c", ["-std=c11", "-O2"]),
+    "_process_end": ("process_end.c", ["-std=c11", "-O2"]),
     "_tensor_stats": ("tensor_stats.cpp", FAST),
     "_lstm": ("lstm.cpp", FAST),
 }

@@ -1,5 +1,7 @@
 """The errors that torchtriage raises, and the care for those of the program that pass through its frames."""
 
+import os
+
 
 class TriageError(Exception):
     """An error that the user can act on: its message says what was asked, what was found and what to do."""
@@ -37,3 +39,28 @@ def pass_on_signals(error: BaseException) -> None:
         if trace.tb_frame.f_code in codes:
             raise error
         trace = trace.tb_next
+
+
+def _stderr() -> tuple[int, int] | None:
+    """The file behind descriptor 2; None if it is closed."""
+    try:
+        status = os.fstat(2)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+_stderr_at_start = _stderr()
+
+
+def tell(text: str) -> None:
+    """Write a line to the stderr with which this process started, for an observed program.
+
+    If the program closed it, descriptor 2 may be a file of its own by now, and nothing is written.
+    """
+    if _stderr_at_start is None or _stderr() != _stderr_at_start:
+        return
+    try:
+        os.write(2, f"torchtriage: {text}\n".encode(errors="backslashreplace"))
+    except OSError:
+        pass

@@ -7,14 +7,11 @@ import os
 import sys
 import time
 
-from torchtriage.errors import hide_frame
+from torchtriage.errors import tell
 from torchtriage.launch import environment
 
 TYPE_CHECKING = False   # see launch/imports.py
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
     from torchtriage.capture.policy.taps import PolicyTaps
     from torchtriage.recording.recorder import Recorder
 
@@ -56,8 +53,10 @@ def _arm(folder: str) -> None:
     from pathlib import Path
 
     from torchtriage.capture.observer import Observer
+    from torchtriage.capture.process_end import watch_end
     from torchtriage.capture.process_facts import process_facts
     from torchtriage.recording import recorder as recorders
+    from torchtriage.recording.events import Tap
     from torchtriage.recording.recorder import Recorder
 
     started = time.time()
@@ -72,9 +71,9 @@ def _arm(folder: str) -> None:
     recorder.follow(observer)
     atexit.register(recorder.close)
     # os._exit skips atexit, and forked workers of multiprocessing end with it. If exec fails, the program continues.
-    _before("_exit", recorder.close)
-    _before("execv", recorder.sync)
-    _before("execve", recorder.sync)
+    problem = watch_end(recorder.close, recorder.sync)
+    if problem:
+        recorder.add(Tap(name="os._exit and exec", state="absent", detail=problem, time=started, pid=os.getpid()))
 
 
 def _policy(folder: str, recorder: Recorder) -> PolicyTaps | None:
@@ -90,22 +89,7 @@ def _policy(folder: str, recorder: Recorder) -> PolicyTaps | None:
         return PolicyTaps(parse_policy(text))
     except (ValueError, OSError) as error:
         if _is_first(folder, "policy_refused"):
-            print(f"torchtriage: {environment.POLICY}: {error}; the program runs unmodified", file=sys.stderr)
+            tell(f"{environment.POLICY}: {error}; the program runs unmodified")
         recorder.add(Tap(name="policy", state="absent", detail=str(error), time=time.time(), pid=os.getpid()))
         return None
 
-
-def _before(name: str, write: Callable[[], None]) -> None:
-    """Call `write` before each call of this function of os."""
-    original = getattr(os, name)
-
-    def call(*args: Any) -> None:
-        write()
-        try:
-            original(*args)
-        except BaseException as error:
-            hide_frame(error)
-            raise
-
-    call.__name__ = call.__qualname__ = name
-    setattr(os, name, call)

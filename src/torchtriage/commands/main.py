@@ -2,6 +2,7 @@
 
 import argparse
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -53,6 +54,8 @@ def build_parser() -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
+    if sys.stderr is None:      # closed by the caller; print() would write to stdout instead
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - open to the end
     words = list(sys.argv[1:] if argv is None else argv)
     words, plain_command = _split_plain_command(words)
     args = build_parser().parse_args(words)

@@ -127,6 +127,13 @@ def observe_and_report(
         return code
     if code:
         say(args, f"the program ended with status {code}")
+    if not folder.is_dir():
+        print(
+            f"torchtriage: no report: {folder} was deleted or moved while the program ran; "
+            "record again, or read the moved folder with: torchtriage report FOLDER",
+            file=sys.stderr,
+        )
+        return code or 2
     try:
         finding_code = report_folder(folder, args, config)
     except Exception as error:

@@ -44,7 +44,7 @@ def run_did_not_end(recording: Recording) -> Iterator[Finding]:
     if recording.origin != "recording":
         return
     for process in recording.processes:
-        if process.recorder.end:
+        if process.recorder.end or process.recorder.recorder_error:     # TT904 reports the error
             continue
         last_event = max((e.time for e in process.events), default=process.program.start or 0.0)
         if recording.launcher.end is None and time.time() - last_event < STALE_SECONDS:

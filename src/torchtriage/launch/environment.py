@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 
+from torchtriage.errors import tell
 from torchtriage.files import read_regular
 
 # Every observed process loads this module, and most of them never load torch. So it imports only modules that Python
@@ -55,7 +55,7 @@ def join_folder(environ: MutableMapping[str, str]) -> str | None:
         return folder
     except OSError as error:
         reason = error.strerror or error
-        print(f"torchtriage: cannot record into {folder}: {reason}; the program runs unobserved", file=sys.stderr)
+        tell(f"cannot record into {folder}: {reason}; the program runs unobserved")
         environ.pop(FOLDER, None)
         return None
 
@@ -75,7 +75,7 @@ def _claim(folder: str, run_id: str) -> str:
         number += 1
         folder = f"{base}-{number}{suffix}"
     if number > 1:
-        print(f"torchtriage: {base}{suffix} holds an earlier run; recording into {folder}", file=sys.stderr)
+        tell(f"{base}{suffix} holds an earlier run; recording into {folder}")
     return folder
 
 

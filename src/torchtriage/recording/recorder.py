@@ -2,23 +2,24 @@
 
 import collections
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from torchtriage.errors import tell
 from torchtriage.files import replace_file
+from torchtriage.recording.background import BackgroundThread
 from torchtriage.recording.events import CompileCall, Event, Placed, Tap
 from torchtriage.recording.recording import Series, Source
 from torchtriage.recording.sources import source_around
-from torchtriage.recording.store import ERROR_SUFFIX, Writer
+from torchtriage.recording.store import ERROR_SUFFIX, FilesLostError, Writer
 
 MAX_EVENTS = 200_000    # about 200 MB of recording; beyond this, events are only counted by kind
 MAX_QUEUE = 20_000      # events that wait for the disk; a compile makes about ten
 FLUSH_SECONDS = 0.25
-IDLE_SECONDS = 2.0      # between writes of the running totals while there are no events
+SERIES_SECONDS = 2.0    # between writes of the series while there are no events
 CLOSE_SECONDS = 5.0
 FORK_SECONDS = 1.0      # the longest that a fork waits for a write in progress
 
@@ -34,8 +35,6 @@ class RecordingSource(Protocol):
 
 
 current: "Recorder | None" = None      # of this process if it is observed; further sources call its `follow`
-# Closing the parent's SQLite connection in a forked child could truncate the parent's log, so it stays open.
-_left_with_parent: list[Writer] = []
 
 
 class Recorder:
@@ -53,10 +52,14 @@ class Recorder:
         self._num_written = 0
         self._last_facts: dict[str, Any] = {}
         self._writer: Writer | None = None
+        self._path: Path | None = None      # of the file, also if it could not be made
         self._error = ""
+        self._lost: FilesLostError | None = None
+        self._is_told = False
+        self._first_facts: Mapping[str, Any] = {}
         self._wake = threading.Event()
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._thread: BackgroundThread | None = None
         self._closing = False
         self._pid = os.getpid()
         self._sources: list[RecordingSource] = []
@@ -92,23 +95,23 @@ class Recorder:
         if self._closing or self._pid != os.getpid():
             return
         self._closing = True
+        if not self._has_news:
+            return
         try:
-            if self._has_news:
-                self._finish()
+            self._finish()
         except Exception as error:
             self._note(error)
-            self._write_error_file()
+            self._tell_error()
 
     def sync(self) -> None:
         """Write all queued events and the end of the process, because exec returns only if it fails."""
         if self._closing or not self._has_news or not self._lock.acquire(timeout=CLOSE_SECONDS):
             return
         try:
-            self._flush()
-            if self._writer is not None:
-                self._writer.put_facts({"end": time.time()})
+            self._flush({"end": time.time()})
         except Exception as error:
             self._note(error)
+            self._tell_error()
         finally:
             self._lock.release()
 
@@ -116,64 +119,83 @@ class Recorder:
         self._wake.set()
         if self._thread is not None:
             self._thread.join(CLOSE_SECONDS)
-        if self._lock.acquire(timeout=CLOSE_SECONDS):
+        if not self._lock.acquire(timeout=CLOSE_SECONDS):
+            raise TimeoutError(f"a write took longer than {CLOSE_SECONDS:g} s")
+        try:
             try:
                 for source in self._sources:
                     self._queue.extend(source.last_events())
                 self._flush()
-                if self._writer is not None:
-                    end = {"end": time.time(), "recorder_error": self._error, "dropped": dict(self._dropped)}
-                    self._writer.put_facts(end)
-                    self._writer.close()
-                    self._writer = None
-            finally:
-                self._lock.release()
-
-    def _write_error_file(self) -> None:
-        """Write the error to a separate file: on a full disk a few bytes often still fit where rows do not."""
-        try:
+            except Exception as error:
+                self._note(error)
+            end = {"end": time.time(), "recorder_error": self._error, "dropped": dict(self._dropped)}
+            self._flush(end, with_series=False)
             if self._writer is not None:
-                replace_file(self._writer.path.with_suffix(ERROR_SUFFIX), self._error.encode("utf-8", "replace"))
+                self._writer.close()
+                self._writer = None
+        finally:
+            self._lock.release()
+
+    def _tell_error(self) -> None:
+        """Report that the end could not be written, on stderr if nowhere else."""
+        if not self._write_error_file() and not self._is_told:
+            self._is_told = True
+            tell(f"the recording in {self._folder} could not be finished: {self._error}")
+
+    def _write_error_file(self) -> bool:
+        """Write the error to a separate file: on a full disk a few bytes often still fit where rows do not."""
+        if self._path is None:
+            return False
+        try:
+            replace_file(self._path.with_suffix(ERROR_SUFFIX), self._error.encode("utf-8", "replace"))
         except OSError:
-            print(f"torchtriage: the recording could not be finished: {self._error}", file=sys.stderr)
+            return False
+        return True
 
     def _start_thread(self) -> None:
-        thread = threading.Thread(target=self._loop, name="torchtriage", daemon=True)
         try:
-            thread.start()
+            self._thread = BackgroundThread(self._loop)
         except RuntimeError as error:   # no more threads, or the interpreter is ending; `close` writes the queue
             self._note(error)
-            return
-        self._thread = thread
 
     def _note(self, error: Exception) -> None:
         self._error = f"{type(error).__name__}: {error}"
 
     def _loop(self) -> None:
-        written = float("-inf")
+        """Steps are counted without an event, so the totals are compared with those on the disk at every turn."""
+        series_written = float("-inf")
         while not self._closing:
-            if self._queue or time.monotonic() - written > IDLE_SECONDS:
-                with self._lock:
-                    self._flush()
-                written = time.monotonic()
+            is_time = bool(self._queue) or time.monotonic() - series_written > SERIES_SECONDS
+            with self._lock:
+                try:
+                    self._flush(with_series=is_time)
+                except Exception as error:
+                    self._note(error)
+            if is_time:
+                series_written = time.monotonic()
             self._wake.wait(FLUSH_SECONDS)
 
-    def _flush(self) -> None:
+    def _flush(self, more: Mapping[str, Any] | None = None, with_series: bool = True) -> None:
+        """Write the queue, all facts that have changed, `more` among them, and the series; raises if it cannot."""
+        if self._lost is not None:
+            raise self._lost
+        facts: dict[str, Any] = {}
+        series: list[Series] = []
         try:
-            facts: dict[str, Any] = {}
-            series: list[Series] = []
             for source in self._sources:
                 facts.update(source.facts())
-                series.extend(source.series())
-            if self._dropped:
-                facts["dropped"] = dict(self._dropped)
-            if not self._last_facts:    # nothing has been written yet
-                facts = {**self._facts(), **facts}
-            if self._writer is None:
-                self._writer = self._new_file(facts)
-            self._write(self._writer, facts, series)
+                if with_series:
+                    series.extend(source.series())
         except Exception as error:
-            self._note(error)
+            self._note(error)       # a source that fails must not keep the events from being written
+        if self._dropped:
+            facts["dropped"] = dict(self._dropped)
+        if not self._last_facts:    # nothing has been written yet
+            self._first_facts = self._first_facts or self._facts()
+            facts = {**self._first_facts, **facts}
+        if self._writer is None:
+            self._writer = self._new_file(facts)
+        self._write(self._writer, {**facts, **(more or {})}, series)
 
     def _new_file(self, facts: Mapping[str, Any]) -> Writer:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -186,6 +208,7 @@ class Recorder:
         while os.path.lexists(path):
             number += 1
             path = self._folder / f"{stem}-{number}.sqlite"
+        self._path = path
         return Writer(path)
 
     def _write(self, writer: Writer, facts: Mapping[str, Any], series: list[Series]) -> None:
@@ -194,9 +217,15 @@ class Recorder:
         last = self._last_facts
         changed = {name: value for name, value in facts.items() if name not in last or last[name] != value}
         try:
+            writer.check()
             writer.put(batch, facts=changed, sources=self._new_sources(batch), series=series)
-        except Exception:
+        except Exception as error:
             self._dropped.update(event.kind for event in batch)
+            if isinstance(error, FilesLostError):
+                self._lost = error
+                writer.abandon()
+                self._note(error)
+                self._write_error_file()
             raise
         self._last_facts.update(changed)
         self._num_written += len(batch)
@@ -228,13 +257,17 @@ class Recorder:
     def _after_fork(self) -> None:
         """Begin again in the child: thread, lock and connection are the parent's. The first event makes a new file."""
         if self._writer is not None:
-            _left_with_parent.append(self._writer)
+            self._writer.abandon()      # closing it here could truncate the log of the parent
         self._queue = collections.deque(self._taps)
         self._dropped.clear()
         self._places.clear()
         self._num_written = 0
         self._last_facts.clear()
-        self._writer = None
+        self._writer = self._path = None
+        self._error = ""
+        self._lost = None
+        self._is_told = False
+        self._first_facts = {}
         self._wake = threading.Event()
         self._lock = threading.Lock()
         self._forking.clear()

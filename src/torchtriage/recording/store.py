@@ -1,6 +1,7 @@
 """The file of one process: a versioned SQLite database that can be read while it grows."""
 
 import array
+import ctypes
 import json
 import math
 import shutil
@@ -8,7 +9,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from torchtriage.text import counted
 SCHEMA = 1
 ERROR_SUFFIX = ".error"     # of a file beside that of a process: why its last rows could not be written
 MAX_ERROR = 1 << 16     # bytes of that file
+NOTHING_WRITTEN = "its process has just started, or was killed as it started"
 COPY_SECONDS = 60.0     # the greatest age of the copy on a network file system while the run continues
 NETWORK_FILE_SYSTEMS = (
     "nfs", "cifs", "smb", "lustre", "gpfs", "beegfs", "fuse", "9p", "afs", "ceph", "glusterfs", "orangefs", "panfs",
@@ -45,6 +47,10 @@ commit;
 """
 
 
+class FilesLostError(OSError):
+    """The open files of a recording are no longer ours to write."""
+
+
 class Writer:
     """Appends to one file; every call is one transaction, so that a kill leaves a consistent file."""
 
@@ -53,6 +59,23 @@ class Writer:
         self._local: Path | None = None
         self._copied = time.monotonic()
         self._db = self._open()
+        self._inodes = _inodes(self._local or self.path)
+        self._descriptors = _descriptors_of(self._inodes)
+
+    def check(self) -> None:
+        """Raise FilesLostError if the program has closed our descriptors, or if the file was deleted or moved.
+
+        SQLite would write to whatever has the number of a closed descriptor now, which may be a file of the program.
+        """
+        for descriptor, inode in self._descriptors.items():
+            if _inode(descriptor) != inode:
+                raise FilesLostError("the program closed the open file of the recording, as os.closerange does")
+        if _inode(self._local or self.path) != self._inodes[0]:
+            raise FilesLostError(f"{self.path} was deleted or moved while the program ran")
+
+    def abandon(self) -> None:
+        """Never use the file again, and never close it, not even when the interpreter ends."""
+        ctypes.pythonapi["Py_IncRef"](ctypes.py_object(self._db))
 
     def _open(self) -> sqlite3.Connection:
         if not _on_network(self.path):
@@ -63,11 +86,16 @@ class Writer:
             except sqlite3.OperationalError:
                 pass
             db.close()
-            _unlink(self.path)
+            with suppress(OSError):
+                _unlink(self.path)
         # Where WAL is not available, a lock over the network could block a step, so the file grows on a local disk.
         self._local = Path(tempfile.mkdtemp(prefix="torchtriage-")) / self.path.name
-        db = _prepared(_connect(self._local))
-        self._copy(db)
+        try:
+            db = _prepared(_connect(self._local))
+        except sqlite3.Error:
+            shutil.rmtree(self._local.parent, ignore_errors=True)
+            raise
+        self._copy_early(db)
         return db
 
     def put(
@@ -90,14 +118,17 @@ class Writer:
             db.executemany("insert or ignore into sources values (cast(? as text),?,?,cast(? as text),?)", source_rows)
             db.executemany("insert or replace into series values (?,?,?)", series_rows)
         if self._local and time.monotonic() - self._copied > COPY_SECONDS:
-            self._copy(self._db)
+            self._copy_early(self._db)
 
     def put_facts(self, facts: Mapping[str, Any]) -> None:
         self.put(facts=facts)
 
     def close(self) -> None:
         if self._local:
-            self._copy(self._db)
+            try:
+                self._copy(self._db)
+            except OSError as error:
+                raise OSError(f"{error}; the recording is in {self._local}") from error
             self._db.close()
             shutil.rmtree(self._local.parent, ignore_errors=True)
             return
@@ -108,16 +139,18 @@ class Writer:
             pass  # a reader holds the file open; the log stays beside it
         self._db.close()
 
+    def _copy_early(self, db: sqlite3.Connection) -> None:
+        """Copy while the run continues; a copy that fails is made again later."""
+        self._copied = time.monotonic()
+        with suppress(OSError):
+            self._copy(db)
+
     def _copy(self, db: sqlite3.Connection) -> None:
         """Replace the copy at the destination in one operation, so that a reader never sees half of it."""
-        try:
-            db.commit()
-            assert self._local is not None
-            with self._local.open("rb") as file:
-                replace_file(self.path, file)
-        except OSError:
-            pass    # the network may be back at the next copy
-        self._copied = time.monotonic()
+        db.commit()
+        assert self._local is not None
+        with self._local.open("rb") as file:
+            replace_file(self.path, file)
 
 
 def _event_row(event: Event) -> tuple[Any, ...]:
@@ -138,7 +171,8 @@ def read_process(path: Path) -> Process:
     try:
         with closing(Database(path)) as db:
             if db.is_empty():
-                raise TriageError(f"{path} is empty: its process has just started, or was killed as it started")
+                error = _read_error(path.with_suffix(ERROR_SUFFIX), damage).get("recorder_error")
+                raise TriageError(f"{path} is empty: {error or NOTHING_WRITTEN}")
             facts = _read_facts(db, damage)
             _check_schema(path, facts, damage)
             events = _read_events(db, damage)
@@ -258,6 +292,35 @@ def _encoded(text: str) -> bytes:
 def _unlink(path: Path) -> None:
     for suffix in ("", "-wal", "-shm", "-journal"):
         Path(f"{path}{suffix}").unlink(missing_ok=True)
+
+
+def _inode(file: Path | str | int) -> tuple[int, int] | None:
+    """What a path or a descriptor refers to; None if it refers to nothing."""
+    try:
+        status = os.stat(file)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _inodes(path: Path) -> list[tuple[int, int] | None]:
+    """Of the file, its log and the index of the log."""
+    return [_inode(f"{path}{suffix}") for suffix in ("", "-wal", "-shm")]
+
+
+def _descriptors_of(inodes: Iterable[tuple[int, int] | None]) -> dict[int, tuple[int, int]]:
+    """The open descriptors of these files; none where the system does not list descriptors."""
+    wanted = set(inodes)
+    try:
+        numbers = [int(name) for name in os.listdir("/dev/fd") if name.isdigit()]
+    except OSError:
+        return {}
+    found = {}
+    for number in numbers:
+        inode = _inode(number)
+        if inode is not None and inode in wanted:
+            found[number] = inode
+    return found
 
 
 def _on_network(path: Path) -> bool:

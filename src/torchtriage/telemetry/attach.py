@@ -12,7 +12,7 @@ from torchtriage.recording.recording import Series
 from torchtriage.telemetry.config import TelemetryConfig
 from torchtriage.telemetry.sampling.parameters import Namer, learning_rates, listed_parameters
 from torchtriage.telemetry.sampling.row import AFTER, GRADS
-from torchtriage.telemetry.sampling.sampler import AS_USED, BEFORE_CLIPPING, Sampling, is_busy
+from torchtriage.telemetry.sampling.sampler import AS_USED, BEFORE_CLIPPING, Sampling, is_busy, is_profiled
 from torchtriage.telemetry.sampling.track import Track
 from torchtriage.telemetry.sampling.watched_optimizers import WatchedOptimizer, WatchedOptimizers
 from torchtriage.telemetry.sinks.curves import Curves
@@ -34,6 +34,7 @@ class Attached:
         self.config = config or TelemetryConfig()
         self._namer = Namer()
         self._clip_seen = False
+        self._is_profiler_seen = False
         self._start()
         if self.config.activation_monitoring:
             self._report_absent("activations", "the model is unknown; use torchtriage.telemetry.Monitor in the loop")
@@ -63,7 +64,7 @@ class Attached:
         if self._is_idle:
             return
         is_loss = len(tensors) == 1 and isinstance(tensors[0], torch.Tensor) and tensors[0].numel() == 1
-        if is_loss and len(self._losses) < MAX_LOSSES and not is_busy():
+        if is_loss and len(self._losses) < MAX_LOSSES and self._may_sample():
             self._losses.append(tensors[0].detach())
             self._sampling.note_loss(tensors[0])
 
@@ -75,7 +76,7 @@ class Attached:
         clipped = None if clipped_parameters is None else {id(p) for p in clipped_parameters}
         for watched in self._optimizers.alive():
             track, pace = watched.track, watched.pace
-            if not pace.is_due or track is None or is_busy():
+            if not pace.is_due or track is None or not self._may_sample():
                 continue
             began = pace.clock()
             only = [i for i, p in enumerate(track.parameters) if clipped is None or id(p) in clipped]
@@ -97,7 +98,7 @@ class Attached:
 
     def step_begins(self, optimizer: torch.optim.Optimizer) -> None:
         watched = self._optimizers.find(optimizer)
-        if watched is None or watched.is_left or not watched.pace.is_due or is_busy():
+        if watched is None or watched.is_left or not watched.pace.is_due or not self._may_sample():
             return
         pace = watched.pace
         began = pace.clock()
@@ -120,7 +121,7 @@ class Attached:
         track, pace = watched.track, watched.pace
         began = pace.clock()
         is_skipped = self._is_scaled and watched.tapped.step_ended(optimizer)
-        is_sampled = track is not None and track.is_open and not is_busy()
+        is_sampled = track is not None and track.is_open and self._may_sample()
         if track is not None and is_sampled:
             self._sample(watched, track)
         else:
@@ -131,6 +132,18 @@ class Attached:
         pace.charge(pace.clock() - began)
         pace.update_ended(is_sampled)
         self._is_idle = not pace.is_due and not any(other.pace.is_due for other in self._optimizers.alive())
+
+    def _may_sample(self) -> bool:
+        """Whether the operations of a sample stay our own; they would be in the trace of the program's profiler."""
+        if is_busy():
+            return False
+        if is_profiled():
+            if not self._is_profiler_seen:
+                self._is_profiler_seen = True
+                detail = "no sample is taken, so that its trace shows only the program"
+                self._report_absent("gradients of steps under torch.profiler", detail)
+            return False
+        return True
 
     def _sample(self, watched: WatchedOptimizer, track: Track) -> None:
         """Complete the row: at the end of a step gradients are as the optimizer used them, also those of a closure."""

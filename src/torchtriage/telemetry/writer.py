@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from torchtriage.errors import TriageError
+from torchtriage.recording.background import BackgroundThread
 from torchtriage.recording.events import Event
 from torchtriage.telemetry.anomaly import AnomalyDetector
 from torchtriage.telemetry.observation import Observation
@@ -120,7 +121,7 @@ class TelemetryWriter:
         self._leaving: list[ObservationSource] = []
         self._lock = threading.Lock()
         self._wake = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread: BackgroundThread | None = None
         self._is_closing = False
 
     def add(self, source: ObservationSource, on_work: Callable[[float, int], None] = lambda *_: None) -> None:
@@ -136,9 +137,7 @@ class TelemetryWriter:
         if is_filling:
             self._wake.set()
         if self._thread is None and not self._is_closing:
-            thread = threading.Thread(target=self._loop, name="torchtriage telemetry", daemon=True)
-            thread.start()
-            self._thread = thread
+            self._thread = BackgroundThread(self._loop)
 
     def send(self, event: Event) -> None:
         """Pass an event to the recording and to every sink."""

@@ -121,4 +121,12 @@ def test_dropped_events_are_reported_with_their_counts() -> None:
 def test_each_rule_reports_every_process() -> None:
     lost = a_process(Tap(name="trace", state="lost"), dropped={"tap": 1}, recorder_error="x")
     recording = a_recording(lost, lost, end=3.0)
-    assert [len(list(rule(recording))) for rule in RULES] == [2, 2, 0, 2, 0, 2]
+    assert [len(list(rule(recording))) for rule in RULES] == [2, 0, 0, 2, 0, 2]
+    killed = a_process()
+    assert [len(list(rule(a_recording(killed, killed, end=3.0)))) for rule in RULES] == [0, 2, 0, 0, 0, 0]
+
+
+def test_a_process_whose_end_could_not_be_written_does_not_count_as_killed() -> None:
+    recording = a_recording(a_process(recorder_error="OSError: [Errno 28] No space left on device"), end=3.0)
+    assert not list(health.run_did_not_end(recording))
+    assert the_one(health.recording_not_written, recording).code == "TT904"

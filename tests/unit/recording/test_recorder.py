@@ -1,6 +1,8 @@
 """The recorder never raises into the program, never grows without bound, and reports the events it lost."""
 
+import _thread
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -9,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from torchtriage import errors
 from torchtriage.recording import recorder as module
 from torchtriage.recording.events import Event, GraphBreak, Recompile, StackEntry, Tap
 from torchtriage.recording.recorder import Recorder
@@ -55,7 +58,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FLUSH_SECONDS", 0.01)
-    monkeypatch.setattr(module, "IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(module, "SERIES_SECONDS", 0.01)
 
 
 def files(folder: Path) -> list[Path]:
@@ -203,6 +206,93 @@ def test_the_source_around_each_place_is_written_once(folder: Path, tmp_path: Pa
     }
 
 
+def test_steps_reach_the_disk_without_an_event(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps are counted in a fact, and a kill must lose no more of them than of the events."""
+    monkeypatch.setattr(module, "SERIES_SECONDS", 1000.0)
+    watched = Watched(num_steps=1)
+    recorder = Recorder(folder, facts)
+    recorder.follow(watched)
+    recorder.start()
+    for number in (2, 3):
+        watched.told = {"num_steps": number}
+        until(lambda: recorder._last_facts.get("num_steps") == number)      # noqa: B023 - called at once
+        assert the_process(folder).num_steps == number
+    recorder.close()
+
+
+def test_a_closed_descriptor_is_never_written(folder: Path, tmp_path: Path) -> None:
+    """A program that closes all descriptors, as a daemon does, opens its own files with the same numbers."""
+    recorder = Recorder(folder, facts)
+    recorder.add(EVENT)
+    recorder.sync()
+    assert recorder._writer is not None
+    numbers = list(recorder._writer._descriptors)
+    assert len(numbers) == 3
+    with recorder._lock:        # the thread would notice in between
+        own = []
+        for number in numbers:
+            path = tmp_path / f"own-{number}"
+            path.write_bytes(b"x" * 10_000)
+            descriptor = os.open(path, os.O_RDWR)
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+            own.append(path)
+    recorder.add(GraphBreak())
+    recorder.close()
+    assert [path.read_bytes() for path in own] == [b"x" * 10_000] * 3
+    for number in numbers:
+        os.close(number)        # they are still open, so this does not raise
+    process = the_process(folder)
+    assert process.events == (EVENT,)
+    assert "closed the open file" in process.facts["recorder_error"]
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_a_folder_that_is_deleted_or_moved_is_reported_on_stderr(
+    is_moved: bool, folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(errors, "_stderr_at_start", errors._stderr())
+    recorder = Recorder(folder, facts)
+    recorder.add(EVENT)
+    recorder.sync()
+    if is_moved:
+        folder.rename(folder.with_name("elsewhere.triage"))
+    else:
+        shutil.rmtree(folder)
+    recorder.add(GraphBreak())
+    recorder.close()
+    assert "was deleted or moved while the program ran" in capfd.readouterr().err
+    assert not folder.exists()
+    if is_moved:
+        assert the_process(folder.with_name("elsewhere.triage")).events == (EVENT,)
+
+
+def test_without_room_for_the_file_the_error_is_on_stderr(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(errors, "_stderr_at_start", errors._stderr())
+    (tmp_path / "file").touch()
+    recorder = Recorder(tmp_path / "file" / "out.triage", facts)
+    recorder.add(EVENT)
+    recorder.close()
+    assert "could not be finished: NotADirectoryError" in capfd.readouterr().err
+
+
+def test_nothing_is_written_to_another_file_with_the_number_of_stderr(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(errors, "_stderr_at_start", errors._stderr())
+    saved = os.dup(2)
+    try:
+        with open(tmp_path / "data", "wb") as file:
+            os.dup2(file.fileno(), 2)
+        errors.tell("lost")
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+    assert (tmp_path / "data").read_bytes() == b""
+
+
 def test_an_idle_run_does_not_touch_the_disk(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writes: list[Any] = []
     real = Writer.put
@@ -319,13 +409,14 @@ def test_a_source_that_fails_never_raises(folder: Path) -> None:
 
 
 def test_events_are_written_even_if_no_thread_can_start(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def start(self: threading.Thread) -> None:
+    def start(*_: Any) -> None:
         raise RuntimeError("can't start new thread")
 
     recorder = Recorder(folder, facts)
     with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", start)
+        patch.setattr(_thread, "start_new_thread", start)
         recorder.add(EVENT)
+    assert recorder._thread is None
     recorder.close()
     assert the_process(folder).events == (EVENT,)
 

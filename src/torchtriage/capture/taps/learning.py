@@ -110,9 +110,10 @@ class LearningTaps:
         if self._is_off:
             return
         try:
-            if self._telemetry is None:
-                self._telemetry = self._make()
-            show(self._telemetry)
+            with torch_private_training.without_function_modes():
+                if self._telemetry is None:
+                    self._telemetry = self._make()
+                show(self._telemetry)
         except ModuleNotFoundError as error:
             self._is_off = True
             self._tap("gradients", "absent", str(error))

@@ -1,5 +1,6 @@
 """The trace tap: a handler on PyTorch's trace logger that stays attached, whatever the program does to logging."""
 
+import functools
 import logging
 import os
 import sys
@@ -29,14 +30,13 @@ class TraceHandler(logging.Handler):
         self._sink = sink
         self._step = step
         self._on_error = on_error
+        # Records also arrive while compiled code runs, when Dynamo would trace our functions like the program's.
+        self.take = torch_private.unseen(self._take)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Nothing to do: `take` has already had the record."""
 
-    def take(self, record: logging.LogRecord) -> None:
-        # Records also arrive while compiled code runs, when Dynamo would trace our functions like the program's.
-        swap = torch_private.frame_callback_swap()
-        callback = swap(None)
+    def _take(self, record: logging.LogRecord) -> None:
         try:
             metadata: dict[str, Any] = record.metadata  # type: ignore[attr-defined]  # torch puts both on the record
             payload: str | None = record.payload  # type: ignore[attr-defined]
@@ -46,8 +46,6 @@ class TraceHandler(logging.Handler):
                 self._sink(event)
         except Exception as error:  # it would reach the user's compiled call otherwise
             self._on_error(error)
-        finally:
-            swap(callback)
 
     def unfinished(self) -> list[Event]:
         """Recompiles that torch announced without a later record of their outcome."""
@@ -62,7 +60,7 @@ def _calling_lines() -> tuple[StackEntry, ...]:
 
     The last of them called the frame that is being compiled.
     """
-    frame: FrameType | None = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(3)
     hidden = (*OUR_FOLDERS, os.path.dirname(logging.__file__), "<")
     entries: list[StackEntry] = []
     while frame is not None and len(entries) < LEFT_OUT:
@@ -144,6 +142,7 @@ def filtered(original: Callable[..., None], is_recompile: Callable[[], bool]) ->
     logger = logging.getLogger(LOGGER_NAME)
     swap = torch_private.frame_callback_swap()
 
+    @functools.wraps(original)
     def trace_structured(name: str, metadata_fn: Callable[[], Any] = dict, **options: Any) -> None:
         callback = swap(None)
         try:

@@ -4,6 +4,8 @@ Every private name of torch that capture/ uses is in this folder: here, in dynam
 behind a feature test, and each function says what is lost without its name.
 """
 
+import ctypes
+import functools
 import os
 import sys
 from collections.abc import Callable
@@ -52,20 +54,49 @@ def is_torch_file(path: str) -> bool:
 
 
 def notifier(notes: list[Any]) -> Callable[..., None]:
-    """A function that calls every note with its argument, while Dynamo does not see the frames that the notes run."""
-    swap = frame_callback_swap()
-
+    """A function that calls every note with its argument, unseen; a failure of a note does not reach the program."""
     def notify(subject: Any) -> None:
-        callback = swap(None)
         try:
             for note in tuple(notes):
                 note(subject)
         except Exception as error:      # a missed observation is better than a failed step
             pass_on_signals(error)
+
+    return unseen(notify)
+
+
+def unseen(function: Callable[[Any], None]) -> Callable[[Any], None]:
+    """The function, except that neither Dynamo nor a profiler or tracer of the program sees the frames that it runs."""
+    swap = frame_callback_swap()
+
+    def run(subject: Any) -> None:
+        state = None
+        if _profiler() is not None or _tracer() is not None:
+            state = _thread_state()
+            _pause_tracing(state)
+        callback = swap(None)
+        try:
+            function(subject)
         finally:
             swap(callback)
+            if state is not None:
+                _resume_tracing(state)
 
-    return never_compile(notify)
+    return never_compile(run)
+
+
+def _python_function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
+    """A function of Python's C interface; the attributes of ctypes.pythonapi belong to the program."""
+    function = ctypes.pythonapi[name]
+    function.restype, function.argtypes = result, arguments
+    return function
+
+
+# A profiler sees calls of built-in functions, but none through `partial` or ctypes.
+_profiler, _tracer = functools.partial(sys.getprofile), functools.partial(sys.gettrace)
+_thread_state = _python_function("PyThreadState_Get", ctypes.c_void_p)
+_pause_tracing = _python_function("PyThreadState_EnterTracing", None, ctypes.c_void_p)
+_resume_tracing = _python_function("PyThreadState_LeaveTracing", None, ctypes.c_void_p)
 
 
 def frame_callback_swap() -> Callable[[Any], Any]:
@@ -73,11 +104,7 @@ def frame_callback_swap() -> Callable[[Any], Any]:
 
     While the callback is None, Dynamo does not see our frames.
     """
-    try:
-        from torch._C._dynamo.eval_frame import set_eval_frame
-    except ImportError:
-        return lambda callback: callback
-    swap: Callable[[Any], Any] = set_eval_frame
+    swap: Callable[[Any], Any] = getattr(_eval_frame(), "set_eval_frame", lambda callback: callback)
     return swap
 
 
@@ -86,10 +113,14 @@ def never_compile(function: Callable[..., Any]) -> Callable[..., Any]:
 
     The same is set for hide_frame, which such functions call.
     """
-    try:
-        from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
-    except ImportError:
-        return function
-    for code in (function.__code__, hide_frame.__code__):
-        set_code_exec_strategy(code, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.DEFAULT))
+    eval_frame = _eval_frame()
+    if hasattr(eval_frame, "set_code_exec_strategy"):
+        skip = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.DEFAULT)
+        for code in (function.__code__, hide_frame.__code__):
+            eval_frame.set_code_exec_strategy(code, skip)
     return function
+
+
+def _eval_frame() -> Any:
+    """torch._C._dynamo.eval_frame, found by its attributes: it cannot be imported while torch is being imported."""
+    return getattr(getattr(module("torch._C"), "_dynamo", None), "eval_frame", None)

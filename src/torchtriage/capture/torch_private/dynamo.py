@@ -1,5 +1,6 @@
 """The private names of torch.compile: its structured trace, its compile calls, its guards and compiled pieces."""
 
+import functools
 import logging
 import sys
 from collections.abc import Callable
@@ -74,6 +75,7 @@ def wrap_add_skip_reason(convert_frame: ModuleType, note: Callable[[str, Any], N
     Before 2.13 torch has no such name, and a skipped generator leaves no sign.
     """
     def make(original: Any, notes: list[Any]) -> Any:
+        @functools.wraps(original)
         def add_skip_reason(reason: str, frame: Any) -> None:
             for note in tuple(notes):
                 note(reason, frame.f_code)
@@ -94,6 +96,7 @@ def wrap_optimize(dynamo: ModuleType, note: CompileNote) -> Undo | None:
     this name a finding cannot name the call that compiled the frame, and no policy can be forced on it.
     """
     def make(original: Any, notes: list[Any]) -> Any:
+        @functools.wraps(original)
         def optimize(*args: Any, **kwargs: Any) -> Any:
             if args and "backend" not in kwargs:
                 kwargs["backend"], *args = args     # type: ignore[assignment]  # notes find it by its name
@@ -130,6 +133,7 @@ def wrap_compiled_pieces(output_graph: ModuleType, wrap: Callable[[str, Any, Any
     that. Without this name no piece is measured and no input size is seen.
     """
     def make(original: Any, wraps: list[Any]) -> Any:
+        @functools.wraps(original)
         def install_global_unsafe(self: Any, name: str, value: Any) -> None:
             if name.startswith("__compiled_fn"):
                 compile_id = module("torch._guards").CompileContext.current_compile_id()

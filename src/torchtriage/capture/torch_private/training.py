@@ -3,6 +3,7 @@
 import functools
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
@@ -10,6 +11,8 @@ from torchtriage.capture.torch_private.base import Undo, module, never_compile, 
 from torchtriage.errors import hide_frame
 
 FrameNote = Callable[[FrameType], None]
+# A profiler of the program sees calls of built-in functions, but not through `partial`.
+_caller = functools.partial(sys._getframe, 1)
 
 
 def wrap_record_function(
@@ -19,6 +22,8 @@ def wrap_record_function(
 
     Without this name no event knows its step.
     """
+    length = len(prefix)
+
     def make_exit(original: Any, notes: list[Any]) -> Any:
         notify = notifier(notes)
 
@@ -26,8 +31,8 @@ def wrap_record_function(
         @functools.wraps(original)
         def leave(self: Any, kind: Any, error: Any, trace: Any) -> Any:
             result = original(self, kind, error, trace)
-            if kind is None and self.name.startswith(prefix):
-                notify(sys._getframe(1))
+            if kind is None and self.name[:length] == prefix:
+                notify(_caller())
             return result
 
         return never_compile(leave)
@@ -37,14 +42,21 @@ def wrap_record_function(
 
         @functools.wraps(original)
         def enter(self: Any) -> Any:
-            if self.name.startswith(prefix):
-                notify(sys._getframe(1))
+            if self.name[:length] == prefix:
+                notify(_caller())
             return original(self)
 
         return never_compile(enter)
 
     make = make_exit if name == "__exit__" else make_enter
     return replaced(getattr(profiler_module, "record_function", None), name, note, make)
+
+
+def without_function_modes() -> AbstractContextManager[Any]:
+    """A context in which a TorchFunctionMode of the program, or a tensor subclass, does not see our operations."""
+    disabled = getattr(module("torch._C"), "DisableTorchFunction", nullcontext)
+    context: AbstractContextManager[Any] = disabled()
+    return context
 
 
 def clip_code() -> CodeType | None:
@@ -71,12 +83,12 @@ def wrap_no_grad(
     first, second = codes
 
     def make(original: Any, notes: list[Any]) -> Any:
-        notify, getframe = notifier(notes), sys._getframe
+        notify, caller = notifier(notes), _caller
 
         @functools.wraps(original)
         def enter(self: Any) -> None:
             original(self)
-            frame = getframe(1)
+            frame = caller()
             if frame.f_code is first or frame.f_code is second:
                 notify(frame)
 
@@ -92,7 +104,7 @@ def wrap_backward(autograd: ModuleType, note: Callable[[Any], None]) -> Undo | N
 
         @functools.wraps(original)
         def run(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
-            if kwargs.get("accumulate_grad"):
+            if "accumulate_grad" in kwargs and kwargs["accumulate_grad"]:  # noqa: RUF019 - a profiler would see get()
                 notify(t_outputs)
             try:
                 return original(t_outputs, *args, **kwargs)

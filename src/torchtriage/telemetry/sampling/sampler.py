@@ -32,6 +32,11 @@ def is_busy() -> bool:
     return bool(_HAS_CUDA and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 
+def is_profiled() -> bool:
+    """Whether the program's profiler runs on this thread, whose trace would show telemetry's operations."""
+    return bool(torch.autograd._profiler_enabled())
+
+
 class Sampling:
     """The samplers of one Monitor, or of all optimizers under `torchtriage run`, with the writer that they share."""
 
