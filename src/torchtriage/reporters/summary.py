@@ -166,5 +166,5 @@ def _script(argv: object) -> Sequence[str]:
     elif words and re.match(r"[/\\]|\w:", words[0]):
         return []       # sys.argv of a process that torchtriage did not launch: `python -m` puts an absolute path there
     is_script = bool(words) and (words[0].endswith(".py") or words[0] == "-m")
-    has_secret = any(word.endswith("***") for word in words)
+    has_secret = any("***" in word for word in words)
     return words if is_script and not has_secret else []
