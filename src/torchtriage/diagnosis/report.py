@@ -141,7 +141,10 @@ def event_rows(recording: Recording) -> dict[str, list[dict[str, Any]]]:
                 "gb_id": graph_break.gb_id, "type": graph_break.type, "reason": graph_break.reason,
             })
         for recompile in process.of(Recompile):
-            recompiles.append({**_placed_row(process, recompile), "reasons": list(recompile.reasons)})
+            recompiles.append({
+                **_placed_row(process, recompile),
+                "reasons": list(recompile.reasons), "num_reasons_omitted": recompile.num_omitted,
+            })
     return {"graph_breaks": graph_breaks, "recompiles": recompiles}
 
 

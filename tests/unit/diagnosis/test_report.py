@@ -141,7 +141,8 @@ def test_events_are_listed_at_the_places_that_torch_reports() -> None:
                 "reason": "print: why",
             },
         ],
-        "recompiles": [{**place, "compile_id": "0/1", "step": None, "rank": 5, "time": 0.0, "reasons": ["k == 2"]}],
+        "recompiles": [{**place, "compile_id": "0/1", "step": None, "rank": 5, "time": 0.0, "reasons": ["k == 2"],
+                        "num_reasons_omitted": 0}],
     }
 
 
