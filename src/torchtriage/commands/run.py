@@ -16,6 +16,7 @@ from torchtriage.commands.base import (
     add_redact_flag,
     add_shared_flags,
     check_gate,
+    complain,
     exit_code_of,
     is_drawn,
     say,
@@ -130,7 +131,7 @@ def observe_and_report(
     except Exception as error:
         if not code:
             raise
-        print(f"torchtriage: no report: {error}", file=sys.stderr)
+        complain(f"no report: {error}")
         return code     # the program's own failure matters more than the missing report
     return code or finding_code
 
@@ -151,7 +152,7 @@ def _note_end(launcher: "Writer", code: int) -> None:
     try:
         launcher_file.end(launcher, code)
     except sqlite3.Error as error:
-        print(f"torchtriage: cannot write how the run ended: {error}", file=sys.stderr)
+        complain(f"cannot write how the run ended: {error}")
 
 
 def report_folder(folder: Path, args: argparse.Namespace, config: Config) -> int:
@@ -180,7 +181,7 @@ def _launcher_file(folder: Path, run_id: str, command: list[str]) -> "Writer | N
     try:
         return launcher_file.begin(folder, run_id, command)
     except (OSError, sqlite3.Error) as error:
-        print(f"torchtriage: cannot write {folder}: {error}; the program runs unobserved", file=sys.stderr)
+        complain(f"cannot write {folder}: {error}; the program runs unobserved")
         return None
 
 

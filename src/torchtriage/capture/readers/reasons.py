@@ -13,7 +13,8 @@ MAX_REASONS = 16
 NUM_NEWEST = 8          # of more reasons: those of the newest entries, then the newest of each other form
 MAX_TEXT = 4_000        # characters per reason; real ones stay below 2,000
 
-_FORM = re.compile(r"\s*(?:- )?(?:(?:!?\d+(?:/\d+)*(?:_\d+)?|None):\s)?\s*(.*?)(?:\.? [Ee]xpected | [=!]= |\n|\Z)", re.S)
+_FORM = re.compile(
+    r"\s*(?:- )?(?:(?:!?\d+(?:/\d+)*(?:_\d+)?|None):\s)?\s*(.*?)(?:\.? [Ee]xpected | [=!]= |\n|\Z)", re.S)
 _ADDRESS = re.compile(r"\d{6,}")
 
 

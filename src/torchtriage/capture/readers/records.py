@@ -148,7 +148,8 @@ class Translator:
         pending = self._pending.pop(compile_id, None)
         if pending is not None:
             yield Recompile(
-                reasons=pending.reasons, num_omitted=pending.num_omitted, knows_caller=bool(callers), **place, **columns)
+                reasons=pending.reasons, num_omitted=pending.num_omitted, knows_caller=bool(callers), **place,
+                **columns)
         yield event
 
     def _stack_entry(self, entry: Metadata) -> StackEntry:

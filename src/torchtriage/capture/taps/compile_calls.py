@@ -10,7 +10,6 @@ from typing import Any
 from torchtriage.capture.torch_private.base import is_torch_file
 from torchtriage.recording.events import CompileCall
 
-
 MAX_EACH = 100      # calls of one line that are recorded one by one; then one event stands for as many as came before
 
 
