@@ -111,6 +111,8 @@ def tap_text(tap: TapState) -> str:
         return f"why {counted(tap.number, 'compile')} gave up ({remedy})"
     if tap.status is TapStatus.NOT_MEASURED:
         return f"{tap.name} (torchtriage run --measure)"
+    if tap.status is TapStatus.NOT_REPORTED:
+        return f"{tap.name} (report it with torchtriage.telemetry.Monitor; torchtriage train does)"
     if tap.status is TapStatus.TOO_FAST:
         return f"{tap.name}: {counted(tap.number, 'sample')} could not be read in time"
     if tap.status is TapStatus.NO_ROOM:
