@@ -48,7 +48,7 @@ def render(
             break
         lines += [*block, ("", None)]
         num_shown += 1
-    lines += [(line, None) for line in _closing(report, num_shown, next_command, verbose)]
+    lines += [(line, None) for line in _closing(report, num_shown, next_command)]
     return printed(lines, width=width, colour=colour)
 
 
@@ -103,7 +103,7 @@ def _source_line(f: Finding) -> str:
     return ""
 
 
-def _closing(report: Report, num_shown: int, next_command: str, verbose: bool) -> list[str]:
+def _closing(report: Report, num_shown: int, next_command: str) -> list[str]:
     lines = []
     left = report.findings[num_shown:]
     if left:
@@ -112,7 +112,7 @@ def _closing(report: Report, num_shown: int, next_command: str, verbose: bool) -
     if not report.findings:
         lines.append(nothing_found(report))
         lines.append(watched_line(report))
-    if report.not_seen and (verbose or not report.findings):
+    if report.not_seen:
         lines.append(f"not seen: {'; '.join(map(tap_text, report.not_seen))}")
     lines += not_shown(report)
     if hint := measure_hint(report):
