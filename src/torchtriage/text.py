@@ -18,6 +18,9 @@ _TIME_UNITS = (
 )
 # Control characters, line separators, marks that change the direction of text, and lone surrogates.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+# A CI runner acts on `::error::` at the start of a line, whatever invisible characters precede it, and on `##[error]`
+# anywhere in it.
+_LINE_COMMAND = re.compile("^([\\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]*):(?=:)")
 _INSTALLED = re.compile(r"(?:^|/)(?:site|dist)-packages/")
 _STANDARD_LIBRARY = re.compile(r"(?:^|/)lib/python3\.\d+/")
 _DRIVE = re.compile(r"[A-Za-z]:/")
@@ -123,6 +126,17 @@ def shortened(text: str, limit: int) -> str:
 def printable(text: str) -> str:
     """Text of the program, with every character that a terminal would act on replaced by its escape, `\\x1b`."""
     return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def harmless(line: str) -> str:
+    """One line of output: printable, and not a workflow command of a CI runner, whose first character is escaped."""
+    return _LINE_COMMAND.sub(r"\1\\x3a", printable(line)).replace("##[", r"#\x23[").replace("##vso[", r"#\x23vso[")
+
+
+def harmless_text(text: str) -> str:
+    """A text from a file in harmless lines; tabs are kept, and every line ends with a plain newline."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    return "\n".join("\t".join(map(harmless, line.split("\t"))) for line in lines)
 
 
 def short_path(path: str, roots: Sequence[str] = ()) -> str:

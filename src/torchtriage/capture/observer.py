@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchtriage.capture.readers.records import OUR_FOLDERS
 from torchtriage.capture.taps import steps
-from torchtriage.capture.taps.compile_calls import compile_call
+from torchtriage.capture.taps.compile_calls import RepeatedCalls, compile_call
 from torchtriage.capture.taps.eager_meter import EagerMeter
 from torchtriage.capture.taps.learning import CLIP_MODULE, SCALER_MODULE, LearningTaps, new_telemetry
 from torchtriage.capture.taps.piece_timer import PieceTimer
@@ -44,6 +44,7 @@ class Observer:
             self.learning = LearningTaps(
                 lambda: new_telemetry(self._put, self.steps.current), self._tap, self._on_error)
         self.policy = policy
+        self._calls = RepeatedCalls()
         self._undo: list[Undo] = []
         self._skipped: set[tuple[str, int, str]] = set()
         self._errors = 0
@@ -89,6 +90,7 @@ class Observer:
         """Reset all counts in a forked child, which counts its own steps, calls and seconds."""
         self.steps.start_over()
         self.meter.start_over()
+        self._calls.start_over()
         if self.timer is not None:
             self.timer.start_over()
         if self.learning is not None:
@@ -98,7 +100,7 @@ class Observer:
 
     def disarm(self) -> None:
         """Restore logging and Dynamo to their previous state."""
-        for event in self._handler.unfinished():
+        for event in self._unfinished():
             self._put(event)
         self._facts_at_end = self.facts()
         for undo in reversed(self._undo):
@@ -132,13 +134,16 @@ class Observer:
         return series
 
     def last_events(self) -> list[Event]:
-        """Events that are only complete at the end: recompiles in progress and the sums of --measure."""
+        """Events that are only complete at the end: recompiles in progress, repeated calls, the sums of --measure."""
         if self.learning is not None:
             self.learning.close()
-        events = self._handler.unfinished()
+        events = self._unfinished()
         if self.timer is not None:
             events.extend(self.timer.events(time=time.time(), pid=os.getpid()))
         return events
+
+    def _unfinished(self) -> list[Event]:
+        return [*self._handler.unfinished(), *self._calls.rest()]
 
     def _arm_trace_early(self, internal: ModuleType) -> None:
         """Arm the trace right after torch's logging is loaded, before any module has imported trace_structured."""
@@ -222,7 +227,9 @@ class Observer:
     def _on_compile_call(self, arguments: dict[str, Any], frame: FrameType) -> Callable[[Any], None] | None:
         try:
             call = compile_call(arguments, frame, **self._columns())
-            self._put(call)
+            recorded = self._calls.add(call)
+            if recorded is not None:
+                self._put(recorded)
             return None if self.policy is None else self.policy.on_compile_call(call, arguments)
         except Exception as error:
             self._on_error(error)

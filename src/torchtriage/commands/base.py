@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import json
 import os
 import shutil
 import sys
@@ -21,7 +22,7 @@ from torchtriage.findings.selection import (
     selected,
     write_baseline,
 )
-from torchtriage.text import counted
+from torchtriage.text import counted, harmless_text
 
 # The longest matching extension wins: x.trace.json is a Chrome trace, x.json is not.
 _EXTENSIONS = {
@@ -35,6 +36,7 @@ _EXTENSIONS = {
     ".sarif.json": "sarif",
 }
 _DRAWN = ("html", "chrome")     # formats with a timeline
+_JSON = ("json", "sarif", "chrome")
 
 
 class Command(Protocol):
@@ -149,7 +151,7 @@ def show(
     colour = not path and wants_colour(config)
     text = rendered(report, format_of(config, path), colour=colour, verbose=args.verbose, next_command=next_command)
     if path is None:
-        write_out(text)
+        write_out(harmless_json(text) if format_of(config, path) in _JSON else text)
     else:
         write_file(Path(path), text, args)
 
@@ -176,6 +178,20 @@ def write_out(text: str) -> None:
     except BrokenPipeError:
         # Python flushes stdout again at exit, which would raise a second time.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def write_text(text: str) -> None:
+    """Write text of a file to stdout, without anything that a terminal or a CI runner would act on."""
+    write_out(harmless_text(text))
+
+
+def write_json(value: object) -> None:
+    write_out(harmless_json(json.dumps(value, indent=1)) + "\n")
+
+
+def harmless_json(text: str) -> str:
+    """JSON that a CI runner does not act on; it is the same data."""
+    return text.replace("##[", "#\\u0023[").replace("##vso[", "#\\u0023vso[")
 
 
 def rendered(report: Report, format_: str, *, colour: bool, verbose: bool, next_command: str) -> str:
@@ -206,4 +222,9 @@ def exit_code_of(report: Report, config: Config, args: argparse.Namespace) -> in
 def say(args: argparse.Namespace, text: str) -> None:
     """Print a message to stderr; stdout is for findings."""
     if not args.quiet:
-        print(f"torchtriage: {text}", file=sys.stderr, flush=True)
+        complain(text)
+
+
+def complain(text: object) -> None:
+    """Print an error or a message to stderr; it may quote a file."""
+    print(harmless_text(f"torchtriage: {text}"), file=sys.stderr, flush=True)

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Sequence
 
 from torchtriage import __version__
-from torchtriage.commands.base import Command, settings
+from torchtriage.commands.base import Command, complain, settings
 from torchtriage.commands.demo import DemoCommand
 from torchtriage.commands.explain import ExplainCommand
 from torchtriage.commands.parser import Parser
@@ -18,6 +18,7 @@ from torchtriage.commands.shapes import ShapesCommand
 from torchtriage.commands.ticket.command import TicketCommand
 from torchtriage.commands.train import TrainCommand
 from torchtriage.errors import CommandError, TriageError
+from torchtriage.text import harmless_text
 
 COMMANDS: tuple[Command, ...] = (
     RunCommand(),
@@ -66,17 +67,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return command.run(args, settings(args))
     except CommandError as error:
-        print(f"torchtriage: {error}", file=sys.stderr)
+        complain(error)
         return error.exit_code
     except TriageError as error:
-        print(f"torchtriage: {error}", file=sys.stderr)
+        complain(error)
         return 2
     except Exception as error:  # Python would exit with status 1, which means findings
-        traceback.print_exc()
-        print(
-            f"torchtriage: internal error, {type(error).__name__}: {error}; please report it with the lines above",
-            file=sys.stderr,
-        )
+        sys.stderr.write(harmless_text(traceback.format_exc()))
+        complain(f"internal error, {type(error).__name__}: {error}; please report it with the lines above")
         return 2
 
 

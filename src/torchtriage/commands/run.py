@@ -17,6 +17,7 @@ from torchtriage.commands.base import (
     add_redact_flag,
     add_shared_flags,
     check_gate,
+    complain,
     exit_code_of,
     is_drawn,
     say,
@@ -139,7 +140,7 @@ def observe_and_report(
     except Exception as error:
         if not code:
             raise
-        print(f"torchtriage: no report: {error}", file=sys.stderr)
+        complain(f"no report: {error}")
         return code     # the program's own failure matters more than the missing report
     return code or finding_code
 
@@ -160,7 +161,7 @@ def _note_end(launcher: "Writer", code: int) -> None:
     try:
         launcher_file.end(launcher, code)
     except sqlite3.Error as error:
-        print(f"torchtriage: cannot write how the run ended: {error}", file=sys.stderr)
+        complain(f"cannot write how the run ended: {error}")
 
 
 def report_folder(folder: Path, args: argparse.Namespace, config: Config) -> int:
@@ -190,7 +191,7 @@ def _launcher_file(folder: Path, run_id: str, command: list[str]) -> "Writer | N
         return launcher_file.begin(folder, run_id, command)
     except (OSError, sqlite3.Error) as error:
         reason = getattr(error, "strerror", None) or error
-        print(f"torchtriage: cannot write {folder}: {reason}; the program runs unobserved", file=sys.stderr)
+        complain(f"cannot write {folder}: {reason}; the program runs unobserved")
         return None
 
 

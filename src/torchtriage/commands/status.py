@@ -7,6 +7,7 @@ from pathlib import Path
 
 from torchtriage.recording.events import CompileEnd, CompileStart, from_payload
 from torchtriage.recording.reader import LAUNCHER_FILE
+from torchtriage.text import printable
 
 SHOW_AFTER_SECONDS = 1.0
 _ORDINALS = {1: "1st", 2: "2nd", 3: "3rd"}
@@ -32,7 +33,7 @@ class StatusLine:
             self._write("")
 
     def _write(self, text: str) -> None:
-        sys.stderr.write(f"\r\x1b[K{text}" if text else "\r\x1b[K")
+        sys.stderr.write(f"\r\x1b[K{printable(text)}" if text else "\r\x1b[K")
         sys.stderr.flush()
         self._shown = text
 

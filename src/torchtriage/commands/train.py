@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torchtriage.commands.base import add_baseline_flags, add_redact_flag, add_shared_flags, check_gate
+from torchtriage.commands.base import add_baseline_flags, add_redact_flag, add_shared_flags, check_gate, complain
 from torchtriage.commands.run import add_html_flag, check_page_is_free, observe_and_report
 from torchtriage.config import Config, train_table
 from torchtriage.errors import CommandError
@@ -142,7 +142,7 @@ def _results(folder: Path) -> list[Results]:
             results.append(checked(process.training.results, Results))
         except WrongTypeError:
             name = process.name or "a training"
-            print(f"torchtriage: the results of {name} in {folder} are damaged and left out", file=sys.stderr)
+            complain(f"the results of {name} in {folder} are damaged and left out")
     return results
 
 

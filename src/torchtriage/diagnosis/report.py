@@ -18,6 +18,8 @@ from torchtriage.findings.tap_state import (
     COMPILES,
     EAGER_CALLS,
     LEARNING,
+    PPO_UPDATES,
+    RECURRENT_STATE,
     SKIPPED_FRAMES,
     STEPS,
     STRUCTURED_TRACE,
@@ -27,6 +29,7 @@ from torchtriage.findings.tap_state import (
 )
 from torchtriage.recording.events import CompileEnd, GapTime, GraphBreak, Placed, Recompile, Tap
 from torchtriage.recording.recording import Process, Recording
+from torchtriage.recording.series import LSTM_PREFIX, PPO_PREFIX
 
 _NOT_IN_SOURCE = {
     "trace": (STEPS, SKIPPED_FRAMES, EAGER_CALLS, CALL_SITES),
@@ -105,10 +108,23 @@ def not_seen(recording: Recording) -> list[TapState]:
             missing.append(TapState(name=tap.name, status=status, detail=tap.detail))
     if recording.origin in ("recording", "watch") and not any(True for _ in recording.of(GapTime)):
         missing.append(TapState(name=BREAK_COSTS, status=TapStatus.NOT_MEASURED))
+    missing += _not_reported(recording)
     num_unexplained = sum(map(_num_unexplained, recording.processes)) if recording.origin == "trace" else 0
     if num_unexplained:
         missing.append(TapState(name=COMPILES, status=TapStatus.NOT_EXPLAINED, number=num_unexplained))
     return [*dict.fromkeys(missing), *_dropped_telemetry(recording)]
+
+
+def _not_reported(recording: Recording) -> list[TapState]:
+    """What no tap can see in a training whose gradients were watched, unless the program reports it itself."""
+    if not any(tap.name == "gradients" and tap.state == "armed" for tap in recording.of(Tap)):
+        return []
+    names = {name for process in recording.processes for name in process.series}
+    parts = ((RECURRENT_STATE, LSTM_PREFIX), (PPO_UPDATES, PPO_PREFIX))
+    return [
+        TapState(name=part, status=TapStatus.NOT_REPORTED)
+        for part, prefix in parts if not any(name.startswith(prefix) for name in names)
+    ]
 
 
 def _dropped_telemetry(recording: Recording) -> list[TapState]:
@@ -141,7 +157,10 @@ def event_rows(recording: Recording) -> dict[str, list[dict[str, Any]]]:
                 "gb_id": graph_break.gb_id, "type": graph_break.type, "reason": graph_break.reason,
             })
         for recompile in process.of(Recompile):
-            recompiles.append({**_placed_row(process, recompile), "reasons": list(recompile.reasons)})
+            recompiles.append({
+                **_placed_row(process, recompile),
+                "reasons": list(recompile.reasons), "num_reasons_omitted": recompile.num_omitted,
+            })
     return {"graph_breaks": graph_breaks, "recompiles": recompiles}
 
 

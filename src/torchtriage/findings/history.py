@@ -49,7 +49,8 @@ class CompileEntry:
     failed: str = ""            # why it produced no code; empty if it produced code
     num_ops: int | None = None
     num_guards: int | None = None
-    guards_failed: tuple[str, ...] = ()
+    guards_failed: tuple[str, ...] = ()     # newest cache entry first, cut after a few
+    num_guards_failed: int = 0              # one per cache entry
     values: tuple[tuple[str, str], ...] = ()    # (guarded source, its value at this compile)
     backward_seconds: float | None = None
     resumed_at: int | None = None   # the line at which the code after a graph break begins, if it compiled that code

@@ -207,7 +207,8 @@ def _event(row: Mapping[str, Any], names: Pseudonyms) -> dict[str, Any]:
         "time": None,
     }
     if "reasons" in row:
-        return {**fields, "reasons": [names.of("guard", str(reason)) for reason in row["reasons"]]}
+        reasons = [names.of("guard", str(reason)) for reason in row["reasons"]]
+        return {**fields, "reasons": reasons, "num_reasons_omitted": _count(row.get("num_reasons_omitted"))}
     return {**fields, "gb_id": _gb_id(row.get("gb_id")), "type": None, "reason": None}
 
 
@@ -293,6 +294,7 @@ def _compile(c: CompileEntry, names: Pseudonyms) -> CompileEntry:
         num_ops=_count(c.num_ops),
         num_guards=_count(c.num_guards),
         guards_failed=tuple(names.of("guard", guard) for guard in c.guards_failed),
+        num_guards_failed=c.num_guards_failed,
         backward_seconds=_number(c.backward_seconds),
         resumed_at=_count(c.resumed_at),
     )

@@ -8,6 +8,7 @@ BREAK_COSTS = "run-time cost of graph breaks"
 COMPILES = "compiles that gave up"
 LEARNING = "learning"
 SHAPE_STUDY = "shape study"
+RECURRENT_STATE, PPO_UPDATES = "recurrent state", "PPO updates"
 # Missing from traces or logs.
 STEPS = "the step of each event"
 SKIPPED_FRAMES = "skipped frames"
@@ -18,7 +19,7 @@ OWN_NAMES = frozenset({
     "trace", "steps", "compile calls", "whole-frame breaks", "piece timer", "silent-eager meter", "recorder",
     "policy", "call times", "call sizes", "shape marks", "gradients", "loss", "clipping and GradScaler",
     "gradients of some tensors", STRUCTURED_TRACE, TEXT_LOG, BREAK_COSTS, COMPILES, LEARNING, SHAPE_STUDY,
-    STEPS, SKIPPED_FRAMES, EAGER_CALLS, CALL_SITES, COMPILE_TIMES, CACHES,
+    STEPS, SKIPPED_FRAMES, EAGER_CALLS, CALL_SITES, COMPILE_TIMES, CACHES, RECURRENT_STATE, PPO_UPDATES,
 })
 
 
@@ -30,6 +31,7 @@ class TapStatus(StrEnum):
     LOST = "lost"                       # `detail` says why
     NOT_IN_SOURCE = "not in source"     # a trace or log does not contain it
     NOT_MEASURED = "not measured"       # only --measure shows it
+    NOT_REPORTED = "not reported"       # only a program that passes it to a Monitor shows it
     NOT_EXPLAINED = "not explained"     # torch traced no reason, `number` times
     TOO_FAST = "too fast"               # `number` samples were overwritten before they were read
     NO_ROOM = "no room"                 # `number` values belong to metrics beyond the limit on metric names

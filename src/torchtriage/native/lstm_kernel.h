@@ -152,7 +152,7 @@ ISA_TARGET void forward(const Sizes &s, const Forward &at, float *panels)
                 }
             }
     }
-    __builtin_memcpy(at.c_last, at.cells + (s.T - 1) * step, step * sizeof(float));
+    __builtin_memcpy(at.c_last, s.T ? at.cells + (s.T - 1) * step : at.c, step * sizeof(float));
 }
 
 /* Before each step t, grad_h and grad_c are the gradients of the state before step t + 1; after it, of that before t.

@@ -87,11 +87,12 @@ class GraphBreak(Placed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recompile(Placed):
-    """A frame is compiled again; one reason per cache entry, newest entry first."""
+    """A frame is compiled again; one reason per cache entry, newest entry first, of `num_omitted` entries none."""
 
     kind: ClassVar[str] = "recompile"
 
     reasons: tuple[str, ...] = ()
+    num_omitted: int = 0
     knows_caller: bool = False      # the stack holds the line that called the frame
 
 
@@ -114,7 +115,8 @@ class LimitHit(Placed):
 
     limit_name: str = "recompile_limit"
     limit: int | None = None
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()       # as those of a recompile
+    num_omitted: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +141,7 @@ class CacheUse(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileCall(Placed):
-    """A call of torch.compile (or Module.compile) by the program, on this target."""
+    """A call of torch.compile (or Module.compile) by the program, on this target; `num_calls` of them if repeated."""
 
     kind: ClassVar[str] = "compile_call"
 
@@ -150,6 +152,7 @@ class CompileCall(Placed):
     fullgraph: bool = False
     disabled: bool = False
     backend: str = ""
+    num_calls: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ import array
 import ctypes
 import json
 import math
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -58,6 +59,7 @@ class Writer:
         self.path = path
         self._local: Path | None = None
         self._copied = time.monotonic()
+        self._texts: dict[tuple[str, int], tuple[str, ...]] = {}    # the first text that begins at a line of a file
         self._db = self._open()
         self._inodes = _inodes(self._local or self.path)
         self._descriptors = _descriptors_of(self._inodes)
@@ -107,7 +109,7 @@ class Writer:
             return
         event_rows = [_event_row(event) for event in events]
         fact_rows = [(key, json.dumps(value)) for key, value in (facts or {}).items()]
-        source_rows = [_source_row(path, line, source) for (path, line), source in (sources or {}).items()]
+        source_rows = [self._source_row(path, line, source) for (path, line), source in (sources or {}).items()]
         series_rows = [(one.name, _floats(one.steps), _floats(one.values)) for one in series]
         with self._db as db:
             db.executemany(
@@ -122,6 +124,13 @@ class Writer:
 
     def put_facts(self, facts: Mapping[str, Any]) -> None:
         self.put(facts=facts)
+
+    def _source_row(self, path: str, line: int, source: Source) -> tuple[Any, ...]:
+        """The row of a place; a function is stored with the first of its places, and left out of the others."""
+        known = self._texts.get((path, source.first_line))
+        self._texts.setdefault((path, source.first_line), source.lines)
+        text = "" if known == source.lines else "\n".join(source.lines)
+        return _encoded(path), line, source.first_line, _encoded(text), source.qualname
 
     def close(self) -> None:
         if self._local:
@@ -155,10 +164,6 @@ class Writer:
 
 def _event_row(event: Event) -> tuple[Any, ...]:
     return (event.kind, *(getattr(event, column) for column in COLUMNS), to_payload(event))
-
-
-def _source_row(path: str, line: int, source: Source) -> tuple[Any, ...]:
-    return _encoded(path), line, source.first_line, _encoded("\n".join(source.lines)), source.qualname
 
 
 def _floats(values: Iterable[float]) -> bytes:
@@ -227,15 +232,17 @@ def _read_events(db: Database, damage: list[Damage]) -> list[Event]:
 
 def _read_sources(db: Database, damage: list[Damage]) -> dict[tuple[str, int], Source]:
     sources = {}
+    texts: dict[tuple[str, int], str] = {}      # of the first place; other places of the same function have none
     num_damaged = 0
-    for path, line, first, text, qualname in _rows(
-        db, "sources", ("path", "line", "first_line", "text", "qualname"), damage,
-    ):
+    columns = ("path", "line", "first_line", "text", "qualname")
+    for path, line, first, text, qualname in _rows(db, "sources", columns, damage, "order by rowid"):
         try:
             checked((path, line, first, text, qualname), _SOURCE_ROW)
         except WrongTypeError:
             num_damaged += 1
             continue
+        text = text or texts.get((path, first), "")
+        texts.setdefault((path, first), text)
         sources[path, line] = Source(first_line=first, lines=tuple(text.split("\n")), qualname=qualname)
     if num_damaged:
         damage.append(Damage(name="sources", problem=f"source lines of {counted(num_damaged, 'place')} cannot be read"))

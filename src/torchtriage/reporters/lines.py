@@ -3,7 +3,7 @@
 import io
 import textwrap
 
-from torchtriage.text import printable
+from torchtriage.text import harmless
 
 INDENT = " " * 8
 
@@ -33,7 +33,7 @@ def field(name: str, text: str, width: int) -> list[Line]:
 
 def printed(lines: list[Line], *, width: int, colour: bool) -> str:
     """The lines as one text, with ANSI colours if `colour` is set."""
-    escaped = [(printable(text), style) for text, style in lines]
+    escaped = [(harmless(text), style) for text, style in lines]
     return _coloured(escaped, width) if colour else "".join(f"{text}\n" for text, _ in escaped)
 
 

@@ -20,7 +20,7 @@ from torchtriage.reporters.summary import (
     totals_line,
     watched_line,
 )
-from torchtriage.text import counted, printable
+from torchtriage.text import counted, harmless_text, printable
 
 MAX_BYTES = 65_000      # GitHub accepts comments of up to 65,536 characters
 TABLE_BYTES = 25_000    # leaves room for the worst findings in full below a long table
@@ -55,7 +55,7 @@ def render(report: Report) -> str:
     if left:
         more = f"{counted(len(left), 'finding')} more ({by_severity(left)})"
         foot = f"\n{more}, in full with: `torchtriage report RECORDING -v`\n{foot}"
-    return head + "".join(sections) + foot
+    return harmless_text(head + "".join(sections) + foot)
 
 
 def prose(text: str) -> str:

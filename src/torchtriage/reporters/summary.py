@@ -111,6 +111,8 @@ def tap_text(tap: TapState) -> str:
         return f"why {counted(tap.number, 'compile')} gave up ({remedy})"
     if tap.status is TapStatus.NOT_MEASURED:
         return f"{tap.name} (torchtriage run --measure)"
+    if tap.status is TapStatus.NOT_REPORTED:
+        return f"{tap.name} (report it with torchtriage.telemetry.Monitor; torchtriage train does)"
     if tap.status is TapStatus.TOO_FAST:
         return f"{tap.name}: {counted(tap.number, 'sample')} could not be read in time"
     if tap.status is TapStatus.NO_ROOM:
@@ -166,5 +168,5 @@ def _script(argv: object) -> Sequence[str]:
     elif words and re.match(r"[/\\]|\w:", words[0]):
         return []       # sys.argv of a process that torchtriage did not launch: `python -m` puts an absolute path there
     is_script = bool(words) and (words[0].endswith(".py") or words[0] == "-m")
-    has_secret = any(word.endswith("***") for word in words)
+    has_secret = any("***" in word for word in words)
     return words if is_script and not has_secret else []

@@ -112,7 +112,7 @@ def _closing(report: Report, num_shown: int, next_command: str) -> list[str]:
     if not report.findings:
         lines.append(nothing_found(report))
         lines.append(watched_line(report))
-    if report.not_seen and not report.findings:
+    if report.not_seen:
         lines.append(f"not seen: {'; '.join(map(tap_text, report.not_seen))}")
     lines += not_shown(report)
     if hint := measure_hint(report):

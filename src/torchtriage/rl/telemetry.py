@@ -201,8 +201,8 @@ class Watch:
     def _drift(self, norm: float, health: float) -> dict[str, float]:
         """The drift of the mean norm over all minibatches, for information only.
 
-        In PPO single norms often deviate from their average, so TT410 and TT411 use a smoothed drift that the rules
-        compute themselves.
+        In PPO single norms often deviate from their average. TT410 therefore leaves such trainings out, and TT411 uses
+        a smoothed drift that the rule computes itself.
         """
         if not (math.isfinite(norm) and math.isfinite(health)):  # other rules report it; an average must not contain it
             return {}

@@ -1,6 +1,7 @@
 """The facts beside the findings: totals, what ran, what was watched and what could not be seen."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from tests.unit.samples import a_process, a_recording
 from torchtriage.diagnosis.report import build_report, event_rows, not_seen, run_facts, totals, watched
 from torchtriage.findings.report import TOTALS
 from torchtriage.recording.events import CompileEnd, CompileStart, GapTime, GraphBreak, LimitHit, Recompile, Tap
-from torchtriage.recording.recording import Process, Recording
+from torchtriage.recording.recording import Process, Recording, Series
 from torchtriage.reporters.summary import tap_text
 
 F: dict[str, Any] = {"path": "/app/a.py", "line": 3, "function": "f"}
@@ -128,6 +129,14 @@ def test_a_measured_quantity_is_not_listed_as_not_seen() -> None:
     assert not_seen_texts(a_recording(a_process(GapTime(calls=1)))) == []
 
 
+def test_what_run_cannot_see_of_a_training_is_listed_as_not_seen() -> None:
+    watched_gradients = a_process(Tap(name="gradients"), GapTime(calls=1))
+    remedy = "(report it with torchtriage.telemetry.Monitor; torchtriage train does)"
+    assert not_seen_texts(a_recording(watched_gradients)) == [f"recurrent state {remedy}", f"PPO updates {remedy}"]
+    reported = {name: Series(name=name, steps=(1.0,), values=(1.0,)) for name in ("lstm/h_rms", "ppo/ratio_max")}
+    assert not_seen_texts(a_recording(replace(watched_gradients, series=reported))) == []
+
+
 def test_events_are_listed_at_the_places_that_torch_reports() -> None:
     events = [
         GraphBreak(**F, gb_id="GB0059", type="print", explanation="why", compile_id="0/0", step=2, time=1.0),
@@ -141,7 +150,8 @@ def test_events_are_listed_at_the_places_that_torch_reports() -> None:
                 "reason": "print: why",
             },
         ],
-        "recompiles": [{**place, "compile_id": "0/1", "step": None, "rank": 5, "time": 0.0, "reasons": ["k == 2"]}],
+        "recompiles": [{**place, "compile_id": "0/1", "step": None, "rank": 5, "time": 0.0, "reasons": ["k == 2"],
+                        "num_reasons_omitted": 0}],
     }
 
 

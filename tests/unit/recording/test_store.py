@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,20 @@ def test_source_lines_are_stored_once(tmp_path: Path) -> None:
     assert read_process(tmp_path / "p.sqlite").sources == {
         ("a.py", 3): SOURCE, ("b.py", 1): Source(first_line=1, lines=("x",)),
     }
+
+
+def test_a_function_with_several_places_is_stored_once(tmp_path: Path) -> None:
+    lines = ("def f(x):", *[f"    x = x + {number}  # a line of the function" for number in range(100)])
+    sources = {("a.py", line): Source(first_line=1, lines=lines, qualname="f") for line in range(2, 90)}
+    sources["a.py", 99] = Source(first_line=1, lines=(*lines, "below"), qualname="f")
+    sources["b.py", 5] = Source(first_line=1, lines=lines, qualname="f")
+    writer = Writer(tmp_path / "p.sqlite")
+    for place, source in sources.items():
+        writer.put(sources={place: source})
+    writer.close()
+    assert read_process(tmp_path / "p.sqlite").sources == sources
+    with closing(sqlite3.connect(tmp_path / "p.sqlite")) as db:
+        assert db.execute("select count(*) from sources where text != ''").fetchone() == (3,)
 
 
 def test_a_file_name_that_is_not_utf8_is_stored(tmp_path: Path) -> None:

@@ -199,6 +199,7 @@ def a_frame() -> FrameHistory:
     compiles = tuple(CompileEntry(
         compile_id=f"0/{n}", time=1.0 + n, step=n or None, seconds=0.7, num_ops=42, num_guards=17,
         guards_failed=(f"tensor 'obs' size mismatch at index 0. expected {31 + n}, actual {32 + n}",) * min(n, 3),
+        num_guards_failed=min(n, 3),
         values=(("obs.size(0)", str(32 + n)), ("obs.size(1)", "8")),
     ) for n in range(8))
     chain = (

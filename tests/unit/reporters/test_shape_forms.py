@@ -231,6 +231,7 @@ def test_a_finding_about_sizes_suggests_the_command_that_measures(argv: list[str
         Report(findings=[a_finding("TT301")], run={"argv": ["C:\\app\\train.py"]}),
         Report(findings=[a_finding("TT301")], run={"argv": ["train.py", "--api-key", "***"]}),
         Report(findings=[a_finding("TT301")], run={"argv": ["train.py", "--api-key=***"]}),
+        Report(findings=[a_finding("TT301")], run={"argv": ["train.py", "s3://***@host/data"]}),
         Report(findings=[a_finding("TT301")], run={"argv": ["train.py"]}, shapes=nothing_varies()),
     ],
     ids=[
@@ -243,6 +244,7 @@ def test_a_finding_about_sizes_suggests_the_command_that_measures(argv: list[str
         "run with -m on Windows",
         "a secret",
         "a secret in a word",
+        "a secret in a URL",
         "measured",
     ],
 )

@@ -13,6 +13,7 @@ from typing import Any
 
 from torchtriage.capture.readers.break_text import parse_break, parse_stack
 from torchtriage.capture.readers.log_lines import Message, Stream, messages
+from torchtriage.capture.readers.reasons import KeptReasons, kept
 from torchtriage.capture.readers.records import strip_launchers
 from torchtriage.recording.events import Event, FrameSkipped, GraphBreak, LimitHit, Recompile, StackEntry, Unparsed
 from torchtriage.recording.recording import Process, Recording
@@ -134,7 +135,7 @@ class _Reader:
     def _recompile(self, message: Message, columns: dict[str, Any]) -> bool:
         head = _RECOMPILE.match(message.lines[0])
         reasons = _reasons(message.lines[1:])
-        if head is None or not (head[2] or reasons):
+        if head is None or not (head[2] or reasons.texts):
             return False
         place: dict[str, Any] = {"path": head[2], "line": int(head[3])} if head[2] else {}
         attempt = (columns["compile_id"], head[1], head[2])
@@ -142,9 +143,11 @@ class _Reader:
         if limit is not None:
             hit = self.events[limit]
             assert isinstance(hit, LimitHit)
-            self.events[limit] = replace(hit, reasons=reasons or hit.reasons)
+            if reasons.texts:
+                self.events[limit] = replace(hit, reasons=reasons.texts, num_omitted=reasons.num_omitted)
             return True
-        self.events[message.order] = Recompile(reasons=reasons, function=head[1], **place, **columns)
+        self.events[message.order] = Recompile(
+            reasons=reasons.texts, num_omitted=reasons.num_omitted, function=head[1], **place, **columns)
         self._attempts[attempt] = message.order
         return True
 
@@ -155,7 +158,7 @@ class _Reader:
             return False
         function = _LIMIT_FUNCTION.search(text)
         last_reason = _LAST_REASON.search(text)
-        reasons: tuple[str, ...] = (last_reason[1],) if last_reason and last_reason[1] else ()
+        reasons = kept([last_reason[1]] if last_reason and last_reason[1] else [])
         place: dict[str, Any] = {}
         if function:
             place = {"function": function[1], "path": function[2], "line": int(function[3])}
@@ -164,11 +167,13 @@ class _Reader:
         if refused is not None:
             recompile = self.events.pop(refused)
             assert isinstance(recompile, Recompile)
-            reasons = recompile.reasons or reasons
+            if recompile.reasons:
+                reasons = KeptReasons(texts=recompile.reasons, num_omitted=recompile.num_omitted)
         else:
             self._limits[attempt] = order
         limit = int(head[2]) if head[2] else None
-        self.events[order] = LimitHit(limit_name=head[1], limit=limit, reasons=reasons, **place, **columns)
+        self.events[order] = LimitHit(
+            limit_name=head[1], limit=limit, reasons=reasons.texts, num_omitted=reasons.num_omitted, **place, **columns)
         return True
 
     def _not_converted(self, text: str, order: int, columns: dict[str, Any]) -> bool:
@@ -216,7 +221,7 @@ class _Reader:
         return True
 
 
-def _reasons(lines: list[str]) -> tuple[str, ...]:
+def _reasons(lines: list[str]) -> KeptReasons:
     """One reason per cache entry. A reason may have several lines with dashes; the first begins with a compile id."""
     items = [match[1] for line in lines if (match := _REASON.match(line))]
     have_ids = any(_REASON_ID.match(item) for item in items)
@@ -227,7 +232,7 @@ def _reasons(lines: list[str]) -> tuple[str, ...]:
             reasons.append(item)
         else:
             reasons[-1] += "\n" + item
-    return tuple(reason.rstrip() for reason in reasons)
+    return kept([reason.rstrip() for reason in reasons])
 
 
 def _seconds(stamp: str, year: int) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from torchtriage.capture.readers.break_text import parse_break
+from torchtriage.capture.readers.reasons import parse_reasons
 from torchtriage.errors import pass_on_signals
 from torchtriage.recording.events import (
     CacheUse,
@@ -41,6 +42,7 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__fil
 OUR_FOLDERS = tuple(os.path.join(_PACKAGE, name, "") for name in ("capture", "integrations", "launch", "recording"))
 _RUNPY = re.compile(r"<frozen runpy>$|[/\\]runpy\.py$")
 MAX_GUARD_VALUES = 32
+MAX_VALUE = 2000           # characters
 MAX_FAIL_REASON = 2000     # characters
 
 
@@ -105,7 +107,9 @@ class Translator:
         elif name == "recompile_reasons":
             frame = self._frames.get(_frame_part(columns["compile_id"]))
             place = _place_of(frame)
-            self._pending[columns["compile_id"]] = Recompile(reasons=parse_reasons(payload), **place, **columns)
+            reasons = parse_reasons(payload)
+            self._pending[columns["compile_id"]] = Recompile(
+                reasons=reasons.texts, num_omitted=reasons.num_omitted, **place, **columns)
         elif name in ARTIFACTS:
             cache, _, outcome = name.rpartition("_cache_")
             reason = _bypass_reason(payload) if outcome == "bypass" else ""
@@ -143,7 +147,9 @@ class Translator:
         self._frames[_frame_part(compile_id)] = event
         pending = self._pending.pop(compile_id, None)
         if pending is not None:
-            yield Recompile(reasons=pending.reasons, knows_caller=bool(callers), **place, **columns)
+            yield Recompile(
+                reasons=pending.reasons, num_omitted=pending.num_omitted, knows_caller=bool(callers), **place,
+                **columns)
         yield event
 
     def _stack_entry(self, entry: Metadata) -> StackEntry:
@@ -158,8 +164,8 @@ class Translator:
         pending = self._pending.pop(columns["compile_id"], None)
         if metrics.get("fail_type") and _LIMIT.search(reason.split("\n", 1)[0] + str(metrics["fail_type"])):
             place = _place_of(self._frames.get(_frame_part(columns["compile_id"])))
-            reasons = pending.reasons if pending else ()
-            yield LimitHit(reasons=reasons, **_limit(reason, metrics), **place, **columns)
+            reasons, num_omitted = (pending.reasons, pending.num_omitted) if pending else ((), 0)
+            yield LimitHit(reasons=reasons, num_omitted=num_omitted, **_limit(reason, metrics), **place, **columns)
             return
         if pending is not None:
             yield pending
@@ -189,7 +195,7 @@ class Translator:
         if compile_id is None or compile_id.endswith("/0"):
             return  # a first compile has no recompile reason to complete
         for source, value in _EQUALS.findall(payload)[:MAX_GUARD_VALUES]:
-            yield GuardValue(source=source, value=value.strip(), **columns)
+            yield GuardValue(source=source, value=value.strip()[:MAX_VALUE], **columns)
 
 
 def _failure_line(metrics: Metadata) -> tuple[StackEntry, ...]:
@@ -205,18 +211,6 @@ def compile_id_of(metadata: Metadata) -> str | None:
     if frame is None:
         return None if autograd is None else f"!{autograd}"
     return f"{frame}/{number}" if autograd is None else f"!{autograd}/{frame}/{number}"
-
-
-def parse_reasons(payload: str) -> tuple[str, ...]:
-    """One reason per cache entry: torch writes a JSON list, a JSON string or a bare string."""
-    text = payload.strip()
-    try:
-        reasons = json.loads(text)
-    except ValueError:
-        reasons = text
-    if isinstance(reasons, list):
-        return tuple(str(reason).strip() for reason in reasons)
-    return (str(reasons),) if reasons else ()
 
 
 def strip_launchers(stack: tuple[StackEntry, ...]) -> tuple[StackEntry, ...]:

@@ -1,11 +1,44 @@
 """The torch.compile calls of the program: their place, target and arguments."""
 
 import inspect
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from dataclasses import replace
 from types import CodeType, FrameType
 from typing import Any
 
 from torchtriage.capture.torch_private.base import is_torch_file
 from torchtriage.recording.events import CompileCall
+
+MAX_EACH = 100      # calls of one line that are recorded one by one; then one event stands for as many as came before
+
+
+class RepeatedCalls:
+    """Bounds the events of a torch.compile call in a loop: their number grows with the logarithm of the calls."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[Hashable] = Counter()
+        self._waiting: dict[Hashable, CompileCall] = {}     # the last call of a line, with those it stands for
+
+    def add(self, call: CompileCall) -> CompileCall | None:
+        """The event to record; None while the calls of this line are only counted."""
+        key = (call.path, call.line, call.target, call.dynamic)
+        self._counts[key] += 1
+        if self._counts[key] <= MAX_EACH:
+            return call
+        before = self._waiting.get(key)
+        self._waiting[key] = replace(call, num_calls=before.num_calls + 1 if before is not None else 1)
+        is_doubled = 2 * self._waiting[key].num_calls >= self._counts[key]
+        return self._waiting.pop(key) if is_doubled else None
+
+    def rest(self) -> Iterator[CompileCall]:
+        """The events of the calls that were only counted."""
+        yield from self._waiting.values()
+        self._waiting.clear()
+
+    def start_over(self) -> None:
+        self._counts.clear()
+        self._waiting.clear()
 
 
 def compile_call(arguments: dict[str, Any], frame: FrameType, **columns: Any) -> CompileCall:

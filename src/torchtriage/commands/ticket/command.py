@@ -4,13 +4,11 @@ import argparse
 import dataclasses
 import datetime
 import inspect
-import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchtriage.commands.base import say, write_out
+from torchtriage.commands.base import complain, say, write_json, write_text
 from torchtriage.commands.ticket.new import add_import_flags, add_new_flags, import_tickets, new_tickets
 from torchtriage.commands.ticket.shared import one_of, root, today
 from torchtriage.config import SEVERITIES, Config
@@ -54,7 +52,7 @@ class TicketCommand:
         store = open_store(_folder(args, config))
         if args.action != "check":
             for problem in store.problems():
-                print(f"torchtriage: {problem}", file=sys.stderr)
+                complain(problem)
         _, action = ACTIONS[args.action]
         return action(store, args, config)
 
@@ -82,10 +80,10 @@ def list_tickets(store: "Store", args: argparse.Namespace, config: Config) -> in
         if has_status and has_severity:
             files.append(file)
     if _is_json(args, config):
-        write_out(json.dumps([_as_dict(file) for file in files], indent=1) + "\n")
+        write_json([_as_dict(file) for file in files])
         return 0
     for line in _table_lines(files):
-        write_out(f"{line}\n")
+        write_text(f"{line}\n")
     say(args, f"{len(files)} of {counted(len(store.files), 'ticket')} in {store.folder}")
     return 0
 
@@ -121,8 +119,11 @@ def show_ticket(store: "Store", args: argparse.Namespace, config: Config) -> int
     file = store.find(args.id)
     say(args, str(file.path))
     for problem in file.problems:
-        print(f"torchtriage: {problem}", file=sys.stderr)
-    write_out(json.dumps(_as_dict(file), indent=1) + "\n" if _is_json(args, config) else file.text)
+        complain(problem)
+    if _is_json(args, config):
+        write_json(_as_dict(file))
+    else:
+        write_text(file.text)
     return 0
 
 
@@ -208,9 +209,9 @@ def check_tickets(store: "Store", args: argparse.Namespace, config: Config) -> i
     problems = [*store.unreadable, *check(store.every, reports, root(), datetime.date.today())]
     if _is_json(args, config):
         fields = [{"path": p.path, "line": p.line, "kind": p.kind, "message": p.message} for p in problems]
-        write_out(json.dumps(fields, indent=1) + "\n")
+        write_json(fields)
     else:
-        write_out("".join(printable(f"{problem} [{problem.kind}]") + "\n" for problem in problems))
+        write_text("".join(f"{printable(f'{problem} [{problem.kind}]')}\n" for problem in problems))
     num_errors = sum(problem.kind not in NOTES for problem in problems)
     checked = f"{counted(len(store.every), 'ticket')} and {counted(len(reports), 'report')}"
     say(args, f"{counted(num_errors, 'problem')} in {checked}")
@@ -257,7 +258,7 @@ def report_batch(store: "Store", args: argparse.Namespace, config: Config) -> in
     except TriageError as error:
         raise CommandError(f"{target}: {error}" if existing is not None else str(error)) from error
     if target is None:
-        write_out(text)
+        write_text(text)
         return 0
     if existing is None:
         write_new(target, text.encode())

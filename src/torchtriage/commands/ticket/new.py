@@ -2,11 +2,10 @@
 
 import argparse
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchtriage.commands.base import say, write_out
+from torchtriage.commands.base import complain, say, write_text
 from torchtriage.commands.ticket.shared import one_of, root, today
 from torchtriage.config import SEVERITIES, Config
 from torchtriage.errors import CommandError, TriageError
@@ -86,7 +85,7 @@ def _by_hand(store: "Store", args: argparse.Namespace) -> int:
         lines=args.lines or "", function=args.function or "", summary=args.summary or "",
         categories=frozenset(_category(word) for word in args.category or ()),
     )
-    write_out(_created_line(store.add(ticket)))
+    write_text(_created_line(store.add(ticket)))
     return 0
 
 
@@ -134,7 +133,7 @@ def _create(
 
     batch = args.batch if args.batch is not None else highest_batch(store.ids) + 1
     for draft in run.tickets(findings, batch, store.ids, ids):
-        write_out(_created_line(store.add(draft.ticket, draft.text)))
+        write_text(_created_line(store.add(draft.ticket, draft.text)))
     say(args, f"{counted(len(findings), 'ticket')} created" if findings else "no new findings")
 
 
@@ -154,12 +153,12 @@ def _update(
         if new.text != file.text:
             store.save(new)
     except TriageError as error:    # one file that cannot be edited must not prevent the others from being updated
-        print(f"torchtriage: {error}", file=sys.stderr)
+        complain(error)
         return False
     lines = _update_lines(file.ticket.id, update, args)
     if new.text != file.text and not lines:
         lines.append(f"updated   {file.ticket.id}  seen again in {run.run.name}")
-    write_out("".join(f"{printable(line)}\n" for line in lines))
+    write_text("".join(f"{printable(line)}\n" for line in lines))
     return update.proposed is not None
 
 
@@ -196,8 +195,8 @@ def import_tickets(store: "Store", args: argparse.Namespace, config: Config) -> 
         for result in import_file(store, Path(name), today()):
             if isinstance(result, str):
                 num_skipped += 1
-                print(f"torchtriage: {result}", file=sys.stderr)
+                complain(result)
             else:
                 line = f"imported  {result.ticket.id}  {result.ticket.severity}  {result.path}"
-                write_out(printable(line) + "\n")
+                write_text(printable(line) + "\n")
     return 2 if num_skipped else 0

@@ -79,6 +79,11 @@ class Compile:
         return self.recompile.reasons if self.recompile else ()
 
     @property
+    def num_omitted(self) -> int:
+        """The cache entries whose failed guard was not recorded."""
+        return self.recompile.num_omitted if self.recompile else 0
+
+    @property
     def failure(self) -> CompileFailure | None:
         """The error that ended it; None if it ended without one or its end was not recorded."""
         if self.end is None or not self.end.fail_type:

@@ -252,16 +252,17 @@ def compiled_repeatedly(process: Process) -> Iterator[Finding]:
             repeats[call.path, call.line, call.target].append(call)
     for calls in repeats.values():
         place = locate(process, calls[0])
-        if len(calls) < MIN_REPEATS or place.owner.kind is not OwnerKind.YOU:
+        number = sum(call.num_calls for call in calls)
+        if number < MIN_REPEATS or place.owner.kind is not OwnerKind.YOU:
             continue
         steps = sorted({call.step for call in calls if call.step is not None})
         yield finding(
             "TT309",
-            title=f"torch.compile({calls[0].target}) is called again and again: {len(calls)} times after the first",
+            title=f"torch.compile({calls[0].target}) is called again and again: {number:,} times after the first",
             cause=(f"{short_place(calls[0].path, calls[0].line)} calls torch.compile each time it runs; every call "
                    "makes a new wrapper and looks the cache up from the start, which takes longer than a small graph"),
             fix=Fix(text=_once(calls[0], statement_at(process, calls[0].path, calls[0].line or 0))),
-            evidence=Evidence(num_events=len(calls), notes=(counted(len(calls), "call"),)),
+            evidence=Evidence(num_events=number, notes=(counted(number, "call"),)),
             verification=(Check(CheckKind.NO_FINDING, calls[0].target, code="TT309"),),
             **{**placed_fields(place, "TT309", calls[0].target, process, calls[0]), "steps": tuple(steps[:50])},
         )

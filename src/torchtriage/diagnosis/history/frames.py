@@ -140,7 +140,8 @@ def _compile_entry(compile_: Compile, values: dict[str, str], start: float | Non
         step=compile_.step, seconds=compile_.seconds, backward_seconds=sum(backward) if backward else None,
         resumed_at=resume[1] if resume else None, failed=_failure(compile_),
         num_ops=end.num_graph_ops if end else None, num_guards=end.num_guards if end else None,
-        guards_failed=tuple(_failed_guards(compile_.reasons)), values=_sizes_first(values),
+        guards_failed=tuple(map(_failed_guard, compile_.reasons[:MAX_GUARDS])),
+        num_guards_failed=len(compile_.reasons) + compile_.num_omitted, values=_sizes_first(values),
     )
 
 
@@ -155,11 +156,8 @@ def _failure(compile_: Compile) -> str:
     return ": ".join(part for part in (end.fail_type, reason) if part) or "no code"
 
 
-def _failed_guards(reasons: tuple[str, ...]) -> Iterator[str]:
-    for reason in reasons[:MAX_GUARDS]:
-        yield one_line(_STACK.split(reason, maxsplit=1)[0], MAX_TEXT)
-    if len(reasons) > MAX_GUARDS:
-        yield f"and {len(reasons) - MAX_GUARDS} older cache entries"
+def _failed_guard(reason: str) -> str:
+    return one_line(_STACK.split(reason, maxsplit=1)[0], MAX_TEXT)
 
 
 def _values(history: CompileHistory) -> dict[Compile, dict[str, str]]:

@@ -151,7 +151,7 @@ def _reason(compile_: CompileEntry) -> str:
     guards = [f"<code>{_cut(guard)}</code>" for guard in compile_.guards_failed[:MAX_GUARDS]]
     reason = guards[0] if guards else '<span class="quiet">first compile</span>'
     if len(guards) > 1:
-        summary = f"{counted(len(compile_.guards_failed) - 1, 'older version')} failed too"
+        summary = f"{counted(compile_.num_guards_failed - 1, 'older version')} failed too"
         reason += f"<details><summary>{summary}</summary>{'<br>'.join(guards[1:])}</details>"
     if compile_.failed:
         reason += f'<br><span class="bad">no code: {_cut(compile_.failed)}</span>'

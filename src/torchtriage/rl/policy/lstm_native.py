@@ -65,10 +65,10 @@ def _forward_outputs(z: Tensor, keep: Tensor, h: Tensor, c: Tensor, w: Tensor) -
     The inputs are checked, since native code would read past the end of one with a wrong shape.
     """
     T, (B, H), inputs = len(z), h.shape, (z, keep, h, c, w)
-    fits = [t.shape for t in inputs] == [(T, B, 4 * H), (T, B), (B, H), (B, H), (4 * H, H)]
+    fits = T > 0 and [t.shape for t in inputs] == [(T, B, 4 * H), (T, B), (B, H), (B, H), (4 * H, H)]
     if not fits or any(t.dtype != torch.float32 for t in inputs):
         raise ValueError(
-            "lstm_forward expects float32 of [T, B, 4H], [T, B], [B, H], [B, H] and [4H, H], found "
+            "lstm_forward expects float32 of [T, B, 4H], [T, B], [B, H], [B, H] and [4H, H] with T > 0, found "
             f"{[(tuple(t.shape), t.dtype) for t in inputs]}; call torchtriage.rl.policy.lstm.lstm, which prepares them"
         )
     return z.new_empty(T, B, H), z.new_empty(B, H), z.new_empty(T, B, 4 * H), z.new_empty(T, B, H)

@@ -17,6 +17,7 @@ from torchtriage.findings.shape_study import (
     VaryingSize,
     policy_phrase,
 )
+from torchtriage.launch.privacy import redacted
 from torchtriage.recording.facts import SizeMark
 from torchtriage.shapes.experiment import Measurement
 from torchtriage.shapes.policies import MARKED, MIXED, SOURCES
@@ -58,7 +59,7 @@ def study_of(
     sizes = None if measurement.sizes is None else varying(measurement.sizes)
     recorded = measurement.sizes or ()
     return ShapeStudy(
-        command=list(command), unit=span.unit, num_units=span.num_units, num_planned=num_planned,
+        command=redacted(command), unit=span.unit, num_units=span.num_units, num_planned=num_planned,
         policies=rows(compared, span, num_planned, settings=settings, failures=race.failures, notes=by_policy),
         advice=advice, crossovers=turns, branches=decision_tree(sizes, len(recorded), num_calls(recorded)),
         sizes=_sizes(measurement, sizes or ()), by_function=_by_function(measurement),

@@ -1,7 +1,7 @@
 """Contradictions within a batch report: its counts, its two tables, the priority of its recommendations."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 
 from torchtriage.findings.model import Severity
 from torchtriage.text import counted, row
@@ -22,6 +22,7 @@ _SEVERITIES = tuple(severity.name for severity in Severity)
 _MAX_LISTED_ROWS = 10
 _MAX_QUOTE = 70
 _Flaw = tuple[int | None, str, str]     # line number, kind, message
+_Index = dict[str, list[int]]           # numbers of rows
 
 
 def report_problems(path: str, report: BatchReport) -> Iterator[Problem]:
@@ -131,9 +132,9 @@ def _differences(in_file: FindingRow, detailed: FindingRow) -> Iterator[_Flaw]:
 
 def _priorities(report: BatchReport) -> Iterator[_Flaw]:
     """Recommendations whose findings have none of the severities of their heading."""
-    texts = row_texts(report)
+    subjects_of = _Subjects(report)
     for item in report.recommendations:
-        subjects = _findings_of(item, report.findings, texts)
+        subjects = subjects_of(item)
         if item.severities and subjects and not any(finding.severity in item.severities for finding in subjects):
             subjects.sort(key=lambda finding: (finding.severity, finding.id))
             about = row(f"{finding.id} ({finding.severity})" for finding in subjects)
@@ -149,36 +150,56 @@ def row_texts(report: BatchReport) -> dict[str, str]:
     return texts
 
 
-def _findings_of(
-    item: Recommendation, findings: Iterable[FindingRow], texts: Mapping[str, str],
-) -> list[FindingRow]:
-    """The findings that an item is about: those it names by ID, otherwise those with its code names or lines.
+class _Subjects:
+    """The findings that a recommendation is about, looked up by ID, code name, place and word."""
 
-    The latter are extended by the findings that share its words. Words alone never make a match: the more findings an
-    item may be about, the less often its priority is called wrong.
-    """
-    findings = list(findings)
-    if item.ids:
-        return [finding for finding in findings if finding.id in item.ids]
-    names = code_names(item.text)
-    places = places_in(item.text)
-    matches = [f for f in findings if _names_code(names, texts[f.id]) or _is_at(f, places)]
-    if not matches:
-        return []
-    name_words = [words for name in names if len(words := words_of(name)) > 1]
-    for finding in findings:
-        if finding not in matches and any(words <= words_of(texts[finding.id]) for words in name_words):
-            matches.append(finding)
-    return matches
+    def __init__(self, report: BatchReport) -> None:
+        self._findings = report.findings
+        self._texts = row_texts(report)
+        self._by_id: _Index = defaultdict(list)
+        self._by_name: _Index = defaultdict(list)       # by the last part of a code name
+        self._by_file: _Index = defaultdict(list)
+        self._by_word: _Index = defaultdict(list)
+        for number, finding in enumerate(report.findings):
+            text = self._texts[finding.id]
+            self._by_id[finding.id].append(number)
+            self._by_file[base_name(finding.file)].append(number)
+            for name in {_last_part(name) for name in code_names(text)}:
+                self._by_name[name].append(number)
+            for word in words_of(text):
+                self._by_word[word].append(number)
+
+    def __call__(self, item: Recommendation) -> list[FindingRow]:
+        """Those it names by ID, otherwise those with its code names or lines.
+
+        The latter are extended by the findings that share its words. Words alone never make a match: the more findings
+        an item may be about, the less often its priority is called wrong.
+        """
+        if item.ids:
+            return [self._findings[number] for each in item.ids for number in self._by_id.get(each, ())]
+        names = code_names(item.text)
+        matches = {number for name in names for number in self._named(name)}
+        for file, lines in places_in(item.text):
+            matches.update(self._at(file, lines))
+        for name in names if matches else ():
+            words = words_of(name)
+            if len(words) > 1:
+                matches |= set.intersection(*(set(self._by_word.get(word, ())) for word in words))
+        return [self._findings[number] for number in sorted(matches)]
+
+    def _named(self, name: str) -> Iterator[int]:
+        for number in self._by_name.get(_last_part(name), ()):
+            if any(same_name(name, other) for other in code_names(self._texts[self._findings[number].id])):
+                yield number
+
+    def _at(self, file: str, lines: str) -> Iterator[int]:
+        for number in self._by_file.get(file, ()):
+            if overlap(line_ranges(lines), line_ranges(self._findings[number].lines)):
+                yield number
 
 
-def _names_code(names: Sequence[str], text: str) -> bool:
-    return any(same_name(name, other) for name in names for other in code_names(text))
-
-
-def _is_at(finding: FindingRow, places: Sequence[tuple[str, str]]) -> bool:
-    ranges = line_ranges(finding.lines)
-    return any(file == base_name(finding.file) and overlap(line_ranges(lines), ranges) for file, lines in places)
+def _last_part(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 def _shorten(text: str) -> str:

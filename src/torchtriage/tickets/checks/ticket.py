@@ -34,8 +34,8 @@ def ticket_problems(file: TicketFile, today: datetime.date) -> Iterator[Problem]
 def line_of(file: TicketFile, field: str, review: int | None = None) -> int | None:
     """The line of a ticket's field, or of the heading of one of its reviews."""
     if review is not None:
-        headings = [section.heading for section in file.reading.of("review")]
-        heading = headings[review] if review < len(headings) else None
+        sections = file.reading.of("review")
+        heading = sections[review].heading if review < len(sections) else None
         return heading.number if heading else None
     entry = file.reading.entry(field)
     return entry.line.number if entry else None

@@ -70,12 +70,20 @@ class Reading:
     unclosed: list[TextLine]
     sections: list[TicketSection]
     entries: list[Entry] = field(default_factory=list)
+    _by_name: dict[str, list[TicketSection]] = field(default_factory=dict, init=False, repr=False)
 
-    def of(self, *names: str) -> list[TicketSection]:
-        return [section for section in self.sections if section.name in names]
+    def __post_init__(self) -> None:
+        for section in self.sections:
+            self._by_name.setdefault(section.name, []).append(section)
+
+    def of(self, *names: str) -> Sequence[TicketSection]:
+        """The sections with these names, those of one name after those of the other."""
+        if len(names) == 1:
+            return self._by_name.get(names[0], [])
+        return [section for name in names for section in self.of(name)]
 
     def first(self, name: str) -> TicketSection | None:
-        return next((section for section in self.sections if section.name == name), None)
+        return next(iter(self.of(name)), None)
 
     def entry(self, name: str) -> Entry | None:
         """The entry of a field: from the section it belongs to, otherwise from any other section."""
@@ -335,12 +343,15 @@ def _missing_parts(reading: Reading) -> Iterator[_Flaw]:
 
 def _broken_rows(reading: Reading) -> Iterator[_Flaw]:
     fields = {"metadata": METADATA, "location": LOCATION}
+    by_section: dict[int, list[Entry]] = {}
+    for entry in reading.entries:
+        by_section.setdefault(id(entry.section), []).append(entry)
     for section in reading.of(*fields):
         names = {key_of(key): keys[0] for keys in fields[section.name].values() for key in keys}
         previous: set[str] = set()
-        for entry in reading.entries:
+        for entry in by_section.get(id(section), ()):
             name = names.get(entry.key)
-            if entry.section is not section or not entry.is_row or not name:
+            if not entry.is_row or not name:
                 continue
             if entry.num_cells != 2:
                 cells = counted(entry.num_cells, "cell")

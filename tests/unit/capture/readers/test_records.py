@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from torchtriage.capture.readers.reasons import KeptReasons, parse_reasons
 from torchtriage.capture.readers.records import (
     ARTIFACTS,
     KINDS,
@@ -15,7 +16,6 @@ from torchtriage.capture.readers.records import (
     OUR_FOLDERS,
     Translator,
     compile_id_of,
-    parse_reasons,
     strip_launchers,
 )
 from torchtriage.recording.events import (
@@ -203,7 +203,7 @@ def test_a_break_without_a_place_is_at_the_frame_that_was_compiled() -> None:
     ("k == 3", ("k == 3",)),
 ])
 def test_reasons_come_bare_as_a_string_or_as_a_list(payload: str, expected: tuple[str, ...]) -> None:
-    assert parse_reasons(payload) == expected
+    assert parse_reasons(payload) == KeptReasons(texts=expected)
 
 
 def test_a_recompile_is_an_event_once_its_compile_starts() -> None:

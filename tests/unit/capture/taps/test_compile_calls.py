@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from torchtriage.capture.taps.compile_calls import code_of, compile_call
+from torchtriage.capture.taps.compile_calls import MAX_EACH, RepeatedCalls, code_of, compile_call
 from torchtriage.recording.events import CompileCall
 
 TORCH = "/venv/lib/python3.11/site-packages/torch"
@@ -116,3 +116,18 @@ def test_a_target_without_code_has_only_a_name(target: Any) -> None:
 def test_the_arguments_are_recorded(arguments: dict[str, Any], fields: dict[str, Any]) -> None:
     call = called(plain, **arguments)
     assert {name: getattr(call, name) for name in fields} == fields
+
+
+def test_the_events_of_calls_in_a_loop_are_bounded_and_count_every_call() -> None:
+    repeated = RepeatedCalls()
+    events = []
+    for number in range(100_000):
+        for path in ("a.py", "b.py"):
+            event = repeated.add(CompileCall(path=path, line=3, target="f", step=number))
+            events += [event] if event is not None else []
+    events += repeated.rest()
+    assert len(events) < 2 * (MAX_EACH + 20)
+    assert sum(event.num_calls for event in events if event.path == "a.py") == 100_000
+    assert events[-1].step == 99_999
+    assert [event.step for event in events[:4]] == [0, 0, 1, 1]
+    assert not list(repeated.rest())

@@ -80,6 +80,13 @@ def test_compile_calls_after_the_first_compile_are_counted(repeats: int, codes: 
     assert all("once, in __init__" in finding.fix.text for finding in findings)
 
 
+def test_a_call_event_may_stand_for_many_calls() -> None:
+    calls = [call(3), replace(call(3), time=3.0), replace(call(3), time=4.0, num_calls=5_000)]
+    [finding] = compiled_repeatedly(process(IN_FORWARD, calls[0], START, *calls[1:]))
+    assert finding.evidence.num_events == 5_001
+    assert finding.title.endswith("5,001 times after the first")
+
+
 def test_many_layers_compiled_at_one_line_before_the_first_call_are_fine() -> None:
     calls = [replace(call(3), time=1.0 + number / 100) for number in range(12)]
     assert not list(compiled_repeatedly(process(IN_FORWARD, *calls, START)))

@@ -164,9 +164,11 @@ def test_the_first_and_last_of_very_many_compiles_are_kept() -> None:
 
 def test_guards_beyond_the_maximum_are_counted() -> None:
     reasons = tuple(f"0/{number}: k == {number}" for number in reversed(range(MAX_GUARDS + 3)))
-    frame = frame_of(Recompile(**F, compile_id="0/11", time=3.0, reasons=reasons), *a_compile("0/11", at=3.0))
-    assert frame.compiles[0].guards_failed[-1] == "and 3 older cache entries"
-    assert len(frame.compiles[0].guards_failed) == MAX_GUARDS + 1
+    recompile = Recompile(**F, compile_id="0/11", time=3.0, reasons=reasons, num_omitted=1_000)
+    frame = frame_of(recompile, *a_compile("0/11", at=3.0))
+    assert frame.compiles[0].guards_failed[-1] == "0/3: k == 3"
+    assert len(frame.compiles[0].guards_failed) == MAX_GUARDS
+    assert frame.compiles[0].num_guards_failed == MAX_GUARDS + 1_003
 
 
 # the chain

@@ -210,7 +210,8 @@ def test_autocast_lowers_the_precision_only(path: str) -> None:
 def test_the_operator_refuses_wrong_shapes_and_dtypes() -> None:
     x, keep, h, c, w_ih, w_hh, b = arguments(4, 3, 2, 5)
     z = functional.linear(x, w_ih, b)
-    for wrong in ((z, keep.t(), h, c, w_hh), (z.bfloat16(), keep, h, c, w_hh), (z, keep, h, c, w_hh[:4])):
+    no_steps = (z[:0], keep[:0], h, c, w_hh)
+    for wrong in ((z, keep.t(), h, c, w_hh), (z.bfloat16(), keep, h, c, w_hh), (z, keep, h, c, w_hh[:4]), no_steps):
         with pytest.raises(ValueError, match="lstm_forward expects float32"):
             OPS.lstm_forward(*wrong)
 

@@ -51,6 +51,13 @@ def test_a_complete_study() -> None:
     assert ShapeStudy.from_dict(found.to_dict()).advice == found.advice
 
 
+def test_the_command_of_a_study_is_kept_without_its_secrets() -> None:
+    command = ["train.py", "wandb.api_key=hunter2", "--lr", "1"]
+    assert study_of(measurement(), command, spent_seconds=1.0).command == [
+        "train.py", "wandb.api_key=***", "--lr", "1",
+    ]
+
+
 def test_a_policy_that_failed_has_a_row_without_figures() -> None:
     one = measurement()
     one.race.enter(ShapePolicy(name="marked"))
