@@ -24,10 +24,11 @@ class Framework:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchMaker:
-    """A library that makes the batches and calls the compiled function with them, by the file of its loop."""
+    """A library that makes the batches and calls the compiled function with them, by the function that trains."""
 
     path: re.Pattern[str]
-    batch: str = ""         # how its user keeps the number of examples the same
+    function: str           # evaluation may have other sizes, which are set elsewhere
+    batch: str = ""         # how its user leaves out a smaller last batch
     length: str = ""        # how its user keeps the other sizes the same
 
 
@@ -55,13 +56,13 @@ _FRAMEWORKS = (
 )
 _BATCH_MAKERS = (
     BatchMaker(
-        path=re.compile(rf"{_SITE}/transformers/trainer\.py$"),
+        path=re.compile(rf"{_SITE}/transformers/trainer\.py$"), function="training_step",
         batch="TrainingArguments(..., dataloader_drop_last=True)",
-        length="pad every batch to one length where the data collator is made: "
+        length="pad every batch to one length where the data collator is made, for text "
                "DataCollatorWithPadding(tokenizer, padding='max_length', max_length=...)",
     ),
     BatchMaker(
-        path=re.compile(rf"{_SITE}/stable_baselines3/"),
+        path=re.compile(rf"{_SITE}/stable_baselines3/ppo/ppo\.py$"), function="train",
         batch="make n_steps times the number of environments a multiple of batch_size where the algorithm is made",
     ),
 )
@@ -93,7 +94,7 @@ def batch_maker(callers: Sequence[StackEntry]) -> BatchMaker | None:
     """The library that makes the batches, if it is among the callers of the compiled function."""
     for entry in reversed(callers):
         for maker in _BATCH_MAKERS:
-            if maker.path.search(entry.path.replace("\\", "/")):
+            if entry.function == maker.function and maker.path.search(entry.path.replace("\\", "/")):
                 return maker
     return None
 

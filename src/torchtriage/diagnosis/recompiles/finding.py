@@ -6,12 +6,18 @@ from dataclasses import replace
 
 from torchtriage.diagnosis.compiles.frames import compile_seconds
 from torchtriage.diagnosis.compiles.targets import break_behind, is_target, target_name
-from torchtriage.diagnosis.frameworks import BatchMaker, batch_maker, compiler_at
+from torchtriage.diagnosis.frameworks import batch_maker, compiler_at
 from torchtriage.diagnosis.places import Place, frame_name, locate, owner_at, owner_of
 from torchtriage.diagnosis.recompiles.caller import caller_of, passed_value
 from torchtriage.diagnosis.recompiles.groups import RecompileGroup, recompile_groups
 from torchtriage.diagnosis.recompiles.guard_text import Kind, Reason, readable, type_name
-from torchtriage.diagnosis.recompiles.patterns import MODULE_HINT, code_of, function_lines, is_broken_off
+from torchtriage.diagnosis.recompiles.patterns import (
+    MODULE_HINT,
+    code_of,
+    function_lines,
+    is_broken_off,
+    is_ragged,
+)
 from torchtriage.diagnosis.recompiles.remedies import Scene, remedy
 from torchtriage.diagnosis.rules import finding, fingerprint_of, rule
 from torchtriage.findings.catalogue import rule as catalogue_rule
@@ -102,7 +108,7 @@ def _finding(group: RecompileGroup, process: Process) -> Finding:
         before_call=caller.place(_roots(process)) if caller else "before the call",
         compiled_at=_short(group.call, process) if group.call else "",
         body="\n".join(function_lines(group.frame, process)), value=passed_value(group, caller, process),
-        batches=_same_sizes(group, batch_maker(first.stack)), dynamic=_set_dynamic(group, process),
+        batches=_same_sizes(group, process), dynamic=_set_dynamic(group, process),
         inside=str(place.owner) if is_inside else "",
         broken_at=short_place(broken.path, broken.line) if broken else "",
     )
@@ -312,11 +318,16 @@ def _limit_value(group: RecompileGroup) -> str:
     return f" of {group.limit.limit}" if group.limit and group.limit.limit is not None else ""
 
 
-def _same_sizes(group: RecompileGroup, maker: BatchMaker | None) -> str:
+def _same_sizes(group: RecompileGroup, process: Process) -> str:
     """How the user of a library that makes the batches keeps these sizes the same; empty if it is not known."""
-    if maker is None:
+    first = group.recompiles[0]
+    maker = batch_maker(first.stack)
+    before = batch_maker(group.frame.starts[0].stack) if group.frame.starts else None
+    if maker is None or maker is not before or not is_target(process, first):
         return ""
-    return maker.batch if group.dims == (0,) else maker.length
+    if 0 in group.dims:
+        return maker.batch if is_ragged(group) else ""
+    return maker.length
 
 
 def _set_dynamic(group: RecompileGroup, process: Process) -> str:

@@ -1,5 +1,8 @@
 """A fix uses a name only if the line at which it is to be written has that name."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from tests.unit.diagnosis.recompiles.test_finding import AUTOMATIC, PLACE, SOURCES, STATIC, events_of, findings_of, size
@@ -14,12 +17,17 @@ LINE = StackEntry(path="/p/train.py", line=140, function="main")
 FACTS = {"your_roots": ["/p"]}
 
 
-def finding_at(line: str, *reasons: str, library: str = "", call: CompileCall = AUTOMATIC) -> Finding:
+def finding_at(
+    line: str, *reasons: str, library: str = "", function: str = "train", call: CompileCall = AUTOMATIC,
+    trained_before: bool = True,
+) -> Finding:
     """The finding of a function forward(self, x, k) that the user reaches from `line`, through a library or not."""
-    between = (StackEntry(path=f"{SITE}/{library}", line=7, function="train"),) if library else ()
+    between = (StackEntry(path=f"{SITE}/{library}", line=7, function=function),) if library else ()
     sources = {**SOURCES, ("/p/train.py", 140): Source(first_line=140, lines=(line,))}
     sources["/p/train.py", AUTOMATIC.line or 0] = Source(first_line=20, lines=("net = torch.compile(Net())",))
-    events = [call, *events_of(*reasons, stack=(LINE, *between, MODULE, FORWARD))]
+    stack = (LINE, *between, MODULE, FORWARD)
+    start, *recompiles = events_of(*reasons, stack=stack)
+    events = [call, replace(start, stack=stack if trained_before else stack[:1]), *recompiles]
     [finding] = findings_of(events, sources, **FACTS)
     return finding
 
@@ -74,11 +82,22 @@ def test_a_line_that_reaches_the_call_through_a_library_has_no_name_for_it() -> 
 
 
 def test_the_trainer_of_transformers_is_told_about_its_collator_and_arguments() -> None:
-    length = finding_at("trainer.train()", size(4, 5, dim=1), library="transformers/trainer.py")
+    trainer: Any = {"library": "transformers/trainer.py", "function": "training_step"}
+    length = finding_at("trainer.train()", size(4, 5, dim=1), **trainer)
     assert "DataCollatorWithPadding(tokenizer, padding='max_length'" in length.fix.text
-    last = finding_at("trainer.train()", size(8, 2), library="transformers/trainer.py")
+    last = finding_at("trainer.train()", size(8, 2), **trainer)
     assert last.fix.text.endswith("TrainingArguments(..., dataloader_drop_last=True)")
     assert "mark_dynamic" not in length.fix.text + last.fix.text
+
+
+@pytest.mark.parametrize(("reason", "fields"), [
+    (size(8, 16), {"function": "training_step"}),                           # a larger batch is not the last one
+    (size(8, 2), {"function": "prediction_step"}),                          # the evaluation has another batch size
+    (size(8, 2), {"function": "training_step", "trained_before": False}),   # the first call was not the trainer's
+])
+def test_a_size_that_is_not_of_the_last_batch_is_not_cured_by_dropping_it(reason: str, fields: Any) -> None:
+    fix = finding_at("trainer.train()", reason, library="transformers/trainer.py", **fields).fix.text
+    assert "dataloader_drop_last" not in fix
 
 
 def test_a_minibatch_of_stable_baselines_is_cured_where_the_algorithm_is_made() -> None:
