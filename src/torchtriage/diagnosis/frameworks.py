@@ -1,6 +1,7 @@
 """Libraries between the program and torch.compile: what to write in the program, by library and call.
 
-Each remedy was applied with the real package (`tests/integration/test_frameworks.py`).
+Each remedy was applied with the real package; those that need no process group are in
+`tests/integration/test_frameworks.py`.
 """
 
 import re
