@@ -6,8 +6,8 @@ from dataclasses import replace
 from torchtriage.diagnosis.compiles.frames import CompileHistory, frame_key
 from torchtriage.diagnosis.compiles.resume_frames import BreakKey, break_key, breaks_of_resume_frames
 from torchtriage.diagnosis.compiles.targets import break_behind, is_target
+from torchtriage.diagnosis.frameworks import framework_of
 from torchtriage.diagnosis.graph_breaks.finding import Break, break_findings
-from torchtriage.diagnosis.graph_breaks.frameworks import framework_of
 from torchtriage.diagnosis.places import locate
 from torchtriage.diagnosis.recompiles.finding import recompile_findings
 from torchtriage.diagnosis.recompiles.fold import SIZE_CODES
@@ -152,11 +152,11 @@ def _training_step(broken: Break, breaks: dict[BreakKey, tuple[Break, Finding]])
 
 
 def _same_framework(broken: Break, breaks: dict[BreakKey, tuple[Break, Finding]]) -> BreakKey | None:
-    """The first break inside the same wrapper of torch."""
-    framework = framework_of(broken.events[0])
+    """The first break inside the same library."""
+    framework = framework_of(broken.events[0].stack)
     if framework is None:
         return None
-    return next(key for key, (other, _) in breaks.items() if framework_of(other.events[0]) is framework)
+    return next(key for key, (other, _) in breaks.items() if framework_of(other.events[0].stack) is framework)
 
 
 def _same_clock(broken: Break, breaks: dict[BreakKey, tuple[Break, Finding]]) -> BreakKey | None:

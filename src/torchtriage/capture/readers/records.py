@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from torchtriage.capture.readers.break_text import parse_break
+from torchtriage.capture.readers.break_text import parse_break, parse_failure
 from torchtriage.capture.readers.reasons import parse_reasons
 from torchtriage.errors import pass_on_signals
 from torchtriage.recording.events import (
@@ -29,7 +29,7 @@ KINDS = frozenset({
     "dynamo_cpp_guards_str",
 })
 ARTIFACTS = frozenset({
-    "dynamo_graph_break_reason", "recompile_reasons", "fx_graph_cache_hit", "fx_graph_cache_miss",
+    "dynamo_error", "dynamo_graph_break_reason", "recompile_reasons", "fx_graph_cache_hit", "fx_graph_cache_miss",
     "fx_graph_cache_bypass", "aotautograd_cache_hit", "aotautograd_cache_miss", "aotautograd_cache_bypass",
 })
 NO_PAYLOAD = frozenset(name for name in ARTIFACTS if name.endswith(("_hit", "_miss")))
@@ -50,7 +50,7 @@ class Translator:
     """Translates records one by one.
 
     It keeps those parts of earlier records that a later one needs: interned file names, the frame of each compile id,
-    and recompiles in progress.
+    recompiles in progress, and the lines at which a compile failed.
     """
 
     def __init__(self, lookup_string: Callable[[int], str | None] = lambda _: None) -> None:
@@ -58,6 +58,7 @@ class Translator:
         self._lookup_string = lookup_string
         self._frames: dict[str, CompileStart] = {}
         self._pending: dict[str, Recompile] = {}
+        self._failures: dict[str, tuple[StackEntry, ...]] = {}
 
     def feed(
         self, metadata: Metadata, payload: str | None, callers: tuple[StackEntry, ...] = (), **columns: Any,
@@ -110,6 +111,8 @@ class Translator:
             reasons = parse_reasons(payload)
             self._pending[columns["compile_id"]] = Recompile(
                 reasons=reasons.texts, num_omitted=reasons.num_omitted, **place, **columns)
+        elif name == "dynamo_error":
+            self._failures[columns["compile_id"]] = parse_failure(payload)
         elif name in ARTIFACTS:
             cache, _, outcome = name.rpartition("_cache_")
             reason = _bypass_reason(payload) if outcome == "bypass" else ""
@@ -162,6 +165,7 @@ class Translator:
     def _metrics(self, metrics: Metadata, columns: dict[str, Any]) -> Iterator[Event]:
         reason = str(metrics.get("fail_reason") or "")
         pending = self._pending.pop(columns["compile_id"], None)
+        failed_at = self._failures.pop(columns["compile_id"], ())
         if metrics.get("fail_type") and _LIMIT.search(reason.split("\n", 1)[0] + str(metrics["fail_type"])):
             place = _place_of(self._frames.get(_frame_part(columns["compile_id"])))
             reasons, num_omitted = (pending.reasons, pending.num_omitted) if pending else ((), 0)
@@ -169,16 +173,19 @@ class Translator:
             return
         if pending is not None:
             yield pending
-        yield self._end(metrics, columns)
+        yield self._end(metrics, columns, failed_at)
 
-    def _end(self, metrics: Metadata, columns: dict[str, Any], is_backward: bool = False) -> CompileEnd:
+    def _end(
+        self, metrics: Metadata, columns: dict[str, Any], failed_at: tuple[StackEntry, ...] = (),
+        is_backward: bool = False,
+    ) -> CompileEnd:
         frame = self._frames.get(_frame_part(columns["compile_id"]))
         place = _place_of(frame)
         if not place and metrics.get("co_filename"):
             line = metrics.get("co_firstlineno")
             place = {"path": str(metrics["co_filename"]), "line": None if line is None else int(line),
                      "function": str(metrics.get("co_name") or "")}
-        place["stack"] = _failure_line(metrics)
+        place["stack"] = _failure_stack(metrics, failed_at)
         fail_reason = metrics.get("fail_reason")
         return CompileEnd(
             seconds=_seconds(metrics, "duration_us"), is_backward=is_backward,
@@ -198,10 +205,17 @@ class Translator:
             yield GuardValue(source=source, value=value.strip()[:MAX_VALUE], **columns)
 
 
-def _failure_line(metrics: Metadata) -> tuple[StackEntry, ...]:
-    """The line of the program that was being traced when the compile failed; empty if torch does not give it."""
+def _failure_stack(metrics: Metadata, traced: tuple[StackEntry, ...]) -> tuple[StackEntry, ...]:
+    """The line that was being traced when the compile failed, below its callers if the traceback has them.
+
+    Empty if torch does not give the line.
+    """
     path, line = metrics.get("fail_user_frame_filename"), metrics.get("fail_user_frame_lineno")
-    return (StackEntry(path=str(path), line=int(line), function=""),) if path and line else ()
+    if not path or not line:
+        return ()
+    if traced and (traced[-1].path, traced[-1].line) == (str(path), int(line)):
+        return traced
+    return (StackEntry(path=str(path), line=int(line), function=""),)
 
 
 def compile_id_of(metadata: Metadata) -> str | None:

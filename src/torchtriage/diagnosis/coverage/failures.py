@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from torchtriage.diagnosis.compiles.frames import CompileHistory
+from torchtriage.diagnosis.frameworks import framework_of
 from torchtriage.diagnosis.graph_breaks.cause import classify
 from torchtriage.diagnosis.places import Place, code_at, frame_name, locate, owner_at
 from torchtriage.diagnosis.rules import finding, placed_fields, rule
@@ -96,7 +97,7 @@ def _failed_at(start: Placed, end: CompileEnd) -> Placed:
     if not end.stack:
         return start
     line = end.stack[-1]
-    return replace(start, path=line.path, line=line.line, function=line.function, stack=(*start.stack, line))
+    return replace(start, path=line.path, line=line.line, function=line.function, stack=(*start.stack, *end.stack))
 
 
 def _raised(process: Process, end: CompileEnd) -> bool:
@@ -136,6 +137,9 @@ def _at_line(process: Process, place: Place, end: CompileEnd) -> str:
 
 def _fix(process: Process, end: CompileEnd, name: str, place: Place) -> str:
     at = _at_line(process, place, end)
+    framework = framework_of(end.stack)
+    if framework is not None:
+        return framework.remedy
     if end.fail_type == "Unsupported":
         return f"{_remedy(process, end, at)}; or drop fullgraph=True, so that the graph is cut there instead of failing"
     if end.fail_type == "BackendCompilerFailed":

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from torchtriage.diagnosis.graph_breaks.frameworks import framework_of
+from torchtriage.diagnosis.frameworks import framework_of
 from torchtriage.diagnosis.graph_breaks.remedies import Remedy, remedy_for
 from torchtriage.diagnosis.graph_breaks.text import BrokenLine, plain_type, quote, read_break, standard_call, subject_of
 from torchtriage.diagnosis.statement import Statement
@@ -141,10 +141,10 @@ class Cause:
 def classify(event: GraphBreak, code_line: str, statement: Statement | None = None) -> Cause:
     """The cause of a break whose line reads `code_line`; TT199 if nothing specific is known."""
     broken = read_break(event, code_line, statement)
-    framework = framework_of(event)
+    framework = framework_of(event.stack)
     if framework is not None:
-        subject = f"the forward of {framework.name}"
-        return Cause(code="TT106", subject=subject, remedy=Remedy(text=framework.remedy, is_exact=True))
+        remedy = Remedy(text=framework.remedy, is_exact=True, is_from_outside=True)
+        return Cause(code="TT106", subject=framework.subject, remedy=remedy)
     plain = code_of_type(event.type, event.gb_id)
     code = _by_place(broken)
     if code is None and plain in _CALL_CODES:

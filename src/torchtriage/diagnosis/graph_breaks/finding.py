@@ -156,7 +156,7 @@ def _cause(broken: Break) -> str:
 
 
 def _fix(broken: Break) -> Fix:
-    if broken.place.owner.kind is OwnerKind.LIBRARY:
+    if broken.place.owner.kind is OwnerKind.LIBRARY and not broken.cause.remedy.is_from_outside:
         return Fix(text=_fix_from_outside(broken))
     text = broken.cause.remedy.full
     if broken.code == UNCUTTABLE and broken.cause.code != UNCUTTABLE and not broken.cause.remedy.is_exact:

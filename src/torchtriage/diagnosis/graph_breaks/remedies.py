@@ -25,6 +25,7 @@ class Remedy:
     setting: str = ""
     caveat: str = ""
     is_exact: bool = False      # made for the statement itself, and so complete
+    is_from_outside: bool = False       # written in the program, wherever the line is
 
     @property
     def full(self) -> str:

@@ -1,19 +1,25 @@
 """TT2xx: frames that were compiled again, one finding per cause."""
 
-import ast
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from torchtriage.diagnosis.compiles.frames import compile_seconds
 from torchtriage.diagnosis.compiles.targets import break_behind, is_target, target_name
+from torchtriage.diagnosis.frameworks import batch_maker, compiler_at
 from torchtriage.diagnosis.places import Place, frame_name, locate, owner_at, owner_of
+from torchtriage.diagnosis.recompiles.caller import caller_of, passed_value
 from torchtriage.diagnosis.recompiles.groups import RecompileGroup, recompile_groups
 from torchtriage.diagnosis.recompiles.guard_text import Kind, Reason, readable, type_name
-from torchtriage.diagnosis.recompiles.patterns import MODULE_HINT, code_of, function_lines, is_broken_off
+from torchtriage.diagnosis.recompiles.patterns import (
+    MODULE_HINT,
+    code_of,
+    function_lines,
+    is_broken_off,
+    is_ragged,
+)
 from torchtriage.diagnosis.recompiles.remedies import Scene, remedy
 from torchtriage.diagnosis.rules import finding, fingerprint_of, rule
-from torchtriage.diagnosis.statement import own_nodes, statement_at
 from torchtriage.findings.catalogue import rule as catalogue_rule
 from torchtriage.findings.fingerprint import portable_path
 from torchtriage.findings.model import (
@@ -96,10 +102,13 @@ def _finding(group: RecompileGroup, process: Process) -> Finding:
     is_inside = place.owner.kind is OwnerKind.LIBRARY and not is_yours and not is_target(process, first)
     broken = break_behind(process, first) if is_inside else None
     star = _star(group, process)
+    caller = caller_of(group, process)
     scene = Scene(
         group=group, name=_name(group, place, process), subject=subject(group, star), star=star,
-        before_call=_before_call(group, process), compiled_at=_short(group.call, process) if group.call else "",
-        body="\n".join(function_lines(group.frame, process)), tensor=_passed_as(group, process),
+        before_call=caller.place(_roots(process)) if caller else "before the call",
+        compiled_at=_short(group.call, process) if group.call else "",
+        body="\n".join(function_lines(group.frame, process)), value=passed_value(group, caller, process),
+        batches=_same_sizes(group, process), dynamic=_set_dynamic(group, process),
         inside=str(place.owner) if is_inside else "",
         broken_at=short_place(broken.path, broken.line) if broken else "",
     )
@@ -309,37 +318,28 @@ def _limit_value(group: RecompileGroup) -> str:
     return f" of {group.limit.limit}" if group.limit and group.limit.limit is not None else ""
 
 
-def _before_call(group: RecompileGroup, process: Process) -> str:
-    """Where the user calls the function: the last of their lines in the stack above it.
-
-    Torch omits the two innermost callers; if both were its own, the line is the call itself.
-    """
-    event = group.recompiles[0]
-    above = [e for e in event.stack if (e.path, e.function) != (event.path, event.function)]
-    owners = [owner_of(e.path, process.program) for e in above]
-    callers = [e for e, owner in zip(above, owners, strict=True) if owner == YOU]
-    if not callers:
-        return "before the call"
-    exact = owners[-1].kind is OwnerKind.TORCH or (event.knows_caller and owners[-1] == YOU)
-    link = "at" if exact else "reached from"
-    return f"before the call {link} {portable_path(callers[-1].path, _roots(process))}:{callers[-1].line}"
-
-
-def _passed_as(group: RecompileGroup, process: Process) -> str:
-    """What the caller passes as args[0], where its line shows one call with that argument; else empty."""
-    number = re.fullmatch(r"args\[(\d)\]", group.source)
-    above = group.recompiles[0].stack
-    callers = [entry for entry in above if owner_of(entry.path, process.program) == YOU]
-    statement = statement_at(process, callers[-1].path, callers[-1].line) if number and callers else None
-    if number is None or statement is None:
+def _same_sizes(group: RecompileGroup, process: Process) -> str:
+    """How the user of a library that makes the batches keeps these sizes the same; empty if it is not known."""
+    first = group.recompiles[0]
+    maker = batch_maker(first.stack)
+    before = batch_maker(group.frame.starts[0].stack) if group.frame.starts else None
+    if maker is None or maker is not before or not is_target(process, first):
         return ""
-    names = set()
-    for node in own_nodes(statement.node):
-        if isinstance(node, ast.Call) and len(node.args) > int(number[1]) and not isinstance(node.func, ast.Call):
-            argument = node.args[int(number[1])]
-            if isinstance(argument, ast.Name):
-                names.add(argument.id)
-    return names.pop() if len(names) == 1 else ""
+    if 0 in group.dims:
+        return maker.batch if is_ragged(group) else ""
+    return maker.length
+
+
+def _set_dynamic(group: RecompileGroup, process: Process) -> str:
+    """How to end dynamic=False where a library calls torch.compile; empty if the user's own line does."""
+    call = group.call
+    owner = owner_of(call.path, process.program) if call else YOU
+    if call is None or owner.kind is not OwnerKind.LIBRARY:
+        return ""
+    compiler = compiler_at(call.path)
+    if compiler is None:
+        return f"have {owner} compile without dynamic=False" if call.dynamic is False else ""
+    return compiler.dynamic
 
 
 def _short(event: Placed, process: Process) -> str:

@@ -56,12 +56,12 @@ def _size_code(group: RecompileGroup, process: Process) -> str:
         return "TT207"      # a parameter does not change its size: the same code runs for another module
     if group.keeps_on:
         return "TT202"
-    if _is_ragged(group) and is_target(process, group.recompiles[0]) and not _is_inside_a_library(group, process):
+    if is_ragged(group) and is_target(process, group.recompiles[0]) and not _is_inside_a_library(group, process):
         return "TT203"
     return "TT202" if group.call and group.call.dynamic is False else "TT201"
 
 
-def _is_ragged(group: RecompileGroup) -> bool:
+def is_ragged(group: RecompileGroup) -> bool:
     """One smaller size of dimension 0 beside the usual one; not if both came in the same step."""
     sizes = [value for _, value in group.values]
     if group.dims != (0,) or len(sizes) != 2 or group.in_one_step:

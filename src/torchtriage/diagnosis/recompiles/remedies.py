@@ -19,7 +19,9 @@ class Scene:
     before_call: str    # "before the call at train.py:140"
     compiled_at: str    # "train.py:31"
     body: str = ""      # the source of the function, where the recording has it
-    tensor: str = ""    # what the caller names it, where the function has only *args
+    value: str = ""     # the value as the line of the call writes it; empty if that line does not show it
+    batches: str = ""   # how the user of a library that makes the batches keeps their size
+    dynamic: str = ""   # how to end dynamic=False, where a library calls torch.compile
     star: str = ""      # "*" or "**" where the source is a function's *args or **kwargs
     inside: str = ""    # the library of the function, if torch.compile was not called on this function
     broken_at: str = ""     # the graph break that keeps such a function out of its caller's graph
@@ -31,6 +33,15 @@ class Scene:
     @property
     def at_compile(self) -> str:
         return f" at {self.compiled_at}" if self.compiled_at else ""
+
+    @property
+    def described(self) -> str:
+        """The value in words, for a line that has no name for it."""
+        return f"the value that {self.name} calls {self.group.source}"
+
+    @property
+    def not_static(self) -> str:
+        return self.dynamic or f"drop dynamic=False{self.at_compile}"
 
 
 def remedy(code: str, scene: Scene) -> Fix:
@@ -44,10 +55,7 @@ def remedy(code: str, scene: Scene) -> Fix:
         ))
     if code in _BY_SCENE:
         return _BY_SCENE[code](scene)
-    old = group.reasons[0].old
-    return Fix(text=_TEXTS[code].format(
-        source=group.source, old=old, name=scene.name, before_call=scene.before_call,
-    ))
+    return Fix(text=_TEXTS[code].format(source=group.source, name=scene.name))
 
 
 _TEXTS = {
@@ -59,14 +67,9 @@ _TEXTS = {
         "nothing to do: each mode is compiled once and kept, so flipping back is free; "
         "call {name} once in train() and once in eval() mode before any timing"
     ),
-    "TT211": "cast {before_call}: {source} = {source}.to({old}), or the dtype you intend",
     "TT212": (
         "create or move {source} on one device before the first call: {source} = {source}.to(device); "
         "state that moves with its input inside the compiled function is compiled once per device"
-    ),
-    "TT213": (
-        "{source} = {source}.contiguous() {before_call}; "
-        "a transposed or strided view has a different memory layout"
     ),
     "TT222": (
         "keep the value in a tensor instead of reading it with .item(); if the number itself is needed, "
@@ -77,6 +80,19 @@ _TEXTS = {
         "call torch.compile once and keep the function that it returns"
     ),
 }
+
+
+def _dtype(scene: Scene) -> Fix:
+    value, old = scene.value, scene.group.reasons[0].old
+    if not value:
+        return Fix(text=f"cast {scene.described} to {old}, or the dtype you intend, {scene.before_call}")
+    return Fix(text=f"cast {scene.before_call}: {value} = {value}.to({old}), or the dtype you intend")
+
+
+def _stride(scene: Scene) -> Fix:
+    value = scene.value
+    call = f"{value} = {value}.contiguous()" if value else f"call .contiguous() on {scene.described}"
+    return Fix(text=f"{call} {scene.before_call}; a transposed or strided view has a different memory layout")
 
 
 # Sizes come from the tensors that the user passes, even inside a library.
@@ -103,15 +119,21 @@ def _separate(scene: Scene) -> Fix:
 def mark_dynamic(scene: Scene) -> str:
     """The call that makes the dimensions dynamic if the code allows it; mark_dynamic would raise if it does not."""
     dims = scene.group.dims
-    is_unnamed = re.match(r"(?:args|kwargs)\b", scene.group.source) and not scene.tensor
-    if scene.inside or is_unnamed:
+    if scene.inside or not scene.value:
         return (
             f"torch._dynamo.maybe_mark_dynamic on the tensor that this size comes from, {scene.before_call}, "
             "from the first call on"
         )
-    tensor = scene.tensor or scene.group.source
-    mark = f"torch._dynamo.maybe_mark_dynamic({tensor}, {dims[0] if len(dims) == 1 else list(dims)})"
+    mark = f"torch._dynamo.maybe_mark_dynamic({scene.value}, {dims[0] if len(dims) == 1 else list(dims)})"
     return f"{mark} {scene.before_call}, from the first call on, and likewise for each tensor that shares the size"
+
+
+def _same_size(scene: Scene) -> str:
+    """How to keep the sizes the same, or to make them dynamic: in the library that makes the batches, if there is one.
+
+    The tensors do not exist at the line that calls such a library.
+    """
+    return scene.batches or mark_dynamic(scene)
 
 
 NOTHING = "nothing to do: each state is compiled once and kept; to save the second compile, "
@@ -120,8 +142,9 @@ UNSEEN = "if the torch.compile call has dynamic=False, drop it; if not, "
 
 def _settled(scene: Scene) -> Fix:
     if scene.group.call is None:
-        return Fix(text=f"{UNSEEN}nothing needs to change; to save this compile: {mark_dynamic(scene)}")
-    return Fix(text=f"nothing needs to change; to save this compile: {mark_dynamic(scene)}", safe=True)
+        return Fix(text=f"{UNSEEN}nothing needs to change; to save this compile: {_same_size(scene)}")
+    also = f"; or {scene.dynamic}" if scene.dynamic and scene.batches else ""
+    return Fix(text=f"nothing needs to change; to save this compile: {_same_size(scene)}{also}", safe=True)
 
 
 def _keeps_changing(scene: Scene) -> Fix:
@@ -130,17 +153,19 @@ def _keeps_changing(scene: Scene) -> Fix:
             return Fix(text=(
                 f"compile the model that holds the layers instead of {scene.name}, if {scene.subject} differs because "
                 "each layer has its own width; if it differs from call to call of one layer, "
-                f"drop dynamic=False{scene.at_compile}"
+                + scene.not_static
             ))
-        return Fix(text=f"drop dynamic=False{scene.at_compile}, or {mark_dynamic(scene)}")
+        return Fix(text=f"{scene.not_static}, or {_same_size(scene)}")
     unseen = UNSEEN if scene.group.call is None else ""
     return Fix(text=(
-        f"{unseen}{mark_dynamic(scene)}; a size that must match a parameter cannot become dynamic: "
+        f"{unseen}{_same_size(scene)}; a size that must match a parameter cannot become dynamic: "
         f"compile the caller of {scene.name} instead, so that each use is compiled once"
     ))
 
 
 def _ragged(scene: Scene) -> Fix:
+    if scene.batches:
+        return Fix(text=f"{_if_settled(scene)}{scene.batches}")
     return Fix(text=(
         f"{_if_settled(scene)}DataLoader(..., drop_last=True), or pad the last batch to the usual size; "
         f"to keep it as it is: {mark_dynamic(scene)}"
@@ -167,8 +192,8 @@ def _int(scene: Scene) -> Fix:
     source = scene.group.source
     if scene.is_static:
         return Fix(text=(
-            f"drop dynamic=False{scene.at_compile}: an int is then dynamic from its second value on; "
-            f"or pass torch.tensor({source})"
+            f"{scene.not_static}: an int is then dynamic from its second value on; "
+            f"or pass {f'torch.tensor({scene.value})' if scene.value else 'it as a tensor'}"
         ))
     if "nn.Module" in scene.group.reasons[0].hint:
         return Fix(text=(
@@ -193,7 +218,7 @@ def _int(scene: Scene) -> Fix:
             "unless the code needs its value"
         ))
     return Fix(text=(
-        f"{_if_needed(scene)}make it a tensor, torch.tensor({source}); "
+        f"{_if_needed(scene)}make it a tensor{f', torch.tensor({scene.value})' if scene.value else ''}; "
         "an int argument is dynamic from its second value on, "
         f"unless the code needs its value, as range({source}) does"
     ))
@@ -217,7 +242,7 @@ def _float(scene: Scene) -> Fix:
     source = scene.group.source
     if "param_groups" in source:
         return Fix(text="create the optimizer with a tensor: lr=torch.tensor(1e-3); schedulers then change it in place")
-    static = f"drop dynamic=False{scene.at_compile}, or " if scene.is_static else ""
+    static = f"{scene.not_static}, or " if scene.is_static else ""
     name = source.rpartition(".")[2]
     reason = scene.group.reasons[0]
     if re.search(rf"dropout\d?d?\([^()]*\b{re.escape(name)}\b", reason.code):     # its rate must be a Python number
@@ -286,12 +311,19 @@ def _length(scene: Scene) -> Fix:
         ))
     if " != " in scene.group.reasons[0].guard:      # how torch words the length of a dict
         return Fix(text=(
-            f"pass the values as one tensor: torch.stack(list({source}.values())) {scene.before_call}, whose size "
+            f"pass the values as one tensor: {_stacked(scene)} {scene.before_call}, whose size "
             f"becomes dynamic; or give {source} all its keys before the first call"
         ))
+    value = scene.value
+    stacked = f"pass torch.stack({value})" if value else "stack it to one tensor with torch.stack"
     return Fix(text=(
-        f"pad {source} to a fixed length {scene.before_call}, or pass torch.stack({source}): its size becomes dynamic"
+        f"pad {value or scene.described} to a fixed length {scene.before_call}, or {stacked}: its size becomes dynamic"
     ))
+
+
+def _stacked(scene: Scene) -> str:
+    """The values of a dict as one tensor."""
+    return f"torch.stack(list({scene.value}.values()))" if scene.value else "torch.stack on the values of the dict"
 
 
 def _presence(scene: Scene) -> Fix:
@@ -343,11 +375,13 @@ def _identity(scene: Scene) -> Fix:
 
 
 def _zero_one(scene: Scene) -> Fix:
-    if not scene.group.dims or scene.inside:
+    if scene.batches:
+        return Fix(text=scene.batches)
+    if not scene.group.dims or scene.inside or not scene.value:
         return Fix(text="pad to at least 2, or skip calls with 0 or 1")
     return Fix(text=(
         "pad to at least 2, or skip calls with 0 or 1; or torch._dynamo.decorators.mark_unbacked("
-        f"{scene.group.source}, {scene.group.dims[0]}) {scene.before_call}, which breaks the graph at a branch "
+        f"{scene.value}, {scene.group.dims[0]}) {scene.before_call}, which breaks the graph at a branch "
         "on the size and raises if a 1 is broadcast"
     ))
 
@@ -366,7 +400,13 @@ def _type(scene: Scene) -> Fix:
                 "each time"
             ))
         return Fix(text=f"pass the same type every time as {source}")
-    return Fix(text=f"pass a tensor every time: torch.as_tensor({source}, dtype=torch.float32) {scene.before_call}")
+    if not scene.value:
+        return Fix(text=f"pass a tensor every time for {scene.described}: torch.as_tensor {scene.before_call}")
+    made = f"torch.as_tensor({scene.value}, dtype=torch.float32)"
+    return Fix(text=f"pass a tensor every time: {made} {scene.before_call}")
+
+
+_TORCH_MODULE = re.compile(r"^nn/(?:modules/)?\w+\.py:")      # torch shortens the paths of its own files
 
 
 def _symbolic(scene: Scene) -> Fix:
@@ -377,8 +417,9 @@ def _symbolic(scene: Scene) -> Fix:
             "are treated as separate"
         ))
     padded = f"pad {scene.subject} so that `{reason.guard}` always holds"
-    if reason.by_torch:
-        return Fix(text=f"{padded}, or keep both variants: torch itself sets this guard (torch/{reason.by_torch})")
+    by_torch = reason.by_torch or (reason.place if _TORCH_MODULE.search(reason.place) else "")
+    if by_torch:
+        return Fix(text=f"{padded}, or keep both variants: torch itself sets this guard (torch/{by_torch})")
     return Fix(text=f"{padded}, or remove the branch on it{f' at {reason.place}' if reason.place else ''}")
 
 
@@ -412,7 +453,7 @@ def _keys(scene: Scene) -> Fix:
             "keys of another type, such as strings or flat indices, recompile as well"
         ))
     return Fix(text=(
-        f"pass the values without their keys: torch.stack(list({source}.values())) {scene.before_call}, whose size "
+        f"pass the values without their keys: {_stacked(scene)} {scene.before_call}, whose size "
         f"becomes dynamic, and put the keys back outside {name}; or give {source} the same keys in every call; a list "
         "instead of the dict recompiles for each length"
     ))
@@ -420,14 +461,15 @@ def _keys(scene: Scene) -> Fix:
 
 def _rank(scene: Scene) -> Fix:
     """One more dimension is usually the batch."""
-    source, ranks = scene.group.source, sorted({value for _, value in scene.group.values})
+    value, ranks = scene.value, sorted({rank for _, rank in scene.group.values})
     if len(ranks) == 2 and all(rank.isdigit() for rank in ranks) and int(ranks[1]) - int(ranks[0]) == 1:
         return Fix(text=(
-            f"pass {ranks[1]} dimensions every time: {source}.unsqueeze(0) {scene.before_call} where {source} has only "
-            f"{ranks[0]}, and squeeze(0) on the result"
+            f"pass {ranks[1]} dimensions every time: {value}.unsqueeze(0) {scene.before_call} where "
+            f"{value or scene.described} has only {ranks[0]}, and squeeze(0) on the result"
         ))
     return Fix(text=(
-        f"give {source} a fixed number of dimensions {scene.before_call}, for example {source}.flatten(0, -2)"
+        f"give {value or scene.described} a fixed number of dimensions {scene.before_call}, for example "
+        f"{value}.flatten(0, -2)"
     ))
 
 
@@ -439,7 +481,8 @@ def _other(scene: Scene) -> Fix:
 
 _BY_SCENE: dict[str, Callable[[Scene], Fix]] = {
     "TT201": _settled, "TT202": _keeps_changing, "TT203": _ragged, "TT204": _int, "TT205": _float, "TT207": _per_layer,
-    "TT209": _grad_mode, "TT210": _flag, "TT214": _rank, "TT216": _keys, "TT217": _length, "TT218": _presence,
+    "TT209": _grad_mode, "TT210": _flag, "TT211": _dtype, "TT213": _stride, "TT214": _rank, "TT216": _keys,
+    "TT217": _length, "TT218": _presence,
     "TT215": _requires_grad, "TT219": _identity, "TT220": _global, "TT224": _text_value,
     "TT221": _zero_one, "TT223": _type, "TT225": _symbolic, "TT299": _other,
 }

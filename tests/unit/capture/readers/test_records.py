@@ -116,6 +116,28 @@ def test_the_callers_that_torch_leaves_out_are_put_before_the_frame() -> None:
     assert event.stack == FRAME
 
 
+FAILED_IN_LOG = """Traceback (most recent call last):
+  File "/v/torch/_dynamo/convert_frame.py", line 2100, in _compile
+torch._dynamo.exc.InternalTorchDynamoError: AttributeError: no __dict__
+
+from user code:
+   File "/app/x.py", line 23, in training_step
+    self.log("loss", loss)
+  File "/v/inspect.py", line 7, in signature
+    sig = obj.__signature__
+
+Set TORCHDYNAMO_VERBOSE=1 for the internal stack trace
+"""
+
+
+def test_a_failed_compile_has_the_lines_of_its_traceback() -> None:
+    error = ({"artifact": {"name": "dynamo_error"}, **ids(0)}, FAILED_IN_LOG)
+    for line, expected in ((7, [("/app/x.py", 23), ("/v/inspect.py", 7)]), (8, [("/v/inspect.py", 8)])):
+        failed = {"fail_type": "E", "fail_user_frame_filename": "/v/inspect.py", "fail_user_frame_lineno": line}
+        [event] = fed(error, ({"compilation_metrics": failed, **ids(0)}, None))
+        assert [(entry.path, entry.line) for entry in event.stack] == expected
+
+
 def test_a_failed_compile_has_the_line_it_failed_at() -> None:
     metrics = {"fail_type": "E", "fail_user_frame_filename": "/app/x.py", "fail_user_frame_lineno": 7}
     [event] = fed(({"compilation_metrics": metrics, **ids(0)}, None))

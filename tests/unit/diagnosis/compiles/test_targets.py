@@ -78,7 +78,7 @@ def test_a_size_inside_a_library_is_marked_at_its_origin() -> None:
 
 def test_the_target_of_torch_compile_keeps_the_fix_about_its_arguments() -> None:
     target = CompileCall(path="/app/train.py", line=3, target="rearrange", target_path=EINOPS, target_line=561)
-    assert ".to(torch.float32)" in finding_of(target, HELPER, DTYPE).fix.text
+    assert "to torch.float32" in finding_of(target, HELPER, DTYPE).fix.text
 
 
 def test_every_frame_may_be_a_target_if_no_call_is_known() -> None:

@@ -52,6 +52,15 @@ def test_a_raised_error_is_reported_with_its_message_and_line() -> None:
     assert finding.severity is Severity.P0
 
 
+def test_an_error_in_lightning_is_shown_at_the_users_line_with_its_remedy() -> None:
+    module = "/v/lib/python3.11/site-packages/lightning/pytorch/core/module.py"
+    lines = (("/app/train.py", 34, "step"), (module, 514, "log"), ("/usr/lib/python3.11/inspect.py", 7, "signature"))
+    stack = tuple(StackEntry(path=path, line=line, function=function) for path, line, function in lines)
+    [finding] = errors_of(START, a_failure("AttributeError", stack=stack))
+    assert str(finding.location) == "/app/train.py:34"
+    assert finding.fix.text.startswith("compile the network inside the LightningModule")
+
+
 def test_an_error_after_which_the_program_compiles_again_is_p1() -> None:
     [finding] = errors_of(
         START, a_failure("BackendCompilerFailed"), CompileStart(**{**STEP, "compile_id": "1/0"}, time=3.0),

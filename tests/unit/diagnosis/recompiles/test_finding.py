@@ -220,7 +220,8 @@ def test_the_fix_names_tensor_dimensions_and_call() -> None:
         StackEntry(path="/v/site-packages/torch/nn/modules/module.py", line=1, function="_call_impl"),
         StackEntry(path="/p/net.py", line=5, function="forward"),
     )
-    [finding] = findings_of([AUTOMATIC, *events_of(size(4, 5), size(7, 8, dim=1), stack=stack)])
+    sources = {**SOURCES, ("/p/train.py", 140): Source(first_line=140, lines=("y = net(x, 3)",))}
+    [finding] = findings_of([AUTOMATIC, *events_of(size(4, 5), size(7, 8, dim=1), stack=stack)], sources)
     assert "torch._dynamo.maybe_mark_dynamic(x, [0, 1]) before the call at train.py:140" in finding.fix.text
     assert finding.fix.safe
     [finding] = findings_of(events_of(size(4, 5), stack=stack[::2]))
