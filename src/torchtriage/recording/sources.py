@@ -25,7 +25,7 @@ def source_around(path: str, line: int, *, with_class: bool = False) -> Source |
     if not 0 < line <= len(lines):
         return None
     first, last = line, line
-    if not _INSTALLED.search(path.replace("\\", "/")):
+    if not is_installed(path):
         first, last = _definition_around(lines, line, "def")
         if with_class and first != last:
             outer = _definition_around(lines, line, "class")
@@ -35,6 +35,11 @@ def source_around(path: str, line: int, *, with_class: bool = False) -> Source |
     first, last = min(first, max(1, line - CONTEXT)), max(last, line + CONTEXT)
     kept = tuple(text.rstrip("\n")[:MAX_LINE] for text in lines[first - 1: last])
     return Source(first_line=first, lines=kept, qualname=qualname_at(lines, line))
+
+
+def is_installed(path: str) -> bool:
+    """Whether a file belongs to an installed package or to Python."""
+    return bool(_INSTALLED.search(path.replace("\\", "/")))
 
 
 def _definition_around(lines: list[str], line: int, keyword: str) -> tuple[int, int]:
