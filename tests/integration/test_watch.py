@@ -369,6 +369,23 @@ def test_a_project_called_torch_is_the_users_own(tmp_path: Path) -> None:
     assert {f["owner"]["kind"] for f in seen.report["findings"]} == {"you"}
 
 
+@pytest.mark.thorough
+def test_a_finding_in_a_notebook_names_the_cell() -> None:
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    cells = [
+        "import torch, torchtriage",
+        "@torch.compile(backend='eager')\ndef f(x):\n    print('inside')\n    return x + 1",
+        "with torchtriage.watch() as seen:\n    f(torch.ones(2))",
+        "print(seen)",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    nbclient.NotebookClient(notebook, timeout=300).execute()
+    printed = notebook.cells[-1].outputs[0]["text"]
+    assert "--> cell In[2]:3  in f\n      3 | print('inside')\n" in printed
+    assert "ipykernel" not in printed
+
+
 def one_process(folder: Path) -> Any:
     from torchtriage.recording.reader import read_recording
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from types import CodeType, FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+from torchtriage.capture.notebook_cells import NotebookCells
 from torchtriage.capture.readers.records import OUR_FOLDERS
 from torchtriage.capture.taps import steps
 from torchtriage.capture.taps.compile_calls import compile_call
@@ -37,6 +38,7 @@ class Observer:
         telemetry: bool = False, policy: "PolicyTaps | None" = None,
     ) -> None:
         self._sink = sink
+        self._cells = NotebookCells()
         self.steps = steps.StepCounter(on_first_step, policy.clock if policy is not None else None)
         self.meter = EagerMeter()
         self.timer = PieceTimer() if measure else None
@@ -205,7 +207,7 @@ class Observer:
     def _put(self, event: Event) -> None:
         """Pass an event to the sink; an error in the sink never reaches the program."""
         try:
-            self._sink(event)
+            self._sink(self._cells.named(event))
         except Exception as error:
             pass_on_signals(error)
             self._errors += 1
