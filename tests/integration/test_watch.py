@@ -1,6 +1,7 @@
 """`with torchtriage.watch()` records the same facts as a run and restores everything; torchtriage.step() counts."""
 
 import json
+import re
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,8 @@ out["paths"] = sorted({e.path for e in (*seen.graph_breaks, *seen.recompiles)} |
 out["codes"] = sorted({f.code for f in seen.findings})
 places = [f.location for f in seen.findings if f.code == "TT101"]
 out["places"] = sorted({(place.path, place.line, place.function) for place in places})
-out["text"] = repr(seen)
+out["text"] = str(seen)
+out["line"] = repr(seen)
 out["restored"] = state() == clean
 
 call(before, 5)
@@ -167,6 +169,7 @@ def test_a_block_is_diagnosed(watched: dict[str, Any]) -> None:
     assert watched["codes"][0] == "TT101"
     assert [place[:2] for place in watched["places"]] == [[watched["script"], 3]]
     assert "TT101 P3" in watched["text"]
+    assert re.fullmatch(r"<\d findings?: TT101 at train\.py:\d+.*>", watched["line"]), watched["line"]
     assert watched["limit"].count("limited") == 1
     assert {"TT101", "TT301"} <= set(watched["limit_codes"])
     # Of 18 calls 4 are compiled, one hits the limit, and the meter runs from then on.
