@@ -117,7 +117,8 @@ def _message(end: CompileEnd) -> str:
         if line.lstrip().startswith("Hint: "):
             break       # the fix says what to change
         lines.append(" ".join(line.split()).removeprefix("Explanation: ").rstrip(":"))
-    return shortened(": ".join([line for line in lines if line][:MAX_LINES]), 300) or f"{end.fail_type} without a message"
+    text = ": ".join([line for line in lines if line][:MAX_LINES])
+    return shortened(text, 300) or f"{end.fail_type} without a message"
 
 
 def _evidence(end: CompileEnd) -> Evidence:
