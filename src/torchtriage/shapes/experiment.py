@@ -310,6 +310,8 @@ def check_first_run(outcome: RunOutcome, num_units: int, *, has_calls: bool, has
     if outcome.was_stopped:
         ran += " and was stopped at its time limit"
         remedy = "; raise --budget, or give the program less to do"
+    if not has_calls and outcome.was_stopped:
+        raise CommandError(f"the program did not come to a torch.compile call: {ran}{remedy}")
     if not has_calls:
         raise CommandError(f"the program does not call torch.compile, so there is no policy to choose; {ran}{remedy}")
     if not num_units:
