@@ -75,7 +75,7 @@ def is_estimated(study: ShapeStudy) -> bool:
 
 
 _VERDICTS = {
-    "": f"{INCONCLUSIVE}, no policy is recommended",
+    "": f"{INCONCLUSIVE}, no policy is recommended", BASELINE: KEEP,
     "marked": "mark the dimensions that vary", "mixed": "use a separate policy for each function",
 }
 
@@ -83,17 +83,17 @@ _VERDICTS = {
 def verdict(study: ShapeStudy) -> str:
     """The advice in a few words."""
     policy = study.advice.policy
-    if policy == BASELINE:
-        return _keep(study)
+    if policy == BASELINE and study.standing:
+        return f"no other shape policy is recommended, but {_meanwhile(study)}"
     return _VERDICTS.get(policy) or f"use {policy}"
 
 
-def _keep(study: ShapeStudy) -> str:
-    """The advice to change nothing, unless the unmodified program has a severe finding: that one stands."""
+def _meanwhile(study: ShapeStudy) -> str:
+    """What to do without another policy: nothing, unless the unmodified program has a severe finding."""
     if not study.standing:
         return KEEP
     verb = "stands" if len(study.standing) == 1 else "stand"
-    return f"no other shape policy is recommended, but {listed(study.standing)} {verb}: fix that first"
+    return f"{listed(study.standing)} {verb}: fix that first"
 
 
 def reason(study: ShapeStudy) -> str:
@@ -147,7 +147,7 @@ def _undecided(study: ShapeStudy) -> str:
     if advice.compared_with:
         verb = "is" if len(advice.rivals) == 1 else "are"
         baseline = policy_phrase(advice.compared_with)
-        return f"{rivals} {verb} neither clearly faster nor slower than {baseline}; {_keep(study)}"
+        return f"{rivals} {verb} neither clearly faster nor slower than {baseline}; {_meanwhile(study)}"
     return f"{rivals} has too few runs" if len(advice.rivals) == 1 else f"none of {rivals} is clearly faster"
 
 
@@ -166,7 +166,7 @@ def _reason_without_rivals(study: ShapeStudy) -> str:
     if needed == Need.FULL_RUN:
         return f"{text} before the interruption"
     if needed == Need.BUDGET:
-        return f"{text} before the budget ran out; {_keep(study)}"
+        return f"{text} before the budget ran out; {_meanwhile(study)}"
     return text
 
 

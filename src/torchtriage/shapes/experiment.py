@@ -123,8 +123,8 @@ class Experiment:
         needed = self.budget.needed(self.measurement.race.trials[BASELINE][0], num_policies)
         if needed > self.budget.seconds:
             self.say(
-                f"the budget of {duration_flag(self.budget.seconds)} is probably too small: {MIN_ROUNDS} rounds of "
-                f"{num_policies} policies need about {duration_flag(needed)}, estimated from the first run; "
+                f"the budget of {duration(self.budget.seconds)} is probably too small: {MIN_ROUNDS} rounds of "
+                f"{num_policies} policies need about {duration(needed)}, estimated from the first run; "
                 f"stop and give --budget {duration_flag(BUDGET_MARGIN * needed)}, or see what fits")
 
     def _record_sizes(self) -> None:

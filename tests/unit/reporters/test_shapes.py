@@ -90,7 +90,7 @@ def test_nothing_is_kept_unchanged_above_a_severe_finding() -> None:
     study = clear_win(advice=Advice(policy="as written"), standing=["TT301"])
     assert verdict(study) == "no other shape policy is recommended, but TT301 stands: fix that first"
     two = with_sentences(dataclasses.replace(refusal(), standing=["TT301", "TT302"])).advice.text
-    assert two.endswith("no other shape policy is recommended, but TT301 and TT302 stand: fix that first")
+    assert two.endswith("nor slower than the unmodified program; TT301 and TT302 stand: fix that first")
     assert "keep" not in two
     assert ShapeStudy.from_dict(study.to_dict()).standing == ("TT301",)
 
