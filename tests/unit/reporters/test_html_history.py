@@ -156,6 +156,15 @@ def test_a_run_without_compiles_leads_with_its_learning_curves() -> None:
     assert sections(compiles=1)[:2] == ["verdict", "timeline"]
 
 
+def test_a_recorded_run_without_compiles_does_not_lack_compile_times() -> None:
+    def words(origin: str) -> str:
+        return words_of(history=EAGER, totals={"compiles": 0, "compile_seconds": None}, run={"origin": origin})
+
+    assert "Nothing was compiled." in words("recording")
+    assert "Compile times are not known" not in words("recording")
+    assert "Compile times are not known" in words("log")    # a log does not hold every compile
+
+
 def test_an_anomaly_without_a_finding_is_counted_and_not_drawn() -> None:
     marks = [Moment(kind=MomentKind.ANOMALY, time=2.0, process=0, step=2, label="TT401 loss", fingerprint="gone")]
     report = a_report(findings=[], history=replace(EAGER, moments=tuple(marks)))
