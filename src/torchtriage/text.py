@@ -23,6 +23,7 @@ _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\
 _LINE_COMMAND = re.compile("^([\\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]*):(?=:)")
 _INSTALLED = re.compile(r"(?:^|/)(?:site|dist)-packages/")
 _STANDARD_LIBRARY = re.compile(r"(?:^|/)lib/python3\.\d+/")
+CELL = "cell "      # how the path of a notebook cell begins: `cell In[3]`
 _DRIVE = re.compile(r"[A-Za-z]:/")
 _RESUME_FUNCTION = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)$")
 
@@ -170,7 +171,7 @@ def path_below(path: str, roots: Sequence[str]) -> str | None:
 def project_path(path: str, root: str) -> str | None:
     """A path below the root, with forward slashes; None for a path that is not a file of the project there."""
     path = path_below(path, (root,)) or _slashes(path)
-    is_elsewhere = path.startswith(("/", "<", "../")) or _DRIVE.match(path)
+    is_elsewhere = path.startswith(("/", "<", "../", CELL)) or _DRIVE.match(path)
     if not path or is_elsewhere or _INSTALLED.search(path) or _STANDARD_LIBRARY.search(path):
         return None
     return path

@@ -259,6 +259,10 @@ def test_fixture_as_a_message(triage):
     shared(X)
     assert not triage.graph_breaks, triage
 
+def test_fixture_without_a_message(triage):
+    shared(X)
+    assert triage.findings == []
+
 def test_unmarked():
     shared(X)
 
@@ -367,11 +371,21 @@ def test_a_failure_names_the_limit_and_then_shows_the_finding(marked: Session) -
             "write it like limit_findings('P2'",
         ),
         ("test_unknown_rule", "no rule or place 'print-in-grahp' for allow, did you mean 'print-in-graph'?"),
-        ("test_fixture_as_a_message", "TT101 P3  print() breaks breaking"),
+        ("test_fixture_as_a_message", "AssertionError: <1 finding: TT101 at test_marked.py:5>"),
     ],
 )
 def test_a_failed_test_shows_its_limit(marked: Session, name: str, said: str) -> None:
     assert said in marked.failure(name)
+
+
+@pytest.mark.parametrize("name", ["test_fixture_as_a_message", "test_fixture_without_a_message"])
+def test_a_failed_test_with_the_fixture_shows_its_findings_in_full(marked: Session, name: str) -> None:
+    _, findings = re.split(r"^-+ torchtriage -+$", marked.failure(name), flags=re.M)
+    lines = findings.strip().splitlines()
+    assert lines[0].startswith("TT101 P3  print() breaks breaking")
+    assert any(line.startswith("  why ") for line in lines)
+    assert any(line.startswith("  fix ") for line in lines)
+    assert "more  torchtriage explain TT101" in findings
 
 
 @pytest.mark.parametrize(("name", "own"), [

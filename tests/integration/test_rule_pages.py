@@ -16,7 +16,7 @@ pytestmark = pytest.mark.thorough
 
 BLOCK = re.compile(r"(Before|After):\s*\n+```python([^\n]*)\n(.*?)```", re.S)
 LEARNING = ("TT4", "TT5", "TT6")    # numbers of a training, not torch.compile: test_learning_pages.py
-NEEDS_A_WHOLE_RUN = {"TT303"}   # "was never compiled" is only known once the program has ended
+NEEDS_A_WHOLE_RUN = {"TT303", "TT311"}     # "was never compiled" is only known once the program has ended
 REPORTED_AS = {"TT222": "TT104"}    # a value from .item() is reported with the break that caused it
 if torch_version() < (2, 13):
     # This torch skips a frame silently: the only sign is that nothing was compiled.

@@ -1,6 +1,7 @@
 """`with torchtriage.watch()` records the same facts as a run and restores everything; torchtriage.step() counts."""
 
 import json
+import re
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,8 @@ out["paths"] = sorted({e.path for e in (*seen.graph_breaks, *seen.recompiles)} |
 out["codes"] = sorted({f.code for f in seen.findings})
 places = [f.location for f in seen.findings if f.code == "TT101"]
 out["places"] = sorted({(place.path, place.line, place.function) for place in places})
-out["text"] = repr(seen)
+out["text"] = str(seen)
+out["line"] = repr(seen)
 out["restored"] = state() == clean
 
 call(before, 5)
@@ -167,6 +169,7 @@ def test_a_block_is_diagnosed(watched: dict[str, Any]) -> None:
     assert watched["codes"][0] == "TT101"
     assert [place[:2] for place in watched["places"]] == [[watched["script"], 3]]
     assert "TT101 P3" in watched["text"]
+    assert re.fullmatch(r"<3 findings: .*\bTT101 at train\.py:3\b.*>", watched["line"]), watched["line"]
     assert watched["limit"].count("limited") == 1
     assert {"TT101", "TT301"} <= set(watched["limit_codes"])
     # Of 18 calls 4 are compiled, one hits the limit, and the meter runs from then on.
@@ -367,6 +370,23 @@ def test_a_project_called_torch_is_the_users_own(tmp_path: Path) -> None:
     ]
     assert ("TT302" if REPORTS_SKIPS else "TT303") in seen.codes
     assert {f["owner"]["kind"] for f in seen.report["findings"]} == {"you"}
+
+
+@pytest.mark.thorough
+def test_a_finding_in_a_notebook_names_the_cell() -> None:
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    cells = [
+        "import torch, torchtriage",
+        "@torch.compile(backend='eager')\ndef f(x):\n    print('inside')\n    return x + 1",
+        "with torchtriage.watch() as seen:\n    f(torch.ones(2))",
+        "print(seen)",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    nbclient.NotebookClient(notebook, timeout=300).execute()
+    printed = notebook.cells[-1].outputs[0]["text"]
+    assert "--> cell In[2]:3  in f\n      3 | print('inside')\n" in printed
+    assert "ipykernel" not in printed
 
 
 def one_process(folder: Path) -> Any:

@@ -2,13 +2,15 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import CodeType, FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+from torchtriage.capture.notebook_cells import NotebookCells
 from torchtriage.capture.readers.records import OUR_FOLDERS
 from torchtriage.capture.taps import steps
 from torchtriage.capture.taps.compile_calls import RepeatedCalls, compile_call
+from torchtriage.capture.taps.compile_sites import MainScript
 from torchtriage.capture.taps.eager_meter import EagerMeter
 from torchtriage.capture.taps.learning import CLIP_MODULE, SCALER_MODULE, LearningTaps, new_telemetry
 from torchtriage.capture.taps.piece_timer import PieceTimer
@@ -36,6 +38,7 @@ class Observer:
         telemetry: bool = False, policy: "PolicyTaps | None" = None,
     ) -> None:
         self._sink = sink
+        self._cells = NotebookCells()
         self.steps = steps.StepCounter(on_first_step, policy.clock if policy is not None else None)
         self.meter = EagerMeter()
         self.timer = PieceTimer() if measure else None
@@ -49,6 +52,9 @@ class Observer:
         self._skipped: set[tuple[str, int, str]] = set()
         self._errors = 0
         self._trace_armed = False
+        self._calls_are_seen = True     # torch._dynamo has not been imported, or its tap is armed
+        self._num_compile_calls = 0
+        self._script: MainScript | None = None
         self._facts_at_end: dict[str, Any] | None = None
         self._handler = TraceHandler(
             self._take, self.steps.current, torch_private_dynamo.lookup_interned_string, self._on_error)
@@ -57,6 +63,7 @@ class Observer:
         """Arm each tap when the program imports its module of torch; torchtriage imports none itself."""
         os.register_at_fork(after_in_child=self._start_over)
         steps.active.append(self.steps)
+        self._script = MainScript()
         watcher = ImportWatcher()
         watcher.when_imported("torch._logging._internal", self._arm_trace_early)
         watcher.when_imported("torch.autograd.profiler", self._arm_steps)
@@ -134,10 +141,12 @@ class Observer:
         return series
 
     def last_events(self) -> list[Event]:
-        """Events that are only complete at the end: recompiles in progress, repeated calls, the sums of --measure."""
+        """Events that are only complete at the end: recompiles, repeated calls, sums, calls that the source has."""
         if self.learning is not None:
             self.learning.close()
         events = self._unfinished()
+        if self._calls_are_seen and not self._num_compile_calls:
+            events.extend(self._compile_sites())
         if self.timer is not None:
             events.extend(self.timer.events(time=time.time(), pid=os.getpid()))
         return events
@@ -173,6 +182,7 @@ class Observer:
         undo = torch_private_dynamo.wrap_optimize(dynamo, self._on_compile_call)
         missing = "this torch has no torch._dynamo.optimize"
         self._armed("compile calls", undo, missing)
+        self._calls_are_seen = undo is not None
         if self.policy is not None and undo is None:
             self._tap("policy", "absent", missing)
         elif self.policy is not None:
@@ -202,7 +212,7 @@ class Observer:
     def _put(self, event: Event) -> None:
         """Pass an event to the sink; an error in the sink never reaches the program."""
         try:
-            self._sink(event)
+            self._sink(self._cells.named(event))
         except Exception as error:
             pass_on_signals(error)
             self._errors += 1
@@ -225,6 +235,7 @@ class Observer:
                 self._tap("silent-eager meter", "armed", f"since {event.function} hit its limit")
 
     def _on_compile_call(self, arguments: dict[str, Any], frame: FrameType) -> Callable[[Any], None] | None:
+        self._num_compile_calls += 1
         try:
             call = compile_call(arguments, frame, **self._columns())
             recorded = self._calls.add(call)
@@ -234,6 +245,13 @@ class Observer:
         except Exception as error:
             self._on_error(error)
             return None
+
+    def _compile_sites(self) -> Sequence[Event]:
+        try:
+            return self._script.compile_sites(**self._columns()) if self._script is not None else ()
+        except Exception as error:
+            self._on_error(error)
+            return ()
 
     def _on_skip(self, reason: str, code: CodeType) -> None:
         try:

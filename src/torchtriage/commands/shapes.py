@@ -9,6 +9,7 @@ import signal
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -140,7 +141,18 @@ def measure(command: list[str], work: Path, args: argparse.Namespace) -> tuple["
     if note:
         measurement.notes.append(note)
     study = study_of(measurement, args.command, spent_seconds=budget.spent, users_sources=users_sources)
-    return with_sentences(study), measurement
+    return with_sentences(replace(study, standing=standing_findings(measurement))), measurement
+
+
+def standing_findings(measurement: "Measurement") -> list[str]:
+    """The codes of the P0 and P1 findings of the unmodified program, which no advice on policies may hide."""
+    from torchtriage.diagnosis.diagnose import diagnose
+    from torchtriage.findings.model import Severity
+    from torchtriage.recording.reader import read_recording
+
+    assert measurement.last_baseline is not None    # without a baseline run there is no study
+    findings = diagnose(read_recording(measurement.last_baseline.recording))
+    return list(dict.fromkeys(finding.code for finding in findings if finding.severity <= Severity.P1))
 
 
 def save(study: "ShapeStudy", measurement: "Measurement", folder: Path) -> None:

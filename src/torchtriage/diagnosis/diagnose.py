@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from torchtriage.diagnosis import recording_health  # noqa: F401 - importing registers its rules
+from torchtriage.diagnosis.coverage import unreached  # noqa: F401 - the same
 from torchtriage.diagnosis.places import source_lines
 from torchtriage.diagnosis.recompiles.fold import fold_library_frames
 from torchtriage.diagnosis.rules import PROCESS_RULES, RUN_RULES

@@ -70,8 +70,7 @@ _BATCH_MAKERS = (
 _COMPILERS = (
     Compiler(
         path=re.compile(rf"{_SITE}/accelerate/"),
-        dynamic="set ACCELERATE_DYNAMO_USE_DYNAMIC=true in the environment "
-                "(accelerate launch --dynamo_use_dynamic sets it), or TorchDynamoPlugin(dynamic=True)",
+        dynamic="set ACCELERATE_DYNAMO_USE_DYNAMIC=true in the environment, or TorchDynamoPlugin(dynamic=True)",
     ),
 )
 

@@ -9,7 +9,7 @@ from torchtriage.recording.events import Placed, StackEntry
 from torchtriage.recording.facts import ProgramFacts
 from torchtriage.recording.recording import Process
 from torchtriage.recording.sources import CONTEXT
-from torchtriage.text import original_function
+from torchtriage.text import CELL, original_function
 
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/([^/]+)")
 _STDLIB = re.compile(r"/lib/python3\.\d+/|^<frozen |/lib/python3\d+\.zip/")
@@ -43,7 +43,7 @@ def owner_of(path: str, program: ProgramFacts) -> Owner:
     if _STDLIB.search(path):
         return _PYTHON
     yours = program.your_roots
-    if not yours or path.startswith("<") or "/ipykernel_" in path or any(_below(path, root) for root in yours):
+    if not yours or path.startswith(("<", CELL)) or "/ipykernel_" in path or any(_below(path, root) for root in yours):
         return YOU
     return Owner(kind=OwnerKind.LIBRARY, name=path.rpartition("/")[0].rpartition("/")[2] or path)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torchtriage.diagnosis.compiles.frames import FrameKey, frame_key
 from torchtriage.diagnosis.compiles.resume_frames import break_key
 from torchtriage.findings.severity import MIN_STEADY_STEPS
-from torchtriage.recording.events import CompileEnd, CompileStart, GraphBreak, LimitHit, Recompile, Tap
+from torchtriage.recording.events import CompileEnd, CompileSite, CompileStart, GraphBreak, LimitHit, Recompile, Tap
 from torchtriage.recording.recording import Process, Recording
 from torchtriage.recording.series import STEP_SECONDS
 
@@ -61,8 +61,8 @@ def _num_eager_calls(recording: Recording) -> int | None:
 
 
 def is_idle(process: Process) -> bool:
-    """Whether a process has no series and no events other than those of its taps."""
-    return not process.series and all(isinstance(event, Tap) for event in process.events)
+    """Whether a process has no series and no events other than those of its taps and of its source."""
+    return not process.series and all(isinstance(event, (Tap, CompileSite)) for event in process.events)
 
 
 def busy_seconds(ends: list[CompileEnd]) -> float:

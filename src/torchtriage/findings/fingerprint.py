@@ -9,6 +9,7 @@ import re
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|(?<!\w)-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _STRING_OR_COMMENT = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|#.*""")
 _SPACE = re.compile(r"\s+")
+_CELL = re.compile(r"^(cell In)\[\d+\]$")      # a cell gets a new number each time it is run
 
 
 def without_comment(source: str) -> str:
@@ -41,5 +42,5 @@ def portable_path(path: str, roots: tuple[str, ...] = ()) -> str:
 
 def fingerprint(code: str, path: str, function: str, source: str, reason: str) -> str:
     """Sixteen hex digits for code + path + function + normalised source line + normalised reason."""
-    key = "\n".join((code, path, function, normalised_line(source), normalised_reason(reason)))
+    key = "\n".join((code, _CELL.sub(r"\1", path), function, normalised_line(source), normalised_reason(reason)))
     return hashlib.sha256(key.encode(errors="backslashreplace")).hexdigest()[:16]

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from torchtriage.findings import catalogue
 from torchtriage.findings.shape_study import (
     BASELINE,
     Advice,
@@ -42,6 +43,7 @@ def redacted_study(study: ShapeStudy, names: "Pseudonyms", version: str) -> Shap
         sizes=[_size(s, names) for s in study.sizes],
         by_function={names.of("function", "", name): policy(best) for name, best in study.by_function.items()},
         seconds_spent=study.seconds_spent, torch=version,
+        standing=[code for code in study.standing if code in catalogue.codes()],
     )
 
 

@@ -187,6 +187,7 @@ class ShapeStudy:
     notes: Sequence[str] = ()
     seconds_spent: float = 0.0
     torch: str = ""
+    standing: Sequence[str] = ()                # codes of the P0 and P1 findings of the unmodified program
 
     def to_dict(self) -> dict[str, Any]:
         return {"schema": SCHEMA, **asdict(self)}
@@ -210,6 +211,7 @@ class ShapeStudy:
             branches=study.items("branches", _branch), sizes=study.items("sizes", _size),
             by_function=study.mapping("by_function", _text), notes=study.texts("notes", ()),
             seconds_spent=study.number("seconds_spent", 0.0), torch=study.text("torch", ""),
+            standing=study.texts("standing", ()),
         )
 
 

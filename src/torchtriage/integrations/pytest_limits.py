@@ -182,8 +182,12 @@ def excess_message(limits: Sequence[MarkedLimit], process: Process, report: Repo
     if not lines:
         return ""
     findings = [f for f in report.findings if f in shown]
-    width = min(shutil.get_terminal_size((100, 40)).columns, 160)
-    return "\n".join([*lines, "", terminal.render(replace(report, findings=findings), width=width)]).rstrip()
+    return "\n".join([*lines, "", findings_text(replace(report, findings=findings))])
+
+
+def findings_text(report: Report) -> str:
+    """The findings with their causes and fixes, as wide as the terminal."""
+    return terminal.render(report, width=min(shutil.get_terminal_size((100, 40)).columns, 160)).rstrip()
 
 
 def _with_prefix(findings: list[Finding], prefix: str) -> list[Finding]:

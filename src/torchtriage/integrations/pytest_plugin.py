@@ -46,6 +46,7 @@ _NO_TEST_RUN = (
 )
 
 _gate: pytest.StashKey[Gate] = pytest.StashKey()
+_seen: pytest.StashKey[Seen] = pytest.StashKey()        # of the fixture `triage`
 _suite: pytest.StashKey[Suite] = pytest.StashKey()
 
 
@@ -147,11 +148,20 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None],
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A test that fails by itself shows its own failure, and the limits that it exceeded in a separate section."""
+    """A test that fails by itself shows its own failure, and in a separate section the limits that it exceeded.
+
+    A test that uses the fixture `triage` shows its findings there: pytest would shorten them in an assertion.
+    """
     report = yield
-    gate = item.stash.get(_gate, None)
-    if gate is not None and call.when == "call" and report.failed and gate.excess not in str(report.longrepr):
-        report.sections.append(("torchtriage", gate.excess))
+    if call.when == "call" and report.failed:
+        gate, seen = item.stash.get(_gate, None), item.stash.get(_seen, None)
+        text = gate.excess if gate is not None else ""
+        if not text and seen is not None and seen.findings:
+            from torchtriage.integrations.pytest_limits import findings_text
+
+            text = findings_text(seen.report)
+        if text and text not in str(report.longrepr):
+            report.sections.append(("torchtriage", text))
     return report
 
 
@@ -171,12 +181,14 @@ def triage(request: pytest.FixtureRequest) -> Iterator[Seen]:
     """The graph breaks, recompiles, limits and findings of torch.compile in this test so far."""
     gate = request.node.stash.get(_gate, None)
     if gate is not None:
+        request.node.stash[_seen] = gate.seen
         yield gate.seen     # watched from the first line of the test
         return
     from torchtriage.integrations.watch import watch
 
     # The test requested the fixture with getfixturevalue while it was running.
     with watch(roots=[str(request.config.rootpath)]) as seen:
+        request.node.stash[_seen] = seen
         yield seen
 
 

@@ -16,6 +16,9 @@ from torchtriage.findings.report import Report
 from torchtriage.recording.events import CompileCall, Event, GraphBreak, LimitHit, Placed, Recompile
 from torchtriage.recording.recording import Process, Recording
 from torchtriage.recording.sources import source_around
+from torchtriage.text import counted, row, short_place
+
+MAX_NAMED = 4       # findings in the one-line form
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -48,10 +51,17 @@ class Seen:
     def report(self) -> Report:
         return build_report(self.recording, with_events=True)
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
+        """The findings with their causes and fixes."""
         from torchtriage.reporters import terminal
 
         return terminal.render(self.report)
+
+    def __repr__(self) -> str:
+        """One line: pytest shortens a longer one, and then shows neither a cause nor a fix."""
+        findings = self.report.findings
+        named = row((f"{f.code} at {short_place(f.location.path, f.location.line)}" for f in findings), MAX_NAMED)
+        return f"<{counted(len(findings), 'finding')}{f': {named}' if named else ''}>"
 
     def _repr_html_(self) -> str:
         """The HTML that a notebook displays."""

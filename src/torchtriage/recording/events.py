@@ -156,6 +156,13 @@ class CompileCall(Placed):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompileSite(Placed):
+    """A torch.compile call in the source of the main script of a process that called torch.compile nowhere."""
+
+    kind: ClassVar[str] = "compile_site"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PieceTime(Event):
     """With --measure: a compiled piece ran `calls` times and took `seconds` in total."""
 
@@ -234,7 +241,7 @@ EVENT_TYPES: dict[str, type[Event]] = {
     cls.kind: cls
     for cls in (
         CompileStart, CompileEnd, GraphBreak, Recompile, GuardValue, LimitHit, FrameSkipped, CacheUse,
-        CompileCall, PieceTime, GapTime, Anomaly, StepSkipped, TrainingEvent, Tap, Unparsed,
+        CompileCall, CompileSite, PieceTime, GapTime, Anomaly, StepSkipped, TrainingEvent, Tap, Unparsed,
     )
 }
 

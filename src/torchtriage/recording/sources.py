@@ -4,6 +4,7 @@ import linecache
 import re
 
 from torchtriage.recording.recording import Source
+from torchtriage.text import CELL
 
 CONTEXT = 3         # lines on each side of a place that a report shows
 MAX_FUNCTION = 200  # lines; of a longer function only the lines around the place are kept
@@ -11,6 +12,17 @@ TOP_LEVEL = 30      # lines kept on each side of a place outside any function: w
 MAX_LINE = 300
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/|/lib/python3\.\d+/")     # its source needs no advice
 _SCOPE = re.compile(r"(\s*)(?:async\s+)?(class|def)\s+(\w+)")
+_cell_files: dict[str, str] = {}    # path of a notebook cell in events -> the name under which linecache has its source
+
+
+def cell_path(number: str) -> str:
+    """The path that events have for a cell of a notebook."""
+    return f"{CELL}In[{number}]"
+
+
+def name_cell(number: str, file: str) -> None:
+    """Find the source of a cell in this file from now on."""
+    _cell_files[cell_path(number)] = file
 
 
 def source_around(path: str, line: int, *, with_class: bool = False) -> Source | None:
@@ -19,13 +31,13 @@ def source_around(path: str, line: int, *, with_class: bool = False) -> Source |
     `with_class`: the class around the function too, which shows what its other methods do with an attribute.
     """
     try:
-        lines = linecache.getlines(path)
+        lines = linecache.getlines(_cell_files.get(path, path))
     except ValueError:      # a null byte in the name
         return None
     if not 0 < line <= len(lines):
         return None
     first, last = line, line
-    if not _INSTALLED.search(path.replace("\\", "/")):
+    if not is_installed(path):
         first, last = _definition_around(lines, line, "def")
         if with_class and first != last:
             outer = _definition_around(lines, line, "class")
@@ -35,6 +47,11 @@ def source_around(path: str, line: int, *, with_class: bool = False) -> Source |
     first, last = min(first, max(1, line - CONTEXT)), max(last, line + CONTEXT)
     kept = tuple(text.rstrip("\n")[:MAX_LINE] for text in lines[first - 1: last])
     return Source(first_line=first, lines=kept, qualname=qualname_at(lines, line))
+
+
+def is_installed(path: str) -> bool:
+    """Whether a file belongs to an installed package or to Python."""
+    return bool(_INSTALLED.search(path.replace("\\", "/")))
 
 
 def _definition_around(lines: list[str], line: int, keyword: str) -> tuple[int, int]:

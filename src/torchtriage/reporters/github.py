@@ -16,7 +16,7 @@ from torchtriage.reporters.summary import (
     totals_line,
     watched_line,
 )
-from torchtriage.text import counted, printable
+from torchtriage.text import counted, printable, shortened
 
 MAX_PER_LEVEL = 10      # GitHub shows the first ten errors, warnings and notices of a step, and drops the others
 MAX_TITLE = 255
@@ -42,7 +42,7 @@ def _annotation(level: str, f: Finding, report: Report) -> str:
     properties: dict[str, str | int | None] = {}
     if path is not None:
         properties = {"file": path, "line": place.line, "col": place.column if place.line else None}
-    properties["title"] = f"{f.code} {f.severity.name} {f.title}"[:MAX_TITLE]
+    properties["title"] = shortened(f"{f.code} {f.severity.name} {f.title}", MAX_TITLE)
     cost = cost_text(f.cost)
     message = [f.cause, f"cost: {cost}" if cost else "", f"fix: {f.fix.text}", f"more: torchtriage explain {f.code}"]
     if path is None and place != UNKNOWN_PLACE:

@@ -20,7 +20,7 @@ from torchtriage.reporters.summary import (
     totals_line,
     watched_line,
 )
-from torchtriage.text import counted, harmless_text, printable
+from torchtriage.text import counted, harmless_text, printable, shortened
 
 MAX_BYTES = 65_000      # GitHub accepts comments of up to 65,536 characters
 TABLE_BYTES = 25_000    # leaves room for the worst findings in full below a long table
@@ -73,8 +73,7 @@ def code(text: str) -> str:
 
 
 def _short(text: str) -> str:
-    text = printable(text[: MAX_TEXT + 1])
-    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 3] + "..."
+    return shortened(printable(text[: MAX_TEXT + 1]), MAX_TEXT)
 
 
 def _fence(text: str, shortest: int = 1) -> str:

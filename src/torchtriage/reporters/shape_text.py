@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from torchtriage.findings.shape_study import (
     BASELINE,
-    Advice,
     Basis,
     Branch,
     Crossover,
@@ -84,7 +83,17 @@ _VERDICTS = {
 def verdict(study: ShapeStudy) -> str:
     """The advice in a few words."""
     policy = study.advice.policy
+    if policy == BASELINE and study.standing:
+        return f"no other shape policy is recommended, but {_meanwhile(study)}"
     return _VERDICTS.get(policy) or f"use {policy}"
+
+
+def _meanwhile(study: ShapeStudy) -> str:
+    """What to do without another policy: nothing, unless the unmodified program has a severe finding."""
+    if not study.standing:
+        return KEEP
+    verb = "stands" if len(study.standing) == 1 else "stand"
+    return f"{listed(study.standing)} {verb}: fix that first"
 
 
 def reason(study: ShapeStudy) -> str:
@@ -93,8 +102,8 @@ def reason(study: ShapeStudy) -> str:
     if not advice.basis:
         return advice.text
     if advice.basis != Basis.MEASURED:
-        return _reason_without_rivals(advice)
-    return _measured_gain(study) if advice.policy else _undecided(advice)
+        return _reason_without_rivals(study)
+    return _measured_gain(study) if advice.policy else _undecided(study)
 
 
 def _measured_gain(study: ShapeStudy) -> str:
@@ -130,14 +139,15 @@ def _horizon(study: ShapeStudy) -> str:
     return f"it is the fastest from about {units} on, before that {policy_phrase(horizon.before)}"
 
 
-def _undecided(advice: Advice) -> str:
+def _undecided(study: ShapeStudy) -> str:
+    advice = study.advice
     if not advice.rivals:
         return f"{policy_phrase(advice.compared_with)} has too few runs"
     rivals = listed(advice.rivals)
     if advice.compared_with:
         verb = "is" if len(advice.rivals) == 1 else "are"
         baseline = policy_phrase(advice.compared_with)
-        return f"{rivals} {verb} neither clearly faster nor slower than {baseline}; {KEEP}"
+        return f"{rivals} {verb} neither clearly faster nor slower than {baseline}; {_meanwhile(study)}"
     return f"{rivals} has too few runs" if len(advice.rivals) == 1 else f"none of {rivals} is clearly faster"
 
 
@@ -149,13 +159,14 @@ _WITHOUT_RIVALS = {
 }
 
 
-def _reason_without_rivals(advice: Advice) -> str:
+def _reason_without_rivals(study: ShapeStudy) -> str:
+    advice = study.advice
     text = next((words for basis, words in _WITHOUT_RIVALS.items() if basis == advice.basis), "")
     needed = advice.requirement.kind if advice.requirement is not None else ""
     if needed == Need.FULL_RUN:
         return f"{text} before the interruption"
     if needed == Need.BUDGET:
-        return f"{text} before the budget ran out; {KEEP}"
+        return f"{text} before the budget ran out; {_meanwhile(study)}"
     return text
 
 

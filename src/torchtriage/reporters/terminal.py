@@ -5,7 +5,7 @@ from typing import Any
 
 from torchtriage.findings.model import UNKNOWN_PLACE, Finding, Location, OwnerKind
 from torchtriage.findings.report import Report
-from torchtriage.reporters.lines import Line, field, printed
+from torchtriage.reporters.lines import Line, field, printed, wrapped
 from torchtriage.reporters.shapes import study_lines
 from torchtriage.reporters.summary import (
     SHORT_NOTE,
@@ -19,6 +19,7 @@ from torchtriage.reporters.summary import (
     totals_line,
     watched_line,
 )
+from torchtriage.text import shortened
 
 MAX_LINES = 120     # three screens
 _COLOURS = {"P0": "bold white on red", "P1": "bold red", "P2": "yellow", "P3": "cyan", "P4": "dim"}
@@ -37,8 +38,7 @@ def render(
     explained: set[str] = set()     # recompiles that a recompile limit above already explains
     for finding in report.findings:
         if finding.fingerprint in explained and not verbose:
-            head: Line = (_head(finding), _COLOURS[finding.severity.name])
-            block = [head, ("  see TT301 above, which it led to", None)]
+            block = [*_head(finding, width), ("  see TT301 above, which it led to", None)]
         else:
             block = _finding(finding, report.run, width, verbose)
         if finding.code == "TT301":
@@ -48,17 +48,21 @@ def render(
             break
         lines += [*block, ("", None)]
         num_shown += 1
-    lines += [(line, None) for line in _closing(report, num_shown, next_command)]
+    for line in _closing(report, num_shown):
+        lines += [(part, None) for part in wrapped(line, width, "", "  ")]
+    for line in (measure_hint(report), f"next: {next_command}" if next_command else ""):
+        if line:
+            lines.append((line, None))      # a command to be pasted, so never wrapped
     return printed(lines, width=width, colour=colour)
 
 
 def _finding(f: Finding, run: Mapping[str, Any], width: int, verbose: bool) -> list[Line]:
-    lines: list[Line] = [(_head(f), _COLOURS[f.severity.name])]
+    lines = _head(f, width)
     if f.location != UNKNOWN_PLACE:
-        lines.append((f"  --> {_where(f.location, run)}{_owner(f, run)}", None))
+        lines += [(line, None) for line in _fitted([f"  --> {_where(f.location, run)}", _owner(f, run)], width, 6)]
     code = _source_line(f)
     if code:
-        lines.append((f"      {code}", "dim"))
+        lines.append((f"      {shortened(code, width - 6)}", "dim"))
     lines += field("why", f.cause + (f" [{f.upstream}]" if f.upstream else ""), width)
     lines += field("fix", f.fix.text, width)
     if len(f.cost.note) > SHORT_NOTE:
@@ -75,9 +79,24 @@ def _finding(f: Finding, run: Mapping[str, Any], width: int, verbose: bool) -> l
     return lines
 
 
-def _head(f: Finding) -> str:
-    cost = cost_text(f.cost)
-    return f"{f.code} {f.severity.name}  {f.title}" + (f"   {cost}" if cost else "")
+def _head(f: Finding, width: int) -> list[Line]:
+    start = f"{f.code} {f.severity.name}  "
+    lines = _fitted([start + f.title, cost_text(f.cost)], width, len(start))
+    return [(line, _COLOURS[f.severity.name]) for line in lines]
+
+
+def _fitted(parts: list[str], width: int, indent: int) -> list[str]:
+    """The parts in one line, three spaces apart; if that is too long, each in lines of its own, the first outdented."""
+    parts = [part for part in parts if part]
+    line = "   ".join(parts)
+    if len(line) <= width:
+        return [line]
+    start, first = parts[0][:indent], parts[0][indent:]
+    lines = []
+    for part in (first, *parts[1:]):
+        whole = " " * indent + part
+        lines += [whole] if len(whole) <= width else wrapped(part, width, " " * indent)
+    return [start + lines[0][indent:], *lines[1:]]
 
 
 def _where(place: Location, run: Mapping[str, Any]) -> str:
@@ -93,7 +112,7 @@ def _owner(f: Finding, run: Mapping[str, Any]) -> str:
         parts.append(f"raised at {short_path(str(f.raised_at), run)}")
     if f.ranks:
         parts.append(f"rank{'s' if len(f.ranks) > 1 else ''} {', '.join(map(str, f.ranks))}")
-    return f"   ({'; '.join(parts)})" if parts else ""
+    return f"({'; '.join(parts)})" if parts else ""
 
 
 def _source_line(f: Finding) -> str:
@@ -103,7 +122,7 @@ def _source_line(f: Finding) -> str:
     return ""
 
 
-def _closing(report: Report, num_shown: int, next_command: str) -> list[str]:
+def _closing(report: Report, num_shown: int) -> list[str]:
     lines = []
     left = report.findings[num_shown:]
     if left:
@@ -114,9 +133,4 @@ def _closing(report: Report, num_shown: int, next_command: str) -> list[str]:
         lines.append(watched_line(report))
     if report.not_seen:
         lines.append(f"not seen: {'; '.join(map(tap_text, report.not_seen))}")
-    lines += not_shown(report)
-    if hint := measure_hint(report):
-        lines.append(hint)
-    if next_command:
-        lines.append(f"next: {next_command}")
-    return lines
+    return [*lines, *not_shown(report)]

@@ -81,6 +81,13 @@ class Budget:
         share = min(2 * baseline.seconds, SIZES_SHARE * self.seconds)
         return max(share, enough_seconds(baseline), MIN_RUN_SECONDS)
 
+    def needed(self, baseline: Trial, num_policies: int) -> float:
+        """The budget for a run that records sizes and the rounds of a first verdict, estimated from the first run."""
+        one_run = max(enough_seconds(baseline), MIN_RUN_SECONDS)
+        if not baseline.was_stopped:
+            one_run = min(one_run, baseline.seconds)
+        return self.spent + one_run * (1 + MIN_ROUNDS * num_policies)
+
     def fits(self, race: Race, names: list[str], number: int) -> bool:
         """Whether another round is likely to end in time; the first one starts as long as any time is left."""
         needed = 0.9 * race.seconds_of(names) if number > 1 else 0.0

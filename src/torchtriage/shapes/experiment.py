@@ -24,8 +24,10 @@ from torchtriage.shapes.runs.process import Program, RunOutcome, run_in_turns, r
 from torchtriage.shapes.runs.sizes import Mark, Marking, find_marks, recorded_sizes, sources_value, varying
 from torchtriage.shapes.runs.trial import Trial, main_process, read_trial
 from torchtriage.shapes.runs.turns import why_alone
+from torchtriage.shapes.verdict.advice import BUDGET_MARGIN
 from torchtriage.shapes.verdict.by_function import mixed_choice
 from torchtriage.shapes.verdict.race import Race
+from torchtriage.shapes.verdict.ranking import MIN_ROUNDS
 from torchtriage.text import counted, duration, duration_flag
 
 UNLIMITED = 100_000     # recompiles, in a run that only records sizes
@@ -112,6 +114,18 @@ class Experiment:
         race.add(trial_of(outcome, BASELINE, 1))
         has_stdin = self.program.stdin is not None
         check_first_run(outcome, race.span().num_units, has_calls=bool(measurement.calls), has_stdin=has_stdin)
+        self._warn_of_small_budget()
+
+    def _warn_of_small_budget(self) -> None:
+        """Say before the budget is spent that it will not be enough for a verdict."""
+        policies, _ = forced_policies(self.measurement.calls, is_static=False)
+        num_policies = len(policies) + 2    # with the unmodified program and the marked sizes
+        needed = self.budget.needed(self.measurement.race.trials[BASELINE][0], num_policies)
+        if needed > self.budget.seconds:
+            self.say(
+                f"the budget of {duration(self.budget.seconds)} is probably too small: {MIN_ROUNDS} rounds of "
+                f"{num_policies} policies need about {duration(needed)}, estimated from the first run; "
+                f"stop and give --budget {duration_flag(BUDGET_MARGIN * needed)}, or see what fits")
 
     def _record_sizes(self) -> None:
         self.say("recording the sizes of every call (backend eager)")
@@ -296,6 +310,8 @@ def check_first_run(outcome: RunOutcome, num_units: int, *, has_calls: bool, has
     if outcome.was_stopped:
         ran += " and was stopped at its time limit"
         remedy = "; raise --budget, or give the program less to do"
+    if not has_calls and outcome.was_stopped:
+        raise CommandError(f"the program did not come to a torch.compile call: {ran}{remedy}")
     if not has_calls:
         raise CommandError(f"the program does not call torch.compile, so there is no policy to choose; {ran}{remedy}")
     if not num_units:

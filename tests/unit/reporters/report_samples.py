@@ -152,7 +152,9 @@ def a_history(num_ranks: int = 2, num_steps: int = 120, num_layers: int = 12) ->
             )
             for n in range(0, num_steps, 15)
         ]
-    moments.append(Moment(kind=MomentKind.ANOMALY, time=12.0, process=0, step=100, label="loss is not finite"))
+    moments.append(Moment(
+        kind=MomentKind.ANOMALY, time=12.0, process=0, step=100, label="loss is not finite", fingerprint=LIMIT,
+    ))
     curves.append(
         Curve(
             name="loss",

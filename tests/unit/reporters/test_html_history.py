@@ -129,14 +129,47 @@ def test_strings_beyond_the_budget_are_counted() -> None:
     assert (strings.all, strings.num_dropped) == (["", "abc", "def"], 1)
 
 
-@given(st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=1, max_size=300), st.integers(2, 50))
-def test_drawn_points_keep_the_extremes_and_the_order(values: list[float], most: int) -> None:
+@given(st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=1, max_size=300), st.integers(4, 50))
+def test_drawn_points_keep_the_ends_the_extremes_and_the_order(values: list[float], most: int) -> None:
     points = drawn_points(values, most)
     assert points == sorted(set(points))
-    assert len(points) <= max(most, 2)
+    assert len(points) <= most
+    assert {0, len(values) - 1} <= set(points)
     finite = [v for v in values if math.isfinite(v)]
     if len(finite) == len(values):
         assert {min(values), max(values)} <= {values[i] for i in points}
+
+
+LOSS = Curve(name="loss", process=0, steps=[1, 2, 3, 4], values=[4.55, 2.0, 7.5, 4.69])
+EAGER = History(start=1.0, seconds=9.0, processes=(ProcessHistory(name="main process"),), curves=(LOSS,))
+
+
+def test_a_chart_names_the_first_and_the_last_value() -> None:
+    assert "loss 4.55 → 4.69, between 2 and 7.5 over steps 1 to 4" in words_of(findings=[], history=EAGER)
+
+
+def test_a_run_without_compiles_leads_with_its_learning_curves() -> None:
+    def sections(**totals: int) -> list[str]:
+        return re.findall(r'<section id="(\w+)"', render(a_report(findings=[], history=EAGER, totals=totals)))
+
+    assert sections(compiles=0)[:3] == ["verdict", "health", "timeline"]
+    assert sections(compiles=1)[:2] == ["verdict", "timeline"]
+
+
+def test_a_recorded_run_without_compiles_does_not_lack_compile_times() -> None:
+    def words(origin: str) -> str:
+        return words_of(history=EAGER, totals={"compiles": 0, "compile_seconds": None}, run={"origin": origin})
+
+    assert "Nothing was compiled." in words("recording")
+    assert "Compile times are not known" not in words("recording")
+    assert "Compile times are not known" in words("log")    # a log does not hold every compile
+
+
+def test_an_anomaly_without_a_finding_is_counted_and_not_drawn() -> None:
+    marks = [Moment(kind=MomentKind.ANOMALY, time=2.0, process=0, step=2, label="TT401 loss", fingerprint="gone")]
+    report = a_report(findings=[], history=replace(EAGER, moments=tuple(marks)))
+    assert data_of(render(report))["anomalies"] == []
+    assert "1 anomaly noted during the run has no finding here" in words_of(findings=[], history=report.history)
 
 
 def test_step_times_are_drawn_by_time_only_if_times_are_known() -> None:

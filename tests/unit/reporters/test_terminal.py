@@ -130,7 +130,7 @@ def test_the_totals_are_one_line() -> None:
         "compile_seconds": 61.2,
         "steps": 100,
     }
-    assert text_of(a_finding(), totals=totals).splitlines()[-1] == (
+    assert text_of(a_finding(), totals=totals, width=160).splitlines()[-1] == (
         "1 finding, 9 compiles, 1 recompile, 3 graph breaks at 1 place, 2 frames at their limit, "
         "412 eager calls, 61.2 s compiling, 100 steps"
     )
@@ -150,6 +150,31 @@ def test_hidden_findings_are_counted_and_the_next_command_is_last() -> None:
 def test_long_texts_are_wrapped_to_the_width(width: int) -> None:
     text = text_of(a_finding(cause="some words " * 60, fix=Fix(text="other words " * 60)), width=width).split("\n\n")[0]
     assert width - 20 < max(len(line) for line in text.splitlines()) <= width
+
+
+LONG = a_finding(
+    title="torch.compile at train.py:5 was not reached in this run " * 2, severity=Severity.P1,
+    location=Location(path="/app/models/transformer/attention.py", line=1234, function="MultiHeadAttention.forward"),
+    raised_at=Location(path="/v/site-packages/transformers/integrations/flex_attention.py", line=99), ranks=(0, 1),
+    owner=Owner(kind=OwnerKind.LIBRARY, name="transformers", version="5.1.0"),
+    cost=Cost(seconds=61.2, share=0.4, kind=CostKind.OBSERVED, note="compile time of these recompiles"),
+    evidence=Evidence(source=source_lines("scores = scores + " * 9 + "mask", first=1234, at=1234)),
+)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_no_line_but_a_command_is_wider_than_the_terminal(width: int) -> None:
+    totals = {"compiles": 1200, "graph_breaks": 3, "recompiles": 1100, "frames_at_limit": 2, "eager_calls": 412,
+              "compile_seconds": 61.2, "steps": 100}
+    command = "torchtriage report " + "folder/" * 20 + " -v"
+    lines = text_of(LONG, totals=totals, run={"cwd": "/app"}, width=width, next_command=command).splitlines()
+    assert lines[-1] == f"next: {command}"
+    assert max(map(len, lines[:-1])) <= width
+    words = {word for line in lines for word in line.split()}
+    # Nothing is cut within a word.
+    assert {"models/transformer/attention.py:1234", "MultiHeadAttention.forward", "transformers/integrations/"
+            "flex_attention.py:99;", "reached", "recompiles)", "compiling,"} <= words
+    assert [line for line in lines if line.endswith("...")] == [line for line in lines if " | " in line]
 
 
 @pytest.mark.parametrize("width", [-5, 0, 10])

@@ -53,6 +53,13 @@ def test_a_round_in_turns_gets_the_time_left_but_enough_for_a_few_units() -> Non
     assert budget(600, 599).of_round(one, ["as written", "a"]) == 20
 
 
+def test_the_budget_of_a_verdict_is_estimated_from_the_first_run() -> None:
+    complete = trial("as written", startup=10.0, rate=1.0, units=500, seconds=530.0)
+    assert budget(600, 530).needed(complete, 4) == pytest.approx(530 + 9 * 65, abs=1)     # runs may be stopped early
+    short = trial("as written", seconds=5.0)
+    assert budget(600, 5).needed(short, 4) == pytest.approx(5 + 9 * 5, abs=1)
+
+
 def test_a_short_first_run_is_only_a_warm_up() -> None:
     one = race(w=[10])      # a process of 5 s
     assert budget(600, 0).allows_warm_up(one)

@@ -1,6 +1,7 @@
 """The course of a study over made-up runs: which runs are made, in which order, and when it ends."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,7 @@ class World:
 
 def measured(
     world: World, monkeypatch: pytest.MonkeyPatch, *, seconds: float = 600.0, rounds: int = 9, alone: str = "it must",
-    one_by_one: bool = False,
+    one_by_one: bool = False, said: list[str] | None = None,
 ) -> Measurement:
     for name in ("run_once", "run_in_turns", "read_recording", "trial_of"):
         monkeypatch.setattr(experiment, name, getattr(world, name))
@@ -94,8 +95,8 @@ def measured(
     program = Program(command=["m.py"], folder=Path())
     budget = Budget(seconds=seconds)
     study = Experiment(
-        program, budget, max_rounds=rounds, num_planned=None, users_sources="", say=lambda text: None,
-        one_by_one=one_by_one,
+        program, budget, max_rounds=rounds, num_planned=None, users_sources="", one_by_one=one_by_one,
+        say=(said if said is not None else []).append,
     )
     return study.measure()
 
@@ -113,6 +114,17 @@ def test_a_warm_up_is_followed_by_rotated_rounds(monkeypatch: pytest.MonkeyPatch
     ]
     assert found.race.ranking(found.num_planned).settled() == "dynamic=True"
     assert found.num_planned == 10
+
+
+def test_a_budget_that_is_too_small_is_said_after_the_first_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    measured(World(FOUR), monkeypatch, seconds=5.0, said=said)     # runs of 1 s: one for sizes, two rounds of four
+    assert re.fullmatch(
+        r"the budget of 5\.00 s is probably too small: 2 rounds of 4 policies need about [\d.]+ s, estimated from the "
+        r"first run; stop and give --budget \d+s, or see what fits", said[1])
+    said.clear()
+    measured(World(FOUR), monkeypatch, seconds=600.0, said=said)
+    assert not [text for text in said if "too small" in text]
 
 
 def test_a_failed_policy_is_not_run_again_and_the_others_continue(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from torchtriage.commands.ticket.new import add_import_flags, add_new_flags, imp
 from torchtriage.commands.ticket.shared import one_of, root, today
 from torchtriage.config import SEVERITIES, Config
 from torchtriage.errors import CommandError, TriageError
-from torchtriage.text import counted, file_name, path_from_here, printable
+from torchtriage.text import counted, file_name, path_from_here, printable, shortened
 
 if TYPE_CHECKING:
     from torchtriage.tickets.batches.parse import BatchFile
@@ -99,7 +99,7 @@ def _table_lines(files: "list[TicketFile]") -> list[str]:
     for ticket in (file.ticket for file in files):
         name = file_name(ticket.files[0]) if ticket.files else "-"
         place = f"{name}:{ticket.lines}" if ticket.lines else name
-        title = ticket.title if len(ticket.title) <= MAX_TITLE else ticket.title[: MAX_TITLE - 3] + "..."
+        title = shortened(ticket.title, MAX_TITLE)
         rows.append((ticket.id or "-", ticket.severity or "-", ticket.status or "-", place, title))
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(4)]
     lines = []

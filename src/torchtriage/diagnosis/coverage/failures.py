@@ -13,7 +13,7 @@ from torchtriage.diagnosis.statement import statement_at
 from torchtriage.findings.model import Check, CheckKind, Evidence, Finding, Fix, OwnerKind, Severity
 from torchtriage.recording.events import CompileCall, CompileEnd, CompileStart, FrameSkipped, GraphBreak, Placed
 from torchtriage.recording.recording import Process
-from torchtriage.text import short_place
+from torchtriage.text import short_place, shortened
 
 # Ctrl-C and sys.exit() may interrupt a compile; they are not its errors.
 _NOT_AN_ERROR = frozenset({"KeyboardInterrupt", "SystemExit", "GeneratorExit"})
@@ -118,7 +118,8 @@ def _message(end: CompileEnd) -> str:
         if line.lstrip().startswith("Hint: "):
             break       # the fix says what to change
         lines.append(" ".join(line.split()).removeprefix("Explanation: ").rstrip(":"))
-    return ": ".join([line for line in lines if line][:MAX_LINES])[:300] or f"{end.fail_type} without a message"
+    text = ": ".join([line for line in lines if line][:MAX_LINES])
+    return shortened(text, 300) or f"{end.fail_type} without a message"
 
 
 def _evidence(end: CompileEnd) -> Evidence:

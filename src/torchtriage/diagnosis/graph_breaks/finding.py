@@ -10,6 +10,7 @@ from torchtriage.diagnosis.compiles.frames import CompileHistory
 from torchtriage.diagnosis.compiles.resume_frames import BreakKey, break_key
 from torchtriage.diagnosis.graph_breaks.cause import BACKEND_FAILED, UNCUTTABLE, Cause, classify, reported_code
 from torchtriage.diagnosis.graph_breaks.cost import MAX_LISTED, NOTHING_FOLDED, FoldedFrames, cost_of, folded_frames
+from torchtriage.diagnosis.graph_breaks.next_break import next_break
 from torchtriage.diagnosis.graph_breaks.text import plain_type
 from torchtriage.diagnosis.places import Place, code_at, locate, owner_at, qualified_name, source_lines
 from torchtriage.diagnosis.rules import finding, rule
@@ -41,6 +42,7 @@ class Break:
     cause: Cause
     eager: tuple[EagerFrame, ...]
     folded: FoldedFrames
+    next_line: int | None       # of the next break of a function that was left to eager, where the source shows it
 
     @property
     def code(self) -> str:
@@ -87,11 +89,12 @@ def _break(process: Process, events: Sequence[GraphBreak], folded: FoldedFrames)
     event = max(events, key=lambda e: (bool(e.explanation), bool(e.stack), bool(e.gb_id), _num_yours(process, e)))
     place = locate(process, event)
     editable = _editable_line(process, event)
+    cause = classify(event, code_at(process, editable), statement_at(process, editable.path, editable.line))
+    eager = EagerFrames.of(process).behind(events)
     return Break(
         events=events, place=place, own=place.raised_at or place.location, editable=editable,
-        function=qualified_name(process, editable),
-        cause=classify(event, code_at(process, editable), statement_at(process, editable.path, editable.line)),
-        eager=EagerFrames.of(process).behind(events), folded=folded,
+        function=qualified_name(process, editable), cause=cause, eager=eager, folded=folded,
+        next_line=next_break(process, editable, cause.code, event.gb_id) if eager else None,
     )
 
 
@@ -161,6 +164,9 @@ def _fix(broken: Break) -> Fix:
     text = broken.cause.remedy.full
     if broken.code == UNCUTTABLE and broken.cause.code != UNCUTTABLE and not broken.cause.remedy.is_exact:
         text = f"{text}; or, if it is in a loop, try or with block, move it out: then the graph is only cut there"
+    if broken.next_line is not None:
+        where = short_place(broken.editable.path, broken.next_line)
+        text = f"{text}; if only this line is changed, {where} breaks next, in the same way"
     return Fix(text=text)
 
 

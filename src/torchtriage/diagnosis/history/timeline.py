@@ -9,6 +9,7 @@ from torchtriage.diagnosis.history.finding_index import FindingIndex
 from torchtriage.findings.history import Moment, MomentKind
 from torchtriage.recording.events import Anomaly, Event, FrameSkipped, GraphBreak, LimitHit
 from torchtriage.recording.recording import Process
+from torchtriage.text import shortened
 
 MAX_DETAIL = 160    # characters beside a mark; the list of the frame has more
 _ENTRY = re.compile(r"\A(?:!?\d+(?:/\d+)*(?:_\d+)?|None):\s+")
@@ -81,6 +82,5 @@ def first_guard(reasons: tuple[str, ...]) -> str:
 
 
 def one_line(text: str, most: int) -> str:
-    """The text on one line, cut to this many characters."""
-    text = " ".join(text.split())
-    return text if len(text) <= most else text[: most - 3] + "..."
+    """The text on one line, of at most this many characters."""
+    return shortened(" ".join(text.split()), most)

@@ -38,7 +38,7 @@ from torchtriage.findings.model import (
 from torchtriage.findings.severity import severity_for
 from torchtriage.recording.events import Placed
 from torchtriage.recording.recording import Process
-from torchtriage.text import listed, row, short_place, times
+from torchtriage.text import listed, row, short_place, shortened, times
 
 MAX_SHOWN = 8           # values and steps in a sentence; the finding holds more
 MAX_REASONS = 10
@@ -257,13 +257,13 @@ def _guard(reason: Reason, process: Process) -> str:
     if reason.kind is Kind.EMPTY:
         return "torch gave an empty reason"
     if reason.kind in (Kind.UNPARSED, Kind.MARKING):
-        return f"torch reports: {reason.guard[:300]}"
+        return f"torch reports: {shortened(reason.guard, 300)}"
     text = re.sub(r", \d{6,}\)", ")", re.split(r"\. (?:[Ee]xpected|Cached backend)", reason.guard)[0])
     text = text.replace(reason.path, readable(reason.path)) if reason.path else text
     path, _, line = reason.place.rpartition(":")
-    cause = f", for the line {reason.code[:100]!r}" if reason.code else ""
+    cause = f", for the line {shortened(reason.code, 100)!r}" if reason.code else ""
     at = f" at {portable_path(path, _roots(process))}:{line}" if path and cause else ""
-    return f"guard: {text[:200]}{cause}{at}"
+    return f"guard: {shortened(text, 200)}{cause}{at}"
 
 
 def _evidence(scene: Scene) -> Evidence:

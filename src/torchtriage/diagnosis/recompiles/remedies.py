@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from torchtriage.diagnosis.recompiles.groups import RecompileGroup
-from torchtriage.diagnosis.recompiles.guard_text import Kind
+from torchtriage.diagnosis.recompiles.guard_text import Kind, readable
 from torchtriage.findings.model import Fix
 
 
@@ -309,7 +309,7 @@ def _length(scene: Scene) -> Fix:
             f"each number of layers is a separate program: call {scene.name} outside compiled code, "
             "or decorate it with @torch.compiler.disable, which breaks the graph there"
         ))
-    if " != " in scene.group.reasons[0].guard:      # how torch words the length of a dict
+    if _is_dict(scene.group):
         return Fix(text=(
             f"pass the values as one tensor: {_stacked(scene)} {scene.before_call}, whose size "
             f"becomes dynamic; or give {source} all its keys before the first call"
@@ -324,6 +324,13 @@ def _length(scene: Scene) -> Fix:
 def _stacked(scene: Scene) -> str:
     """The values of a dict as one tensor."""
     return f"torch.stack(list({scene.value}.values()))" if scene.value else "torch.stack on the values of the dict"
+
+
+def _is_dict(group: RecompileGroup) -> bool:
+    """Whether the value is a dict: torch words its length with `!=`, or guards its items by a key that is a text."""
+    item = f"{group.source}['"
+    guarded = (readable(source) for compile_ in group.compiles for source in compile_.values)
+    return " != " in group.reasons[0].guard or any(source.startswith(item) for source in guarded)
 
 
 def _presence(scene: Scene) -> Fix:

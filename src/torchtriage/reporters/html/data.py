@@ -156,7 +156,7 @@ def step_curve(history: History, lane: int) -> dict[str, Any] | None:
 
 
 def drawn_points(values: Sequence[float], most: int) -> list[int]:
-    """The indices of the points to draw: the lowest and the highest of each interval of equal length.
+    """The indices of the points to draw: the first, the last, and the extremes of each interval of equal length.
 
     NaN and infinity count as the highest value.
     """
@@ -166,8 +166,8 @@ def drawn_points(values: Sequence[float], most: int) -> list[int]:
     def height(i: int) -> float:
         return values[i] if math.isfinite(values[i]) else math.inf
 
-    num_intervals = most // 2
-    points: set[int] = set()
+    num_intervals = most // 2 - 1
+    points = {0, len(values) - 1}
     for k in range(num_intervals):
         interval = range(k * len(values) // num_intervals, (k + 1) * len(values) // num_intervals)
         points |= {min(interval, key=height), max(interval, key=height)}

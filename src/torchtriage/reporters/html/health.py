@@ -11,12 +11,13 @@ from torchtriage.text import counted
 MAX_LISTED = 300
 
 
-def health_section(scope: Scope) -> str:
+def health_section(scope: Scope, num_unexplained: int = 0) -> str:
+    """`num_unexplained`: anomalies without a finding in this report, which are not drawn."""
     history = scope.report.history
     lines, rows = health_curves(history)
     others = tensor_curves(history)
     anomalies = [m for m in history.moments if m.kind is MomentKind.ANOMALY]
-    if not lines and not rows and not anomalies:
+    if not lines and not rows and not anomalies and not num_unexplained:
         return section("health", "Health of the learning", note("No telemetry was recorded."))
     by_name: dict[str, list[Curve]] = {}
     for curve in lines:
@@ -37,8 +38,14 @@ def health_section(scope: Scope) -> str:
         note(cost) if (cost := _telemetry_cost(lines)) else "",
         note(f"{counted(num_left, 'curve')} not drawn.") if num_left else "",
         note(f"{counted(len(anomalies), 'anomaly', 'anomalies')}, drawn as dashed lines.") if anomalies else "",
+        note(_unexplained(num_unexplained)) if num_unexplained else "",
         f"<details><summary>The charts as a table</summary>{as_table}</details>",
     )
+
+
+def _unexplained(number: int) -> str:
+    noted = counted(number, "anomaly noted during the run has", "anomalies noted during the run have")
+    return f"{noted} no finding here: filtered, accepted, or not confirmed by the recorded curves. They are not drawn."
 
 
 def _telemetry_cost(lines: Sequence[Curve]) -> str:
@@ -53,7 +60,9 @@ def _telemetry_cost(lines: Sequence[Curve]) -> str:
 
 def _chart(kind: str, number: int, name: str, curves: Sequence[Curve]) -> str:
     finite = [v for c in curves for v in c.values if math.isfinite(v)]
-    extent = f"from {min(finite):.4g} to {max(finite):.4g}" if finite else "no finite value"
+    extent = f"between {min(finite):.4g} and {max(finite):.4g}" if finite else "no finite value"
+    if len(curves) == 1 and finite:
+        extent = f"{curves[0].values[0]:.4g} → {curves[0].values[-1]:.4g}, {extent}"    # the first and the last value
     steps = [s for c in curves for s in c.steps if math.isfinite(s)]
     if steps:
         extent += f" over steps {min(steps):.0f} to {max(steps):.0f}"

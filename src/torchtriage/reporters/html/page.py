@@ -5,12 +5,14 @@ import functools
 import hashlib
 import importlib.resources
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import PurePath
 from typing import Any
 
+from torchtriage.findings.history import MomentKind
 from torchtriage.findings.report import Report
-from torchtriage.reporters.html.data import chart_data
+from torchtriage.reporters.html.data import chart_data, health_curves
 from torchtriage.reporters.html.findings import findings_section
 from torchtriage.reporters.html.frames import frames_section
 from torchtriage.reporters.html.health import health_section
@@ -36,6 +38,7 @@ _MARK = (
 
 
 def render(report: Report) -> str:
+    report, num_unexplained = with_explained_anomalies(report)
     scope = scope_of(report)
     data = chart_data(scope)
     sections = {
@@ -44,13 +47,15 @@ def render(report: Report) -> str:
         "timeline": timeline_section(scope, data["moments"]),
         "findings": findings_section(scope),
         "frames": frames_section(scope),
-        "health": health_section(scope),
+        "health": health_section(scope, num_unexplained),
         "processes": processes_section(report),
         "rules": rules_section(report),
         "environment": environment_section(report),
         "observed": observed_section(report),
     }
-    links = "".join(f'<a href="#{name}">{title}</a>' for name, title in _LINKS.items() if sections[name])
+    if not report.totals.get("compiles") and any(health_curves(report.history)):
+        sections = {name: sections[name] for name in dict.fromkeys(("verdict", "health", *sections))}
+    links = "".join(f'<a href="#{name}">{_LINKS[name]}</a>' for name in sections if name in _LINKS and sections[name])
     style, script = _style(), _script()
     title = program_name(report.run)
     return f"""<!doctype html>
@@ -78,6 +83,14 @@ def render(report: Report) -> str:
 </body>
 </html>
 """
+
+
+def with_explained_anomalies(report: Report) -> tuple[Report, int]:
+    """The report without those anomaly marks that no finding of it explains, and their number."""
+    fingerprints = {finding.fingerprint for finding in report.findings}
+    moments = report.history.moments
+    shown = tuple(m for m in moments if m.kind is not MomentKind.ANOMALY or m.fingerprint in fingerprints)
+    return replace(report, history=replace(report.history, moments=shown)), len(moments) - len(shown)
 
 
 def program_name(run: Mapping[str, Any]) -> str:

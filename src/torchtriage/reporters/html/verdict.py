@@ -25,6 +25,9 @@ MEANING = {
 }
 
 
+_COMPILED = ("compiles", "recompiles", "graph_breaks")      # totals of a run in which something was compiled
+
+
 def badge(severity: Severity) -> str:
     return f'<span class="badge {severity.name}" title="{MEANING[severity.name]}">{severity.name}</span>'
 
@@ -52,6 +55,8 @@ def what_it_costs(report: Report) -> str:
         share = compile_share(report)
         lead = f"{share:.0%} of this run was compiling. " if share is not None else ""
         sentences.append(f"{lead}{subject} {duration(compiling)}{of_run} (observed).")
+    elif report.run.get("origin") == "recording" and not any(totals.get(name) for name in _COMPILED):
+        sentences.append("Nothing was compiled.")
     elif report.findings:
         sentences.append("Compile times are not known: the source has none.")
     if totals.get("eager_calls"):

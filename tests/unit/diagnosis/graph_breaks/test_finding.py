@@ -405,3 +405,14 @@ def test_a_recurrent_module_in_a_library_mentions_the_cost_of_tracing_it() -> No
     finding = the_one(lstm)
     assert finding.fix.text.startswith("torch._dynamo.config.allow_rnn = True at start-up")
     assert "slow to compile" in finding.fix.text
+
+
+def test_a_function_that_is_left_to_eager_names_its_next_break() -> None:
+    lines = ("def forward(xs):", "    for x in xs:", "        y = x", "", "        print('a')", "        print('b')")
+    sources = {(APP, 14): Source(first_line=10, lines=lines, qualname="forward")}
+    events = (a_start("0/0", "forward"), a_break(whole_frame=True), an_end("0/0", "forward", 1.0, produced_code=False))
+    [finding] = diagnose(*events, sources=sources)
+    assert finding.code == "TT119"
+    assert finding.fix.text.endswith("; if only this line is changed, model.py:15 breaks next, in the same way")
+    [cut] = diagnose(a_start("0/0", "forward"), a_break(), an_end("0/0", "forward", 1.0), sources=sources)
+    assert "breaks next" not in cut.fix.text    # the rest was traced, and its breaks have their own findings

@@ -163,6 +163,14 @@ def test_an_enum_member_is_a_constant_not_an_object() -> None:
     assert findings_of([*events_of("___check_obj_id(mode, 139793586335984)"), value])[0].code == "TT224"
 
 
+def test_a_dict_is_not_stacked_like_a_list() -> None:
+    value = GuardValue(compile_id="0/1", source="L['batch']['k0'].size()[0]", value="5")
+    [of_dict] = findings_of([*events_of("len(batch) == 2"), value])
+    assert of_dict.fix.text.startswith("pass the values as one tensor: torch.stack(list(batch.values()))")
+    [of_list] = findings_of(events_of("len(batch) == 2"))
+    assert "torch.stack(batch)" in of_list.fix.text
+
+
 def test_a_finding_gives_the_source_values_steps_and_guard() -> None:
     [finding] = findings_of(with_steps(events_of(*[size(31 + n, 32 + n) for n in range(1, 11)]), every=3))
     assert finding.title == "Net.forward recompiled 10 times: x.size(0) keeps changing"

@@ -210,7 +210,7 @@ def outcome(folder: Path, *, status: int = 0, was_stopped: bool = False, stderr:
         ),
         (REFUSED, False, "noise\ntorchtriage: m.py has no function g", 0, False, "m.py has no function g"),
         (0, False, "", 0, False, "does not call torch.compile, so there is no policy to choose; it ran for 12.0 s"),
-        (130, True, "", 0, False, "was stopped at its time limit; raise --budget"),
+        (130, True, "", 0, False, "did not come to a torch.compile call: it ran for 12.0 s and was stopped"),
         (0, False, "", 0, True, "no compiled function returned"),
     ],
 )
