@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import statistics
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -72,14 +71,14 @@ def observed(variant: str, program: list[str], cache: Path | None = None) -> End
 
 
 def calls(backend: str, rounds: int) -> dict[str, list[Cost]]:
-    """100,000 calls, timed inside the program; `cpu` is the fastest quarter of its blocks of 5,000."""
+    """100,000 calls, timed inside the program without its start; `cpu` is the processor time of all its threads."""
     with tempfile.TemporaryDirectory() as cache:
         program = [str(PROGRAMS / "small_function.py"), backend]
 
         def measure(variant: str) -> Cost:
             words = [*program, "thread"] if variant == WITH_THREAD else program
             blocks = json.loads(observed(variant, words, Path(cache)).stdout)
-            return Cost(wall=sum(blocks), cpu=statistics.quantiles(blocks, n=4)[0] * len(blocks))
+            return Cost(wall=sum(wall for wall, _ in blocks), cpu=sum(cpu for _, cpu in blocks))
 
         measure(PLAIN)  # fills the cache, so that every process loads the same kernel
         return interleaved((PLAIN, WITH_THREAD, OURS, *VARIANTS[2:], MEASURING), measure, rounds)
@@ -140,8 +139,9 @@ def measure_part(part: str, options: argparse.Namespace) -> dict[str, dict[str, 
 
 def show(measured: dict[str, dict[str, list[Cost]]]) -> None:
     print("\nobserved / plain, median of the rounds (least..most)")
+    print("torchtriage: events and telemetry; TORCH_TRACE: all records of torch; TORCH_LOGS: breaks and recompiles")
     print("calls: 100,000 calls of a small compiled function; start-up: the whole process, cold inductor cache")
-    print("cpu: processor seconds of the process and its children; for calls, the fastest quarter of 20 blocks\n")
+    print("cpu: processor seconds of all threads of the process and its children; for calls, without their start\n")
     rows = [
         row for title, costs in measured.items() if not title.startswith("empty") for row in ratio_rows(title, costs)
     ]

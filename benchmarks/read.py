@@ -1,11 +1,15 @@
-"""Speed and memory of reading a large trace, beside tlparse on the same file, and of `report` of a recording."""
+"""From a trace to HTML: torchtriage and tlparse on the same files, as complete processes; and `report` of a recording.
+
+Each trace is that of one real program. In addition there is one large file, which consists of copies of them.
+"""
 
 import argparse
 import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -19,6 +23,7 @@ from common import (
     interleaved,
     machine,
     note,
+    ratios,
     run,
     save,
     table,
@@ -29,15 +34,21 @@ MIN_TIMES_FASTER = 5.0
 MAX_MB = 300.0
 MAX_REPORT_SECONDS = 1.0
 MIN_RECORDING_MB = 5.0
+MAX_LARGE_ROUNDS = 3
 # What a real trace is made of depends on the backend: inductor writes code and timings, eager little beside guards and
 # metrics.
 TRACED = (
     ("start_up.py", "inductor", "1"),
+    ("start_up.py", "inductor", "3"),
     ("start_up.py", "aot_eager", "4"),
     ("start_up.py", "eager", "8"),
     ("many_runs.py", "1"),
 )
 OURS, TLPARSE = "torchtriage report", "tlparse 0.4.3"
+DOES = {
+    OURS: "one page: findings with cause and fix, timeline, compiled functions",
+    TLPARSE: "pages: every graph, guard, generated code and log of every compile, an index, no diagnosis",
+}
 
 
 def real_traces(folder: Path) -> list[Path]:
@@ -85,31 +96,71 @@ def _megabytes(folder: Path) -> float:
     return sum(path.stat().st_size for path in folder.glob("*.sqlite")) / 1e6
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """A process that made HTML, and the files that it left."""
+
+    ended: Ended
+    num_files: int
+    mb: float
+
+
+def make_html(reader: str, source: Path) -> Made:
+    with tempfile.TemporaryDirectory() as scratch:
+        out = Path(scratch) / "out"
+        if reader == OURS:
+            out.mkdir()
+            page = str(out / "report.html")
+            command = [sys.executable, "-m", "torchtriage", "report", str(source), "-q", "-o", page]
+        else:
+            command = [tlparse(), str(source), "-o", str(out), "--no-browser"]
+        ended = run(command, clean_environment())
+        files = [path for path in out.rglob("*") if path.is_file()]
+        return Made(ended=ended, num_files=len(files), mb=sum(path.stat().st_size for path in files) / 1e6)
+
+
+def compared(title: str, trace: Path, rounds: int, results: dict[str, Any]) -> list[list[object]]:
+    """Rows of both readers on one file, and how many times as fast torchtriage is, round by round."""
+    note(title)
+    measured = interleaved((OURS, TLPARSE), lambda reader: make_html(reader, trace), rounds)
+    cpu = {name: [one.ended.cpu_seconds for one in made] for name, made in measured.items()}
+    wall = {name: [one.ended.seconds for one in made] for name, made in measured.items()}
+    times_cpu, times_wall = ratios(cpu, OURS)[TLPARSE], ratios(wall, OURS)[TLPARSE]
+    results[title] = {
+        "mb": trace.stat().st_size / 1e6,
+        "times_faster_cpu": times_cpu,
+        "times_faster_wall": times_wall,
+        **{
+            name: {
+                "cpu_seconds": Spread.of(cpu[name]),
+                "seconds": Spread.of(wall[name]),
+                "peak_mb": Spread.of([one.ended.peak_mb for one in made]),
+                "files": made[0].num_files,
+                "mb": made[0].mb,
+            }
+            for name, made in measured.items()
+        },
+    }
+    rows: list[list[object]] = []
+    for name, made in measured.items():
+        is_ours = name == OURS
+        rows.append(
+            [
+                f"{title}, {trace.stat().st_size / 1e6:.1f} MB" if is_ours else "",
+                name,
+                Spread.of(cpu[name]).show(2),
+                Spread.of(wall[name]).show(2),
+                f"{Spread.of([one.ended.peak_mb for one in made]).median:.0f}",
+                f"{made[0].num_files:,}",
+                f"{made[0].mb:.1f}",
+                f"{times_cpu.show(1)}, wall {times_wall.median:.1f}" if is_ours else "",
+            ]
+        )
+    return rows
+
+
 def report(path: Path) -> Ended:
     return run([sys.executable, "-m", "torchtriage", "report", str(path), "--format", "json"], clean_environment())
-
-
-def read_once(reader: str, trace: Path) -> Ended:
-    if reader == OURS:
-        return report(trace)
-    with tempfile.TemporaryDirectory() as out:
-        return run([tlparse(), str(trace), "-o", f"{out}/tl", "--no-browser"], clean_environment())
-
-
-def trace_rows(measured: dict[str, list[Ended]], size_mb: float, results: dict[str, Any]) -> Iterator[list[str]]:
-    for name, ended in measured.items():
-        wall, cpu = Spread.of([e.seconds for e in ended]), Spread.of([e.cpu_seconds for e in ended])
-        speed, peak = Spread.of([size_mb / e.seconds for e in ended]), Spread.of([e.peak_mb for e in ended])
-        results[name] = {"seconds": wall, "cpu_seconds": cpu, "mb_per_second": speed, "peak_mb": peak}
-        yield [name, wall.show(2), f"{cpu.median:.2f}", speed.show(0), peak.show(0)]
-
-
-def times_faster(measured: dict[str, list[Ended]]) -> tuple[Spread, Spread]:
-    """(wall, processor time): how many times as fast torchtriage is, round by round."""
-    pairs = list(zip(measured[TLPARSE], measured[OURS], strict=True))
-    return Spread.of([a.seconds / b.seconds for a, b in pairs]), Spread.of(
-        [a.cpu_seconds / b.cpu_seconds for a, b in pairs]
-    )
 
 
 def report_rows(names: Sequence[tuple[str, Path]], rounds: int, results: dict[str, Any]) -> list[list[str]]:
@@ -129,30 +180,31 @@ def report_rows(names: Sequence[tuple[str, Path]], rounds: int, results: dict[st
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--megabytes", type=float, default=200)
+    parser.add_argument("--megabytes", type=float, default=200, help="size of the file of copies; 0: none")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     folder = CACHE / "bench-read"
     folder.mkdir(parents=True, exist_ok=True)
     before = machine()
-    trace, copies = large_trace(folder, options.megabytes)
-    size_mb = trace.stat().st_size / 1e6
-    results: dict[str, Any] = {"trace_mb": size_mb, "copies": copies, "distinct_traces": [" ".join(t) for t in TRACED]}
-    measured = interleaved((OURS, TLPARSE), lambda reader: read_once(reader, trace), options.rounds)
-    print(
-        f"one file of {size_mb:.0f} MB: {copies} real traces ({len(TRACED)} different ones, repeated); {options.rounds}"
-        " rounds"
-    )
-    print("whole processes: ours ends with findings as JSON, tlparse with its HTML pages\n")
-    print(table(["reader", "seconds", "cpu s", "MB/s", "peak MB"], list(trace_rows(measured, size_mb, results))))
-    wall, cpu = times_faster(measured)
-    peak = max(e.peak_mb for e in measured[OURS])
-    results |= {"times_faster_wall": wall, "times_faster_cpu": cpu, "peak_mb": peak}
-    print(f"\ntimes as fast: wall {wall.show(1)}, cpu {cpu.show(1)}, target >= {MIN_TIMES_FASTER:.0f}")
-    print(f"our peak memory: {peak:.0f} MB, target <= {MAX_MB:.0f}\n")
+    results: dict[str, Any] = {}
+    rows = []
+    for trace in real_traces(folder):
+        rows += compared(trace.parent.name, trace, options.rounds, results)
+    if options.megabytes:
+        trace, copies = large_trace(folder, options.megabytes)
+        rows += compared(f"{copies} copies in one file", trace, min(options.rounds, MAX_LARGE_ROUNDS), results)
+        trace.unlink()
+    print("from a trace to HTML, complete processes")
+    for name, does in DOES.items():
+        print(f"{name}: {does}")
+    times = f"times as fast, target >= {MIN_TIMES_FASTER:.0f}"
+    head = ["trace", "reader", "cpu s", "wall s", "peak MB", "files", "MB", times]
+    print()
+    print(table(head, rows))
+    print(f"\ntarget of our peak memory: <= {MAX_MB:.0f} MB\n")
     names = [("recording", recording(folder)), ("one trace", real_traces(folder)[-1])]
+    print("findings as JSON\n")
     print(table(["report of", "MB", "seconds", "target"], report_rows(names, options.rounds, results)))
-    trace.unlink()
     save("read", before, results)
 
 

@@ -27,7 +27,7 @@ HEADER = [
     "recompiles",
     "limits",
     "tlparse summary",
-    "tlparse pages",
+    "tlparse artifacts",
     "tlparse recompiles",
     "explain",
     "explain's remark",
@@ -35,8 +35,8 @@ HEADER = [
 EXPLANATION = """\
 found/true +extra, distinct; ours by file, line and GB id, the peers by file and line
 tlparse summary: breaks whose compile has a row for them on failures_and_restarts.html (the row gives no file and line)
-tlparse pages: breaks on any artifact page (how many pages that is);
-tlparse recompiles: pages with reasons, not summed up anywhere
+tlparse artifacts: breaks on any artifact page (how many pages that is)
+tlparse recompiles: artifact pages with reasons, by compile id; no page sums them up
 explain: the first call of each compiled object, which so runs twice; it cannot see a recompile
 """
 
@@ -68,9 +68,9 @@ class Case:
     limits: Hits
     codes: dict[str, int]
     tlparse_summary: Hits | None = None
-    tlparse_pages: Hits | None = None
+    tlparse_artifacts: Hits | None = None
     tlparse_num_pages: int = 0
-    tlparse_recompiles: int = 0
+    tlparse_recompiles: Hits | None = None
     explain: Hits | None = None
     remark: str = ""
 
@@ -145,6 +145,14 @@ def recompiles(report: Mapping[str, Any], truth: Mapping[str, Any]) -> Hits:
     return Hits(found=min(both, truth["n_recompiles"]), true=truth["n_recompiles"], extra=found.total() - both)
 
 
+def recompile_pages(found: Iterable[str], truth: Mapping[str, Any]) -> Hits:
+    """By compile id alone, which is all that tlparse's pages give; a refused attempt at a limit has a page as well."""
+    true = Counter(r["compile_id"] for r in truth["recompiles"])
+    seen = Counter(found)
+    both = (seen & true).total()
+    return Hits(found=min(both, truth["n_recompiles"]), true=truth["n_recompiles"], extra=seen.total() - both)
+
+
 def measure(name: str, truth: Mapping[str, Any], options: argparse.Namespace) -> Case:
     script = options.corpus / f"case_{name}.py"
     with tempfile.TemporaryDirectory() as folder:
@@ -160,9 +168,13 @@ def measure(name: str, truth: Mapping[str, Any], options: argparse.Namespace) ->
     if not options.no_peers:
         with tempfile.TemporaryDirectory() as folder:
             pages = tlparse_output(options.python, script, Path(folder))
+        case.tlparse_summary = places(pages.in_summary, truth)
+        case.tlparse_artifacts = places(pages.in_artifacts, truth)
+        case.tlparse_num_pages = pages.num_break_pages
+        case.tlparse_recompiles = recompile_pages(pages.recompiles, truth)
+    if not (options.no_peers or options.no_explain):
+        with tempfile.TemporaryDirectory() as folder:
             outcome = explained(options.python, script, Path(folder))
-        case.tlparse_summary, case.tlparse_pages = places(pages.in_summary, truth), places(pages.in_artifacts, truth)
-        case.tlparse_num_pages, case.tlparse_recompiles = pages.num_break_pages, pages.num_recompiles
         case.explain = places([(path, line) for path, line in outcome["breaks"]], truth)
         case.remark = "; ".join(dict.fromkeys(outcome["errors"]))[:60]
     note(f"  {name}: breaks {case.breaks}, recompiles {case.recompiles}, limits {case.limits}")
@@ -177,14 +189,14 @@ def specific_share(codes: Mapping[str, int], families: tuple[str, ...]) -> tuple
 
 def row_of(c: Case) -> list[object]:
     row: list[object] = [c.name, c.breaks, c.recompiles, c.limits]
-    if c.explain is None:
+    if c.tlparse_summary is None:
         return row
     return [
         *row,
         c.tlparse_summary,
-        f"{c.tlparse_pages} ({c.tlparse_num_pages})",
+        f"{c.tlparse_artifacts} ({c.tlparse_num_pages})",
         c.tlparse_recompiles,
-        c.explain,
+        c.explain or "not run",
         c.remark,
     ]
 
@@ -201,10 +213,10 @@ def summed(cases: list[Case]) -> Case:
         recompiles=total("recompiles"),
         limits=total("limits"),
         codes=dict(sum((Counter(c.codes) for c in cases), Counter[str]())),
-        tlparse_summary=total("tlparse_summary"),
-        tlparse_pages=total("tlparse_pages"),
+        tlparse_summary=total("tlparse_summary") if cases[0].tlparse_summary is not None else None,
+        tlparse_artifacts=total("tlparse_artifacts"),
         tlparse_num_pages=sum(c.tlparse_num_pages for c in cases),
-        tlparse_recompiles=sum(c.tlparse_recompiles for c in cases),
+        tlparse_recompiles=total("tlparse_recompiles"),
         explain=total("explain") if cases[0].explain is not None else None,
     )
 
@@ -217,6 +229,7 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path, default=HERE.parents[1] / "shared" / "corpus")
     parser.add_argument("--only", default="", help="comma-separated case names")
     parser.add_argument("--no-peers", action="store_true", help="ours alone, in a third of the time")
+    parser.add_argument("--no-explain", action="store_true", help="without torch._dynamo.explain, in two thirds of it")
     parser.add_argument("--keep", type=Path, help="keep our reports in this folder, one JSON a case")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()

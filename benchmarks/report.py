@@ -1,16 +1,18 @@
-"""Time and size of the HTML report, beside tlparse, and how fast its filter responds in Chromium."""
+"""Time and size of a large HTML report, beside tlparse on the same trace, and how fast its filter responds in Chromium.
+
+Both read one trace with as many compiles as a recording of 20,000 events has; torchtriage also reads that recording.
+"""
 
 import argparse
 import shutil
-import sys
 import tempfile
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from common import CACHE, Ended, Spread, clean_environment, interleaved, machine, note, run, save, table, tlparse
-from read import real_traces, recording
+from common import CACHE, Spread, interleaved, machine, note, save, table
+from read import OURS, TLPARSE, make_html, real_traces, recording
 
 from torchtriage.diagnosis.report import build_report
 from torchtriage.findings.model import Severity
@@ -25,7 +27,6 @@ NUM_FINDINGS = 2_000
 MAX_SECONDS = 5.0
 MAX_MB = 2.0
 MAX_FILTER_MS = 100.0
-OURS, TLPARSE = "torchtriage report -o report.html", "tlparse 0.4.3"
 CHOICES = (("code", "TT202"), ("code", ""), ("text", "forward cat"), ("text", ""), ("file", "part3.py"), ("file", ""))
 # From the reader's choice to the frame that shows its outcome: the script, the layout, and drawing the timeline again.
 ANSWER = """([name, value]) => new Promise((done) => {
@@ -59,7 +60,7 @@ def recording_of(number: int, folder: Path) -> Path:
 
 
 def trace_of(number: int, folder: Path) -> Path:
-    """A trace with as many compiles as the recording has; tlparse reads traces only."""
+    """A trace with about that many compiles: copies of a real one."""
     traces = sorted(real_traces(folder), key=lambda path: path.name)
     content = next(path.read_bytes() for path in traces if path.parent.name.startswith("many_runs"))
     target = folder / "report-trace.log"
@@ -67,29 +68,6 @@ def trace_of(number: int, folder: Path) -> Path:
         for _ in range(max(1, round(number / max(1, content.count(b'"dynamo_start"'))))):
             file.write(content)
     return target
-
-
-def make_once(reader: str, source: dict[str, Path]) -> tuple[Ended, float, int]:
-    """(the process, MB and number of the files it left)."""
-    with tempfile.TemporaryDirectory() as scratch:
-        out = Path(scratch) / "out"
-        if reader == OURS:
-            out.mkdir()
-            command = [
-                sys.executable,
-                "-m",
-                "torchtriage",
-                "report",
-                str(source[OURS]),
-                "-q",
-                "-o",
-                str(out / "report.html"),
-            ]
-        else:
-            command = [tlparse(), str(source[TLPARSE]), "-o", str(out), "--no-browser"]
-        ended = run(command, clean_environment())
-        files = [path for path in out.rglob("*") if path.is_file()]
-        return ended, sum(path.stat().st_size for path in files) / 1e6, len(files)
 
 
 def large_report(source: Path) -> Report:
@@ -145,24 +123,27 @@ def main() -> None:
     before = machine()
     source = recording_of(NUM_EVENTS, folder)
     report = build_report(read_recording(source), with_history=True)
-    sources = {OURS: source, TLPARSE: trace_of(int(report.totals["compiles"] or 0), folder)}
+    trace = trace_of(int(report.totals["compiles"] or 0), folder)
     results: dict[str, Any] = {
         "events": NUM_EVENTS,
         "moments": len(report.history.moments),
         "findings": len(report.findings),
+        "trace_mb": trace.stat().st_size / 1e6,
     }
+    ours = {"torchtriage, recording": (OURS, source), "torchtriage, trace": (OURS, trace)}
+    variants = {**ours, TLPARSE: (TLPARSE, trace)}
     print(
-        f"a recording of {NUM_EVENTS:,} events: {report.totals['compiles']:,} compiles, {len(report.history.moments):,}"
-        " marks on its timeline; tlparse: a trace with as many compiles\n"
+        f"HTML of {report.totals['compiles']:,} compiles, complete processes: a recording of {NUM_EVENTS:,} events"
+        f" ({len(report.history.moments):,} marks on its timeline), and a trace of {results['trace_mb']:.0f} MB that"
+        " consists of copies\n"
     )
     rows = []
-    for name, made in interleaved((OURS, TLPARSE), lambda reader: make_once(reader, sources), options.rounds).items():
-        wall, cpu = Spread.of([e.seconds for e, _, _ in made]), Spread.of([e.cpu_seconds for e, _, _ in made])
-        _, size, files = made[0]
-        results[name] = {"seconds": wall, "cpu_seconds": cpu, "mb": size, "files": files}
-        rows.append([name, wall.show(2), f"{cpu.median:.2f}", f"{size:.2f}", files])
-    print(table(["made by", "seconds", "cpu s", "MB", "files"], rows))
-    sources[TLPARSE].unlink()
+    for name, made in interleaved(tuple(variants), lambda name: make_html(*variants[name]), options.rounds).items():
+        wall, cpu = Spread.of([m.ended.seconds for m in made]), Spread.of([m.ended.cpu_seconds for m in made])
+        results[name] = {"seconds": wall, "cpu_seconds": cpu, "mb": made[0].mb, "files": made[0].num_files}
+        rows.append([name, cpu.show(2), wall.show(2), f"{made[0].mb:.2f}", made[0].num_files])
+    print(table(["made by", "cpu s", "wall s", "MB", "files"], rows))
+    trace.unlink()
     print(f"\ntargets: <= {MAX_SECONDS:.0f} s, < {MAX_MB:.0f} MB, one file\n")
     text = render(large_report(source))
     measured = answers(text, 2 * options.rounds)

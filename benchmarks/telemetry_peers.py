@@ -18,12 +18,31 @@ from unittest.mock import MagicMock
 import torch
 from common import Spread, clean_environment, in_turn, note, peers_python, ratios, run, table
 
+from torchtriage.telemetry.statistics.histogram import exponent_histograms
 from torchtriage.telemetry.statistics.plan import ParameterPlan
 
 BASE = "torch.nn.utils.get_total_norm"
 TINY = "1,000 tensors of 64"
 TINY_TARGETS = {"gradients": 0.5, "gradients and weights": 0.6}
 PEERS = (("wandb",), ("pytorch-lightning",), ("--no-deps", "mosaicml"))
+WANDB, LIGHTNING, COMPOSER = (
+    "wandb.watch's statistics of gradients",
+    "Lightning's grad_norm",
+    "Composer's OptimizerMonitor",
+)
+TEN = "norm, mean, std, extremes and counts per tensor"
+# The variants do not do the same work, so the table says what each computes.
+COMPUTES = {
+    BASE: "one norm of all gradients",
+    "gradients": TEN,
+    "gradients and weights": f"{TEN}, of gradients and of weights",
+    "gradients and weights, ATen path": f"{TEN}, of gradients and of weights",
+    "gradients, with histograms": f"{TEN}, and a histogram of 64 bins by exponent",
+    "ten scalars stacked, one tolist": "norm, mean, std, extremes per tensor, of gradients and of weights",
+    WANDB: "a histogram of 64 bins per tensor; no norm",
+    LIGHTNING: "one norm per tensor and the total",
+    COMPOSER: "norms per tensor of gradients, weights, moments and updates of the optimizer",
+}
 
 
 def model_of(shapes: list[tuple[int, ...]]) -> torch.nn.Module:
@@ -89,9 +108,9 @@ def composer_monitor(model: torch.nn.Module) -> Callable[[], object]:
 
 # The other tools' own code; nothing is written anywhere.
 TOOLS = {
-    "wandb.watch's statistics of gradients": wandb_statistics,
-    "Lightning's grad_norm": lightning_norms,
-    "Composer's OptimizerMonitor": composer_monitor,
+    WANDB: wandb_statistics,
+    LIGHTNING: lightning_norms,
+    COMPOSER: composer_monitor,
 }
 
 
@@ -111,12 +130,14 @@ def compared(shapes: list[tuple[int, ...]], rounds: int) -> dict[str, Any]:
     parameters = list(model.parameters())
     gradients = [p.grad for p in parameters]
     others, missing = tools(model)
+    with_histograms = ParameterPlan(parameters)
     measured = in_turn(
         {
             BASE: lambda: torch.nn.utils.get_total_norm(gradients),
             "gradients": ParameterPlan(parameters).step,
             "gradients and weights": ParameterPlan(parameters, weights=True).step,
             "gradients and weights, ATen path": ParameterPlan(parameters, weights=True, path="aten").step,
+            "gradients, with histograms": lambda: (with_histograms.step(), exponent_histograms(gradients)),
             "ten scalars stacked, one tolist": lambda: stacked(parameters),
             **others,
         },
@@ -140,11 +161,12 @@ def against_peers(options: argparse.Namespace) -> dict[str, Any]:
                 f"{1e3 * Spread.of(seconds).median:.2f} ms",
                 by_norm[name].show(2) if name in by_norm else "",
                 targets.get(name, ""),
+                COMPUTES[name],
             ]
             for name, seconds in seen["seconds"].items()
         ]
         print(f"\n{title}, {seen['num_elements']:,} elements, one thread, in calls of {BASE} on the gradients\n")
-        print(table(["way", "time", "ratio", "target"], rows))
+        print(table(["way", "time", "ratio", "target", "what it computes"], rows))
         for name, why in seen["missing"].items():
             print(f"left out: {name}: {why}")
         milliseconds = {name: 1e3 * Spread.of(seconds).median for name, seconds in seen["seconds"].items()}

@@ -14,12 +14,15 @@ _ROW = re.compile(r"<tr>\s*<td>\s*<a[^>]*>\[([^\]]+)\]</a>(.*?)</tr>", re.S)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pages:
-    """Places of breaks: those that the summary page speaks of, and those on any of the artifact pages."""
+    """Places of breaks: those that the summary page speaks of, and those on any of the artifact pages.
+
+    `recompiles` has the compile id of each artifact page with reasons of a recompile.
+    """
 
     in_summary: set[tuple[str, int]]
     in_artifacts: set[tuple[str, int]]
     num_break_pages: int
-    num_recompiles: int
+    recompiles: list[str]
 
 
 def pages_of(trace: Path, out: Path) -> Pages:
@@ -39,7 +42,7 @@ def pages_of(trace: Path, out: Path) -> Pages:
         in_summary=in_summary,
         in_artifacts=in_artifacts,
         num_break_pages=len(break_pages),
-        num_recompiles=sum(1 for _ in out.glob("*/recompile_reasons_*")),
+        recompiles=[_compile_of(page) for page in out.glob("*/recompile_reasons_*")],
     )
 
 

@@ -63,9 +63,9 @@ def options_table(parser: argparse.ArgumentParser) -> list[str]:
 def pages() -> dict[Path, str]:
     texts = {REFERENCE / "rules.md": rules_page()}
     subparsers = next(a for a in build_parser()._actions if isinstance(a, argparse._SubParsersAction))
-    for command in COMMANDS:
-        page = REFERENCE / "commands" / f"{command.name}.md"
-        texts[page] = command_page(command.name, subparsers.choices[command.name])
+    for name in COMMANDS:
+        page = REFERENCE / "commands" / f"{name}.md"
+        texts[page] = command_page(name, subparsers.choices[name])
     return texts
 
 

@@ -70,15 +70,18 @@ def test_nobody_imports_the_commands() -> None:
         assert not any(name.startswith("torchtriage.commands") for name, _ in imports_of(path)), path
 
 
+TRACE = (
+    'V1115 23:29:16.365000 1 torch/x.py:1] '
+    '{"dynamo_start": {"stack": []}, "frame_id": 0, "frame_compile_id": 0, "attempt": 0}\n'
+)
+
+
 @pytest.mark.parametrize("words", [
     ["--help"], ["run", "--help"], ["train", "--help"], ["shapes", "--help"], ["shapes", "nowhere.py"],
     ["explain", "TT203"], ["explain", "GB0059"], ["report", "-"], ["report", "{trace}"], ["ticket", "list"],
 ])
 def test_the_command_starts_without_torch(words: list[str], tmp_path: Path) -> None:
-    (tmp_path / "trace.log").write_text(
-        'V1115 23:29:16.365000 1 torch/x.py:1] '
-        '{"dynamo_start": {"stack": []}, "frame_id": 0, "frame_compile_id": 0, "attempt": 0}\n'
-    )
+    (tmp_path / "trace.log").write_text(TRACE)
     words = [word.format(trace=tmp_path / "trace.log") for word in words]
     program = (
         "import sys\nfrom torchtriage.commands.main import main\n"
@@ -87,6 +90,23 @@ def test_the_command_starts_without_torch(words: list[str], tmp_path: Path) -> N
     )
     done = subprocess.run([sys.executable, "-c", program], input="", capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_report_of_a_trace_imports_no_other_command_and_no_learning_rule(tmp_path: Path) -> None:
+    """Most of the time of a report of a trace of a few MB is that of its imports."""
+    (tmp_path / "trace.log").write_text(TRACE)
+    program = (
+        "import sys\nfrom torchtriage.commands.main import main\n"
+        "assert main(['report', 'trace.log', '-q', '-o', 'report.html']) == 0\n"
+        "print(*(n for n in sys.modules if n.startswith('torchtriage.')))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+    )
+    unused = ("torchtriage.rl", "torchtriage.shapes", "torchtriage.tickets", "torchtriage.diagnosis.learning")
+    commands = {name for name in done.stdout.split() if name.startswith("torchtriage.commands.")}
+    assert commands == {f"torchtriage.commands.{name}" for name in ("base", "main", "parser", "report")}
+    assert [name for name in done.stdout.split() if name.startswith(unused)] == []
 
 
 def test_importing_the_package_imports_almost_nothing() -> None:

@@ -32,7 +32,7 @@ def main() -> None:
         name: tuple(value) if isinstance(value, list) else value for name, value in json.loads(options.settings).items()
     }
     results = Trainer(resolved(settings)).train()
-    print(json.dumps({**results.to_dict(), "steady": results.steady_fps, "score": results.score}))
+    print(json.dumps({**results.to_dict(), "score": results.score}))
 
 
 if __name__ == "__main__":

@@ -1,37 +1,40 @@
 """The command line: `torchtriage COMMAND`."""
 
 import argparse
+import importlib
 import inspect
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from torchtriage import __version__
 from torchtriage.commands.base import Command, complain, settings
-from torchtriage.commands.demo import DemoCommand
-from torchtriage.commands.explain import ExplainCommand
 from torchtriage.commands.parser import Parser
-from torchtriage.commands.report import ReportCommand
-from torchtriage.commands.run import RunCommand
-from torchtriage.commands.shapes import ShapesCommand
-from torchtriage.commands.ticket.command import TicketCommand
-from torchtriage.commands.train import TrainCommand
 from torchtriage.errors import CommandError, TriageError
 from torchtriage.text import harmless_text
 
-COMMANDS: tuple[Command, ...] = (
-    RunCommand(),
-    ReportCommand(),
-    ExplainCommand(),
-    ShapesCommand(),
-    TicketCommand(),
-    TrainCommand(),
-    DemoCommand(),
-)
+# The module of each command and its class, in the order of --help. Only the command that runs is imported: most of the
+# time of a `report` is that of its imports.
+COMMANDS = {
+    "run": ("torchtriage.commands.run", "RunCommand"),
+    "report": ("torchtriage.commands.report", "ReportCommand"),
+    "explain": ("torchtriage.commands.explain", "ExplainCommand"),
+    "shapes": ("torchtriage.commands.shapes", "ShapesCommand"),
+    "ticket": ("torchtriage.commands.ticket.command", "TicketCommand"),
+    "train": ("torchtriage.commands.train", "TrainCommand"),
+    "demo": ("torchtriage.commands.demo", "DemoCommand"),
+}
 
 
-def build_parser() -> Parser:
+def command_named(name: str) -> Command:
+    module, class_name = COMMANDS[name]
+    command: Command = getattr(importlib.import_module(module), class_name)()
+    return command
+
+
+def build_parser(names: Iterable[str] = tuple(COMMANDS)) -> Parser:
+    """The parser of these commands; those of all others are not needed to parse the words of one."""
     parser = Parser(
         prog="torchtriage",
         description=(
@@ -41,7 +44,7 @@ def build_parser() -> Parser:
         epilog="start with: torchtriage demo, then: torchtriage run train.py",
     )
     parser.add_argument("--version", action="version", version=f"torchtriage {__version__}")
-    for command in COMMANDS:
+    for command in map(command_named, names):
         text = inspect.cleandoc(type(command).__doc__ or "")
         subparser = parser.add_command(
             command.name,
@@ -59,13 +62,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - open to the end
     words = list(sys.argv[1:] if argv is None else argv)
     words, plain_command = _split_plain_command(words)
-    args = build_parser().parse_args(words)
+    args = build_parser(_needed(words)).parse_args(words)
     args.plain_command = plain_command is not None
     if plain_command is not None:
         args.command = plain_command
-    command = next(c for c in COMMANDS if c.name == args.name)
     try:
-        return command.run(args, settings(args))
+        return command_named(args.name).run(args, settings(args))
     except CommandError as error:
         complain(error)
         return error.exit_code
@@ -83,5 +85,10 @@ def _split_plain_command(words: list[str]) -> tuple[list[str], list[str] | None]
     if not words or words[0] != "run" or "--" not in words:
         return words, None
     at = words.index("--")
-    before = build_parser().parse_args(words[:at])
+    before = build_parser(["run"]).parse_args(words[:at])
     return (words, None) if before.command else (words[:at], words[at + 1:])
+
+
+def _needed(words: Sequence[str]) -> Sequence[str]:
+    """The command that is called, or all of them for --help and for a name that is none of them."""
+    return words[:1] if words and words[0] in COMMANDS else tuple(COMMANDS)

@@ -10,7 +10,7 @@ from torchtriage.diagnosis.coverage import unreached  # noqa: F401 - the same
 from torchtriage.diagnosis.places import source_lines
 from torchtriage.diagnosis.recompiles.fold import fold_library_frames
 from torchtriage.diagnosis.rules import PROCESS_RULES, RUN_RULES
-from torchtriage.diagnosis.totals import is_idle, recompile_share, run_seconds, step_milliseconds
+from torchtriage.diagnosis.totals import has_learning, is_idle, recompile_share, run_seconds, step_milliseconds
 from torchtriage.findings.model import Finding
 from torchtriage.findings.severity import one_time_severity, severity_for
 from torchtriage.recording.recording import Process, Recording
@@ -31,13 +31,15 @@ def diagnose(recording: Recording) -> list[Finding]:
 
 
 def _findings_of(process: Process) -> list[Finding]:
-    # Importing registers their rules. The imports are here so that a run without events does not wait for them.
+    # Importing registers their rules. The imports are here so that a run without events does not wait for them, nor one
+    # without telemetry for the learning rules.
     from torchtriage.diagnosis.coverage import compile_calls, failures, limits, start_up  # noqa: F401
     from torchtriage.diagnosis.effects import fold_effects
     from torchtriage.diagnosis.graph_breaks import finding as breaks  # noqa: F401
-    from torchtriage.diagnosis.learning import finding as learning  # noqa: F401
     from torchtriage.diagnosis.recompiles import finding as recompiles  # noqa: F401
 
+    if has_learning(process):
+        from torchtriage.diagnosis.learning import finding as learning  # noqa: F401
     findings = [f for rule in PROCESS_RULES for f in rule(process)]
     weighted = [weighed(f, process) for f in fold_library_frames(findings)]
     return linked([with_source(f, process) for f in fold_effects(weighted, process)])

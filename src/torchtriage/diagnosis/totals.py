@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from torchtriage.diagnosis.compiles.frames import FrameKey, frame_key
 from torchtriage.diagnosis.compiles.resume_frames import break_key
 from torchtriage.findings.severity import MIN_STEADY_STEPS
-from torchtriage.recording.events import CompileEnd, CompileSite, CompileStart, GraphBreak, LimitHit, Recompile, Tap
+from torchtriage.recording.events import (
+    Anomaly,
+    CompileEnd,
+    CompileSite,
+    CompileStart,
+    GraphBreak,
+    LimitHit,
+    Recompile,
+    Tap,
+)
 from torchtriage.recording.recording import Process, Recording
 from torchtriage.recording.series import STEP_SECONDS
 
@@ -63,6 +72,11 @@ def _num_eager_calls(recording: Recording) -> int | None:
 def is_idle(process: Process) -> bool:
     """Whether a process has no series and no events other than those of its taps and of its source."""
     return not process.series and all(isinstance(event, (Tap, CompileSite)) for event in process.events)
+
+
+def has_learning(process: Process) -> bool:
+    """Whether a process has anything for the learning rules; a trace and a log have nothing for them."""
+    return bool(process.series) or any(isinstance(event, Anomaly) for event in process.events)
 
 
 def busy_seconds(ends: list[CompileEnd]) -> float:

@@ -1,3 +1,8 @@
-"""The growth benchmarks use the same small networks as the growth environments: one thread."""
+"""The benchmarks import each other as scripts do; those of growth use one thread, as the growth environments."""
+
+import sys
+from pathlib import Path
 
 from tests.unit.rl.growth.conftest import _one_thread  # noqa: F401
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from torchtriage.commands import main as module
-from torchtriage.commands.main import COMMANDS, build_parser, main
+from torchtriage.commands.explain import ExplainCommand
+from torchtriage.commands.main import COMMANDS, build_parser, command_named, main
+from torchtriage.commands.run import RunCommand
 from torchtriage.errors import CommandError, TriageError
 
 SHARED = [
@@ -80,8 +81,9 @@ def test_the_commands_and_their_flags_are_these() -> None:
 
 
 def test_every_command_and_every_flag_has_help() -> None:
-    for command in COMMANDS:
-        assert type(command).__doc__
+    for name in COMMANDS:
+        assert command_named(name).name == name
+        assert type(command_named(name)).__doc__
     for parser in subparsers().values():
         assert [action.dest for action in parser._actions if not action.help and action.dest != "command"] == []
 
@@ -108,7 +110,7 @@ def test_arguments_are_split_between_torchtriage_and_the_program(
     words: list[str], command: list[str], is_plain: bool, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen: list[argparse.Namespace] = []
-    monkeypatch.setattr(module.RunCommand, "run", lambda self, args, config: seen.append(args) or 0)
+    monkeypatch.setattr(RunCommand, "run", lambda self, args, config: seen.append(args) or 0)
     assert main(words) == 0
     assert (seen[0].command, seen[0].plain_command) == (command, is_plain)
 
@@ -181,6 +183,6 @@ def raising(monkeypatch: pytest.MonkeyPatch) -> Any:
         def run(self: Any, args: Any, config: Any) -> int:
             raise error
 
-        monkeypatch.setattr(module.ExplainCommand, "run", run)
+        monkeypatch.setattr(ExplainCommand, "run", run)
 
     return make

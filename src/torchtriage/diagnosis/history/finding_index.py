@@ -9,11 +9,11 @@ from torchtriage.diagnosis.compiles.resume_frames import BreakKey, break_key, br
 from torchtriage.diagnosis.coverage.limits import LIMIT_SKIP
 from torchtriage.diagnosis.effects import causes_of_effects
 from torchtriage.diagnosis.graph_breaks.finding import break_findings
-from torchtriage.diagnosis.learning.finding import learning_findings
 from torchtriage.diagnosis.places import frame_name, locate
 from torchtriage.diagnosis.recompiles.finding import recompile_findings
 from torchtriage.diagnosis.recompiles.fold import folded_into
 from torchtriage.diagnosis.rules import fingerprint_of
+from torchtriage.diagnosis.totals import has_learning
 from torchtriage.findings.model import UNKNOWN_PLACE, Location
 from torchtriage.recording.events import Anomaly, FrameSkipped, GraphBreak, LimitHit, Placed
 from torchtriage.recording.recording import Process
@@ -44,9 +44,7 @@ class FindingIndex:
         for hit in process.of(LimitHit):
             if frame_key(hit) not in self._limits:
                 self._limits[frame_key(hit)] = self._at("TT301", hit, hit.limit_name)
-        self._learning: dict[str, str] = {}
-        for code, finding in learning_findings(process).items():
-            self._learning[code] = self._if_reported(finding.fingerprint)
+        self._learning = self._index_learning() if has_learning(process) else {}
         eager = EagerFrames.of(process)
         self._left_to_eager: dict[FrameName, str] = {}
         for event in process.of(GraphBreak):
@@ -72,6 +70,12 @@ class FindingIndex:
             for event in group.recompiles:
                 fingerprints[id(event)] = fingerprint
         return fingerprints
+
+    def _index_learning(self) -> dict[str, str]:
+        from torchtriage.diagnosis.learning.finding import learning_findings
+
+        findings = learning_findings(self._process)
+        return {code: self._if_reported(finding.fingerprint) for code, finding in findings.items()}
 
     def of_break(self, event: GraphBreak) -> BreakEntry:
         unknown = BreakEntry(label=event.type, fingerprint="", location=UNKNOWN_PLACE)
