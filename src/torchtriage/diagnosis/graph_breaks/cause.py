@@ -77,7 +77,7 @@ _BY_TYPE: tuple[tuple[str, str], ...] = (
     ("TT111", r"nn\.Parameter|parameter construction|dataclass|P2P|Pydantic"),
     ("TT121", r"getattr|setattr|delattr|hasattr|__dict__|__class__|build_class|descriptor|metaclass|STORE_ATTR"
               r"|super\b|\bmro\b"),
-    ("TT121", r"attribute mutation|^unsupported (\S+ )?attribute|member attribute"),
+    ("TT121", r"attribute mutation|^unsupported attribute|(member|MemPool) attribute"),
     ("TT121", r"class attribute|tensor (data )?attribute|attribute for|immutable cell|__get__"),
     ("TT111", r"hash|equality|nn\.Module attribute type|uninitialized nn\.Module|Enum|namedtuple|TypedDict|SourceType"
               r"|deque|namespace"),
