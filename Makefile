@@ -9,7 +9,7 @@ export TORCHINDUCTOR_CACHE_DIR ?= $(CURDIR)/.cache/inductor
 # The tests start hundreds of processes: what Python compiles of ours is kept, as it is after an install.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all fuzz golden check bench soak docs transcripts test-2.9 clean
+.PHONY: demo test test-all fuzz golden check bench soak docs transcripts test-torch test-package clean
 
 demo: $(STAMP)
 	$(BIN)/torchtriage demo
@@ -54,9 +54,13 @@ docs: $(STAMP)
 transcripts: $(STAMP)
 	$(BIN)/python docs/transcripts.py
 
-# The oldest supported torch, in its own venv (about 7 GB: its wheel asks for the CUDA libraries); not part of CI.
-test-2.9: .venv-2.9/installed
-	.venv-2.9/bin/python -m pytest tests/integration
+# make test-torch VERSION=2.15.0 PYTHON=python3.12: the integration tests on another torch or Python; not part of CI. What is tested is the
+# installed wheel. Each version has its own venv, of about 7 GB: torch from PyPI asks for the CUDA libraries.
+VERSION ?= 2.15.0
+TORCH_VENV := .venv-torch-$(VERSION)$(patsubst %,-%,$(filter-out python3.11,$(notdir $(PYTHON))))
+test-torch: $(TORCH_VENV)/installed
+	$(TORCH_VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps --force-reinstall .
+	$(TORCH_VENV)/bin/python -m pytest tests/integration
 
 $(STAMP): $(SOURCES)
 	$(PYTHON) -m venv $(VENV)
@@ -64,12 +68,12 @@ $(STAMP): $(SOURCES)
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev,docs]' -c constraints.txt
 	touch $@
 
-.venv-2.9/installed: $(SOURCES)
-	$(PYTHON) -m venv .venv-2.9
-	grep -v '^torch==' constraints.txt > .venv-2.9/constraints.txt
-	.venv-2.9/bin/pip install --quiet --disable-pip-version-check torch==2.9.1 -c .venv-2.9/constraints.txt
-	.venv-2.9/bin/pip install --quiet --disable-pip-version-check -e '.[dev]' -c .venv-2.9/constraints.txt
+$(TORCH_VENV)/installed: constraints.txt pyproject.toml
+	$(PYTHON) -m venv $(TORCH_VENV)
+	grep -v '^torch==' constraints.txt > $(TORCH_VENV)/constraints.txt
+	$(TORCH_VENV)/bin/pip install --quiet --disable-pip-version-check torch==$(VERSION) -c $(TORCH_VENV)/constraints.txt
+	$(TORCH_VENV)/bin/pip install --quiet --disable-pip-version-check '.[dev]' -c $(TORCH_VENV)/constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-2.9 .cache build dist
+	rm -rf $(VENV) .venv-torch-* .cache build dist

@@ -200,3 +200,11 @@ def test_only_the_first_of_equal_functions_measures_the_compile_time() -> None:
     for compiled in (first, second, other):
         compiled(torch.ones(2))
     assert (first.is_first, second.is_first, other.is_first) == (True, False, True)
+
+
+def test_with_the_compiler_turned_off_a_function_runs_eager() -> None:
+    def make():
+        return lambda x: x + 1
+
+    with torch._dynamo.config.patch(disable=True):      # as TORCH_COMPILE_DISABLE=1 does
+        assert Compiled(make, name="a step", backend="eager")(torch.ones(2)).tolist() == [2.0, 2.0]

@@ -108,9 +108,10 @@ class Forcing:
     def _force_dynamic(self, call: CompileCall, arguments: dict[str, Any], forced: str) -> None:
         dynamic = arguments.get("dynamic")
         written = _WORDS.get(dynamic, str(dynamic))
-        if arguments.get("shapes_spec") is not None:    # torch refuses it together with dynamic=
-            arguments["shapes_spec"] = None
-            written = "shapes_spec"
+        for name in ("dynamic_shapes", "shapes_spec"):      # its name before 2.14
+            if arguments.get(name) is not None:     # torch refuses it together with dynamic=
+                arguments[name] = None
+                written = name
         if written == forced:
             return
         arguments["dynamic"] = DYNAMIC[forced]

@@ -101,6 +101,11 @@ def _skip_remedy(name: str, reason: str) -> str:
             f"a call of {name} had no tensor operation in it, and Dynamo does not try the frame again: "
             f"make the first calls do real work, or compile the functions that {name} calls"
         )
+    if "tracing is disabled" in reason:
+        return (
+            "unset TORCH_COMPILE_DISABLE, and leave torch._dynamo.config.disable at False: the compiler is turned off; "
+            f"while it is, from torch 2.14 on a call of {name} raises if it was compiled with fullgraph=True"
+        )
     inner = f"compile the functions that {name} calls instead of {name} itself"
     return f"{inner}; a generator function cannot be compiled directly"
 

@@ -35,16 +35,17 @@ _HOOK_LINE = re.compile(r"\bregister_\w*hook\w*\(")
 _BY_TYPE: tuple[tuple[str, str], ...] = (
     ("TT119", r"^graph break in (a )?loop|^graph break in inlined|^graph break under generic"),
     ("TT120", r"torch\._dynamo\.(graph_break|skip_frame|step_unsupported)|comptimecontext|forced graph break"),
-    ("TT108", r"torch\.compiler\.disable"),
+    ("TT108", r"torch\.(compiler|_dynamo)\.disable"),
     ("TT117", r"\b(RNN|LSTM|GRU)\b"),
     ("TT118", r"^optimizer\b"),
     ("TT107", r"deepcopy"),
     ("TT102", r"\blogging\b|\bwarnings\b|reorder a debugging function"),
     ("TT110", r"requires_grad"),
     ("TT116", r"hooks?\b|RemovableHandle"),
-    ("TT105", r"dynamic shape operator|dynamic slicing|data-dependent output shape|unbacked SymInt"),
+    ("TT105", r"dynamic shape operator|dynamic slicing|data-dependent output shape|unbacked SymInt"
+              r"|torch\.Size element"),
     ("TT115", r"context ?manager|contextlib|record_function|torch\.profiler|traceback\.annotate"
-              r"|version_counter escaped"),
+              r"|version_counter escaped|use_mem_pool"),
     ("TT123", r"^backend compiler exception"),
     ("TT123", r"fake ?tensor|running FX node|call_method node|fx\.Node|PT2-compliant|op packet|device mismatch"),
     ("TT123", r"shape mismatch with out=|dtype mismatch between tensor|non-contiguous `out=`"),
@@ -56,28 +57,30 @@ _BY_TYPE: tuple[tuple[str, str], ...] = (
               r"|^data.dependent$"),
     ("TT104", r"\.item\b|tolist|data dependent operator|unsupported index\(Tensor\)|indexing .* non-scalar tensor"),
     ("TT114", r"numpy|\bndarray\b"),
-    ("TT125", r"random\.Random"),
+    ("TT125", r"random\.Random|time function"),
     ("TT109", r"\bautograd\.|_autograd_grad|backward\(\)|_ImperativeEngine|retain_grad|grad_fn|backward_state"
               r"|accumulate_grad"),
     ("TT109", r"custom [jv][vj]p|^autograd_function|AutogradFunctionContext|^proxy not set"),
-    ("TT124", r"\bHOP\b|higher.?order|^torch\.(cond|while_loop|scan|map|associative_scan)\b|invoke_subgraph"
+    ("TT124", r"\bHOP\b|higher.?order|^torch\.(cond|switch|while_loop|scan|map|associative_scan)\b|invoke_subgraph"
               r"|FlexAttention"),
-    ("TT124", r"^(executorch|hints_wrapper|out_dtype|strict_mode|wrap_with|leaf_function)"),
+    ("TT124", r"^(executorch|hints_wrapper|out_dtype|strict_mode|wrap_with|leaf_function|flex_gemm|checkpoint)"),
     ("TT124", r"strict mode|nonstrict_trace|set_subgraph_inputs"),
     ("TT124", r"functorc?h\b|functional_call|triton|tma_descriptor"),
     ("TT124", r"check_meta_consistency|non-single tensor return|register_constant"),
     ("TT113", r"generator\b(?! method)|iterat|\bnext\(\)|itertools|tp_iter|iter\(\)|comprehension|^SEND "
               r"|StopIteration|UNPACK"),
-    ("TT106", r"function marked as skipped|not implemented in python|SkipFunctionVariable|implemented in C|vectorcall"),
+    ("TT106", r"function marked as skipped|not implemented in python|SkipFunctionVariable|implemented in C|vectorcall"
+              r"|no traceable __call__"),
     ("TT112", r"issubclass|isinstance"),
     ("TT111", r"sparse|NestedTensor|nested_tensor|subclass|TorchScript|ScriptModule|ScriptObject|torch\.jit"),
     ("TT111", r"opaque|reconstruct|sourceless|weakref|to wrap\b|FSDP"),
     ("TT111", r"nn\.Parameter|parameter construction|dataclass|P2P|Pydantic"),
     ("TT121", r"getattr|setattr|delattr|hasattr|__dict__|__class__|build_class|descriptor|metaclass|STORE_ATTR"
               r"|super\b|\bmro\b"),
+    ("TT121", r"attribute mutation|^unsupported attribute|(member|MemPool) attribute"),
     ("TT121", r"class attribute|tensor (data )?attribute|attribute for|immutable cell|__get__"),
     ("TT111", r"hash|equality|nn\.Module attribute type|uninitialized nn\.Module|Enum|namedtuple|TypedDict|SourceType"
-              r"|deque"),
+              r"|deque|namespace"),
     ("TT111", r"to proxy|unconverted argument|unsupported argument type"),
     ("TT111", r"python_type\(\)|keys in (dict_keys|mapping)|mapping proxy|list itself"),
     ("TT111", r"associated real value|object identity"),
@@ -90,6 +93,8 @@ _BY_TYPE: tuple[tuple[str, str], ...] = (
     ("TT112", r"_ntuple|inplace op|elementwise_dtypes|_SDPAParams"),
     ("TT112", r"bytecode|BUILD_STRING|variadic|__self__|python constant"),
     ("TT112", r"slice assignment|assume_constant|torch\.compile call|import result"),
+    ("TT112", r"ContextVar|\bbytes\(\)|bytearray|__str__|length_hint|min/max|MAKE_CELL|STORE_GLOBAL"),
+    ("TT112", r"COW tensor|data pointer|rank-relative"),
     ("TT112", r"torch\.distributed|async_op|accelerator|get_device_module|deterministic|torch function mode"),
 )
 _TABLE = tuple((code, re.compile(pattern, re.IGNORECASE)) for code, pattern in _BY_TYPE)
@@ -177,8 +182,14 @@ def _by_place(broken: BrokenLine) -> str | None:
     return "TT106" if standard_call(broken.event, broken.line) else None
 
 
+# Why torch leaves a call to Python that it does not name in the kind ("Unsupported function call (delayed)").
+_NO_RNN = re.compile(r"does not support RNN, GRU, or LSTM")
+_DISABLED = re.compile(r"wrapped with `torch\.compiler\.disable`")
+
 # The first row whose test holds decides the code of an untraceable call.
 _CALL_ROWS: tuple[tuple[str, Callable[[BrokenLine], object]], ...] = (
+    ("TT117", lambda broken: _NO_RNN.search(broken.event.explanation)),
+    ("TT108", lambda broken: _DISABLED.search(broken.event.explanation)),
     ("TT101", lambda broken: _prints(broken)),
     ("TT102", lambda broken: _LOGGING_CALL.search(broken.called) or _LOGGING_LINE.search(broken.line)),
     ("TT107", lambda broken: "deepcopy" in broken.called or (not broken.called and "deepcopy(" in broken.line)),

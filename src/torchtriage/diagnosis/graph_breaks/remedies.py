@@ -57,8 +57,11 @@ def remedy_for(code: str, broken: BrokenLine, refined: bool = False) -> Remedy:
     return _BY_CODE.get(code, _other)(broken)
 
 
+_DRAWN = re.compile(r"\bnext\([^()]*\)")
+
+
 def _by_id(gb_id: str, broken: BrokenLine) -> Remedy:
-    drawn = re.search(r"\bnext\([^()]*\)", broken.line)
+    drawn = _DRAWN.search(broken.line)
     if gb_id == "GB4347" and drawn:
         return Remedy(text=f"call `{drawn[0]}` ({broken.where}) before the compiled call and pass the value in")
     failed = _FAILED_AT.search(broken.event.explanation) if gb_id == "GB0219" else None
@@ -291,6 +294,15 @@ def _object(broken: BrokenLine) -> Remedy:
     return Remedy(text=f"make the {made} once, outside the compiled function, instead of in {broken.at}")
 
 
+def _iterator(broken: BrokenLine) -> Remedy:
+    """Some versions of torch have an id for next() and one for a loop, others name the method that the type lacks."""
+    if broken.called.endswith("__iter__"):
+        return _by_id("GB0811", broken)
+    if broken.called.endswith("__next__") or _DRAWN.search(broken.line):
+        return _by_id("GB4347", broken)
+    return _other(broken)
+
+
 def _other(broken: BrokenLine) -> Remedy:
     """PyTorch's own hint, or a way to keep the line out of the graph."""
     hint = specific_hint(broken.event.hints)
@@ -324,6 +336,7 @@ _BY_CODE: dict[str, Callable[[BrokenLine], Remedy]] = {
                    "does not break"),
     "TT111": _object,
     "TT112": _call,
+    "TT113": _iterator,
     "TT114": _numpy,
     "TT115": _with,
     "TT116": _text("register the hook once, before compiling, instead of {at}"),

@@ -20,6 +20,8 @@ _CALLS: tuple[tuple[str, str], ...] = (
     ("context", r"qualname: (?P<name>[^,]+)"),
     ("context", r"call_method \w+\(<class '(?P<owner>[^']+)'>\) (?P<name>\w+)"),
     ("explanation", r"method `(?P<name>[^`]+)` of (?:class|nn\.Module) `?(?P<owner>[^`\s]+)"),
+    ("context", r"^name=(?P<name>\w+), type=(?P<owner>[\w.]+), attr="),
+    ("explanation", r"graph breaks on `(?P<name>[\w.]+)\(\)`"),
     ("explanation", r"Operator `(?P<name>[^`]+)`"),
     ("explanation", r"Backend compiler `[^`]+` failed with (?P<name>aten\.[\w.]+)"),
     ("context", r"method: <Logger (?P<owner>[^ >]+)[^>]*>\.(?P<name>\w+)"),

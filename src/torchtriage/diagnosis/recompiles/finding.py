@@ -94,6 +94,12 @@ def _recompile_findings(process: Process) -> list[tuple[RecompileGroup, Finding]
     return [(group, _finding(group, process)) for group in recompile_groups(process)]
 
 
+def _has_shape_specs(process: Process) -> bool:
+    """Whether the recorded torch has torch.compile(dynamic_shapes=), as 2.14 and later do; False if it is unknown."""
+    version = re.match(r"(\d+)\.(\d+)", str(process.facts.get("torch")))
+    return version is not None and (int(version[1]), int(version[2])) >= (2, 14)
+
+
 def _finding(group: RecompileGroup, process: Process) -> Finding:
     code = code_of(group, process)
     first = group.recompiles[0]
@@ -110,7 +116,7 @@ def _finding(group: RecompileGroup, process: Process) -> Finding:
         body="\n".join(function_lines(group.frame, process)), value=passed_value(group, caller, process),
         batches=_same_sizes(group, process), dynamic=_set_dynamic(group, process),
         inside=str(place.owner) if is_inside else "",
-        broken_at=short_place(broken.path, broken.line) if broken else "",
+        broken_at=short_place(broken.path, broken.line) if broken else "", has_specs=_has_shape_specs(process),
     )
     owner = place.owner
     if is_yours:

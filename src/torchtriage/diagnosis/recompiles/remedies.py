@@ -25,6 +25,7 @@ class Scene:
     star: str = ""      # "*" or "**" where the source is a function's *args or **kwargs
     inside: str = ""    # the library of the function, if torch.compile was not called on this function
     broken_at: str = ""     # the graph break that keeps such a function out of its caller's graph
+    has_specs: bool = False     # torch.compile has dynamic_shapes=
 
     @property
     def is_static(self) -> bool:
@@ -136,6 +137,20 @@ def _same_size(scene: Scene) -> str:
     return scene.batches or mark_dynamic(scene)
 
 
+def _shape_spec(scene: Scene) -> str:
+    """The argument of torch.compile that names the size, from torch 2.14 on; only a parameter can be named."""
+    source = scene.group.source
+    has_place = not (scene.inside or scene.star or scene.batches)
+    if not scene.has_specs or not has_place or not source.isidentifier() or not scene.group.dims:
+        return ""
+    spec = f'dynamic_shapes={{"{source}": TensorSpec([...])}}'
+    return (
+        f"; or {spec} in torch.compile{scene.at_compile}, instead of dynamic=, with a ShapeVar at "
+        f"dimension {scene.group.dims[0]} (torch.fx.experimental.dynamic_spec): one graph for every size, 0 and 1 "
+        "included, but sizes that it does not name are static, and a branch on the size breaks the graph"
+    )
+
+
 NOTHING = "nothing to do: each state is compiled once and kept; to save the second compile, "
 UNSEEN = "if the torch.compile call has dynamic=False, drop it; if not, "
 
@@ -155,7 +170,7 @@ def _keeps_changing(scene: Scene) -> Fix:
                 "each layer has its own width; if it differs from call to call of one layer, "
                 + scene.not_static
             ))
-        return Fix(text=f"{scene.not_static}, or {_same_size(scene)}")
+        return Fix(text=f"{scene.not_static}, or {_same_size(scene)}{_shape_spec(scene)}")
     unseen = UNSEEN if scene.group.call is None else ""
     return Fix(text=(
         f"{unseen}{_same_size(scene)}; a size that must match a parameter cannot become dynamic: "
@@ -389,7 +404,7 @@ def _zero_one(scene: Scene) -> Fix:
     return Fix(text=(
         "pad to at least 2, or skip calls with 0 or 1; or torch._dynamo.decorators.mark_unbacked("
         f"{scene.value}, {scene.group.dims[0]}) {scene.before_call}, which breaks the graph at a branch "
-        "on the size and raises if a 1 is broadcast"
+        f"on the size and raises if a 1 is broadcast{_shape_spec(scene)}"
     ))
 
 

@@ -89,7 +89,9 @@ def _shared_function(make: Callable[..., Any], constants: tuple[Hashable, ...], 
     # limit.
     function.__code__ = function.__code__.replace()
     options = {"guard_filter_fn": _needed_guards} | (FASTER if backend == "inductor" else {})
-    return _Shared(torch.compile(function, fullgraph=True, dynamic=False, backend=backend, options=options))
+    # With TORCH_COMPILE_DISABLE=1 everything runs eager, but torch 2.14 raises where a full graph is asked for.
+    fullgraph = not torch._dynamo.config.disable
+    return _Shared(torch.compile(function, fullgraph=fullgraph, dynamic=False, backend=backend, options=options))
 
 
 def _needed_guards(guards: Sequence[Any]) -> list[bool]:

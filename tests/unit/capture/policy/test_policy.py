@@ -104,10 +104,11 @@ def test_what_is_asked_for_at_a_place_goes_before_the_rest() -> None:
     assert forced({"dynamic": False}, CompileCall(path="/a/train.py", line=32), at=at) == ({"dynamic": False}, [])
 
 
-def test_a_shapes_spec_gives_way_since_torch_refuses_both() -> None:
-    arguments, (override,) = forced({"dynamic": None, "shapes_spec": object()}, dynamic="true")
-    assert arguments == {"dynamic": True, "shapes_spec": None}
-    assert override["written"] == "shapes_spec"
+@pytest.mark.parametrize("name", ["dynamic_shapes", "shapes_spec"])
+def test_a_shapes_spec_gives_way_since_torch_refuses_both(name: str) -> None:
+    arguments, (override,) = forced({"dynamic": None, name: object()}, dynamic="true")
+    assert arguments == {"dynamic": True, name: None}
+    assert override["written"] == name
 
 
 def test_the_backend_is_replaced_whatever_it_is() -> None:

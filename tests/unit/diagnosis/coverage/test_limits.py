@@ -97,6 +97,13 @@ def test_a_frame_without_tensor_operations_gets_another_remedy() -> None:
     assert "make the first calls do real work" in finding.fix.text
 
 
+def test_a_frame_skipped_because_the_compiler_is_off_names_the_switch() -> None:
+    finding = the_one(frame_skipped, CALL, FrameSkipped(**F, reason="Dynamo tracing is disabled"))
+    assert "unset TORCH_COMPILE_DISABLE" in finding.fix.text
+    assert "from torch 2.14 on" in finding.fix.text
+    assert "compile the functions" not in finding.fix.text
+
+
 @pytest.mark.parametrize("events", [
     [SKIP],
     [CALL, FrameSkipped(**G, reason="is generator")],

@@ -42,6 +42,22 @@ def operator(kind: str, gb_id: str, name: str) -> GraphBreak:
     return a_break(kind, gb_id, f"Operator `{name}` has an output that depends on data.", name)
 
 
+def special_method(cls: str, name: str) -> GraphBreak:
+    """As torch 2.15 words it."""
+    return a_break(
+        "C-implemented special method without VariableTracker model", "GB9493",
+        explanation=f"'{cls}' implements '{name}' in C and Dynamo has no model for it.",
+        context=f"name={name}, type={cls}, attr=<slot wrapper '{name}' of '{cls}' objects>",
+    )
+
+
+def delayed(reason: str) -> GraphBreak:
+    return a_break(
+        "Unsupported function call (delayed)", "GB0148", context="source: GlobalSource(global_name='lstm')",
+        explanation=f"Dynamo determined that a graph break should occur when calling `G['lstm']`. Reason: {reason}",
+    )
+
+
 POSITIVE = [
     ("TT101", builtin("print"), "print('loss', loss)"),
     ("TT101", method("TextIOWrapper", "write"), "sys.stdout.write('x')"),
@@ -69,6 +85,8 @@ POSITIVE = [
     ("TT107", a_break("copy.deepcopy()", "GB0179", context="copy.deepcopy(x)"), "z = copy.deepcopy(y)"),
     ("TT107", a_break("Attempted to copy.deepcopy a tensor", "GB4198", path="/usr/lib/python3.11/copy.py"),
      "z = copy.deepcopy(y)"),
+    ("TT108", delayed("Optimized `nn.Module` is wrapped with `torch.compiler.disable` (reason: None)"),
+     "y = self.head(x)"),
     ("TT108", a_break("Skip calling `torch.compiler.disable()`d function", "GB0098", context="<function log at 0x7f>"),
      "log(x)"),
     ("TT109", a_break("Unsupported Tensor.backward() call", "GB0123"), "loss.backward()"),
@@ -88,6 +106,8 @@ POSITIVE = [
         context="call_method UserDefinedObjectVariable(list_iterator) __next__ [] {}",
         explanation="Dynamo does not know how to trace method `__next__` of class `list_iterator`",
     ), "v = next(it)"),
+    ("TT113", special_method("list_iterator", "__next__"), "y = y * next(batches)"),
+    ("TT113", special_method("zip", "__iter__"), "for a, b in pairs:"),
     ("TT114", a_break("attempted to trace numpy function unsupported by PyTorch", "GB0294"),
      "r = np.random.default_rng(0)"),
     ("TT114", operator(SCALAR, "GB0033", "aten._local_scalar_dense.default"), "eps = np.random.rand(1).item()"),
@@ -99,6 +119,8 @@ POSITIVE = [
      "m.register_forward_hook(f)"),
     ("TT116", a_break("register_hook with stride-dependent code", "GB7444"), "y.register_hook(f)"),
     ("TT117", a_break("Attempted to wrap RNN, GRU, or LSTM", "GB0014", context="LSTM(4, 8)"), "out, _ = self.lstm(x)"),
+    ("TT117", delayed("Dynamo does not support RNN, GRU, or LSTM. Set torch._dynamo.config.allow_rnn=True to enable "
+                      "experimental support for RNN, GRU, and LSTM in Dynamo"), "out, _ = self.lstm(x)"),
     ("TT118", a_break(
         "Call to `torch._dynamo.graph_break()`", "GB0025", path="/x/site-packages/torch/optim/optimizer.py",
     ), "opt.step()"),
@@ -114,6 +136,9 @@ POSITIVE = [
     ("TT124", a_break("torch.cond: differing branch outputs", "GB0313"), "torch.cond(p, f, g, (x,))"),
     ("TT124", a_break("HOP: Unsafe side effect", "GB0067"), "checkpoint(f, x)"),
     ("TT125", a_skip("time", "perf_counter"), "t = time.perf_counter()"),
+    ("TT125", a_break("Call to a time function", "GB9193", context="Called `time.time()` inside a compiled region",
+                      explanation="Dynamo graph breaks on `time.time()` so that the clock read occurs at the correct "
+                                  "point relative to compiled operations."), "t = time.time()"),
     ("TT125", a_skip("<unknown module>", "Random.random"), "p = random.random()"),
     ("TT125", method("type", "now", "call_method UserDefinedClassVariable(<class 'datetime.datetime'>) now [] {}"),
      "t = datetime.now()"),
@@ -138,10 +163,12 @@ NEGATIVE = [
     ("TT111", a_break("Missing tp_iternext", "GB4347"), "keys = {k for k in d}"),
     ("TT112", builtin("print"), "print(1)"),
     ("TT113", a_break("torch.Generator method", "GB7650", context="torch.Generator.manual_seed"), "g.manual_seed(0)"),
+    ("TT113", special_method("Box", "__len__"), "n = len(next(boxes))"),
     ("TT114", a_skip("torch.random", "manual_seed"), "torch.manual_seed(0)"),
     ("TT115", a_break("Data-dependent branching", "GB0170"), "with_mask = x if y > 0 else z"),
     ("TT116", a_break("setattr() on unsupported type", "GB0467", path="/app/hooks.py"), "Counter.n = 3"),
     ("TT117", a_break("Attempted to wrap sparse Tensor", "GB0015"), "y = self.lstm(s)"),
+    ("TT117", delayed("Getting an inplace view on a graph input is not supported"), "y = lstm.transpose_(0, 1)"),
     ("TT118", a_break("Call to `torch._dynamo.graph_break()`", "GB0025", path="/app/optim/optimizer.py"),
      "graph_break()"),
     ("TT119", a_break("Data-dependent branching", "GB0170"), "for i in range(3):"),
@@ -309,6 +336,49 @@ def test_no_text_makes_the_classifier_raise(event: GraphBreak, line: str) -> Non
     assert cause.code.startswith("TT1")
     assert cause.subject
     assert cause.remedy.full
+
+
+# Kinds that torch 2.14 and 2.15 added, as their graph_break_registry.json names them.
+NEWER = {
+    "TT105": ["Data-dependent uint64 torch.Size element in torch._C._infer_size"],
+    "TT106": ["call to a callable object with no traceable __call__"],
+    "TT108": ["Call to `torch._dynamo.disable()`", "Call to `torch.compiler.disable()`"],
+    "TT111": ["non-constant key in SimpleNamespace()", "str subclass key in SimpleNamespace()",
+              "__replace__ on a namespace whose type returned a non-namespace"],
+    "TT112": ["length_hint with a non-constant default", "COW tensor check after mutation",
+              "MAKE_CELL on a free variable name", "bytearray constructor", "bytes() with non-constant arguments",
+              "untraceable user-defined __str__", "Constant fold with a rank-relative device",
+              "min/max with non-constant key", "STORE_GLOBAL in non-module globals", "Data pointer truth value",
+              "ContextVar mutation not supported", "ContextVar.get() with non-constant default"],
+    "TT115": ["torch.cuda.use_mem_pool graph break", "torch.cuda.use_mem_pool with non-constant device"],
+    "TT121": ["Attribute mutation on an untracked user-defined object", "Unsupported attribute",
+              "unsupported attribute of tracked type", "Write to unmodeled getset/member attribute",
+              "unsupported torch.cuda.MemPool attribute"],
+    "TT124": ["torch.switch: improper index", "flex_gemm: unexpected kwargs",
+              "checkpoint context_fn bound to a non-constant receiver"],
+    "TT125": ["Call to a time function"],
+}
+
+
+@pytest.mark.parametrize(("code", "kind"), [(code, kind) for code, kinds in NEWER.items() for kind in kinds])
+def test_a_kind_that_a_newer_torch_added_has_a_rule(code: str, kind: str) -> None:
+    assert code_of_type(kind, None) == code
+
+
+def test_next_on_an_iterator_is_moved_before_the_call_however_torch_words_it() -> None:
+    old = classify(a_break("Missing tp_iternext", "GB4347", context="next(list_iterator)"), "y = y * next(batches)")
+    new = classify(special_method("list_iterator", "__next__"), "y = y * next(batches)")
+    assert new.remedy.text == old.remedy.text
+    assert new.remedy.text.startswith("call `next(batches)` (model.py:14) before the compiled call")
+    loop = classify(special_method("zip", "__iter__"), "for a, b in pairs:")
+    assert loop.remedy.text.startswith("turn the object into a list before looping over it in `for a, b in pairs:`")
+
+
+def test_a_clock_is_named_in_the_title_of_its_break() -> None:
+    event = a_break("Call to a time function", "GB9193", explanation="Dynamo graph breaks on `time.time()` so that")
+    cause = classify(event, "t = time.time()")
+    assert cause.subject == "time.time()"
+    assert cause.remedy.text.startswith("read time.time before and after the compiled call")
 
 
 def test_a_kind_without_text_is_recognized_by_its_id() -> None:

@@ -496,3 +496,18 @@ def test_a_dropout_rate_is_not_wrapped_in_a_tensor() -> None:
     [finding] = findings_of(events_of(*reasons))
     assert "torch.rand_like(x) >= rate" in finding.fix.text
     assert "rate=torch.tensor" not in finding.fix.text
+
+
+@pytest.mark.parametrize(("reasons", "code"), [((size(4, 1),), "TT221"), ((size(4, 5), size(5, 6)), "TT202")])
+def test_a_shape_spec_is_offered_where_the_recorded_torch_has_it(reasons: tuple[str, ...], code: str) -> None:
+    offered = {}
+    for version in ("2.15.0+cu132", "2.14.1", "2.13.0+cpu", "mine", None):
+        (finding,) = findings_of([STATIC, *events_of(*reasons)], torch=version)
+        assert finding.code == code
+        offered[version] = 'dynamic_shapes={"x": TensorSpec([...])}' in finding.fix.text
+    assert offered == {"2.15.0+cu132": True, "2.14.1": True, "2.13.0+cpu": False, "mine": False, None: False}
+
+
+def test_a_shape_spec_cannot_name_what_is_not_a_parameter() -> None:
+    (finding,) = findings_of([STATIC, *events_of(size(4, 1, name="self.cache"))], torch="2.15.0")
+    assert "dynamic_shapes=" not in finding.fix.text
