@@ -43,7 +43,7 @@ lr = 0.1
 hidden = [64, 64]
 envs = 8
 """
-MAX_SECONDS = 30    # a damaged input takes a second
+MAX_SECONDS = 120   # a damaged input takes a second, and more on a busy machine
 
 
 class HangError(BaseException):
