@@ -75,12 +75,12 @@ def test_a_rank_waits_for_another_that_is_writing_the_id(tmp_path: Path) -> None
 
 
 def test_a_folder_of_another_run_makes_the_next_name_be_used(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, stderr: pytest.CaptureFixture[str],
 ) -> None:
     folders = [join_folder({FOLDER: str(tmp_path / "out.triage"), "SLURM_JOB_ID": job}) for job in ("1", "2", "3")]
     assert folders == [str(tmp_path / name) for name in ("out.triage", "out-2.triage", "out-3.triage")]
     assert (tmp_path / "out.triage" / RUN_FILE).read_text() == "slurm_job_id-1-"
-    assert "out.triage holds an earlier run; recording into" in capsys.readouterr().err
+    assert "out.triage holds an earlier run; recording into" in stderr.readouterr().err
 
 
 def test_a_folder_with_a_recording_but_no_id_is_not_used(tmp_path: Path) -> None:
@@ -143,18 +143,18 @@ def test_an_empty_folder_is_used(tmp_path: Path) -> None:
     assert join_folder({FOLDER: str(tmp_path / "out.triage")}) == str(tmp_path / "out.triage")
 
 
-def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path, stderr: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     environ = {FOLDER: str(tmp_path / "file" / "out.triage")}
     assert join_folder(environ) is None
     assert environ == {}
-    captured = capsys.readouterr()
+    captured = stderr.readouterr()
     assert captured.out == ""
     problem = f"cannot record into {tmp_path}/file/out.triage: Not a directory"
     assert captured.err == f"torchtriage: {problem}; the program runs unobserved\n"
 
 
-def test_a_file_in_place_of_the_folder_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_in_place_of_the_folder_is_reported(tmp_path: Path, stderr: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "out.triage").touch()
     assert join_folder({FOLDER: str(tmp_path / "out.triage")}) is None
-    assert "the program runs unobserved" in capsys.readouterr().err
+    assert "the program runs unobserved" in stderr.readouterr().err

@@ -47,13 +47,13 @@ def test_the_module_never_sees_our_loader() -> None:
     assert importlib.reload(module) is module
 
 
-def test_a_callback_that_raises_does_not_break_the_import(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_callback_that_raises_does_not_break_the_import(stderr: pytest.CaptureFixture[str]) -> None:
     def callback(module: ModuleType) -> None:
         raise RuntimeError("ours")
 
     ImportWatcher().when_imported("tt_one", callback)
     assert importlib.import_module("tt_one").STATE == "whole"
-    assert capsys.readouterr().err == "torchtriage: could not observe tt_one: RuntimeError: ours\n"
+    assert stderr.readouterr().err == "torchtriage: could not observe tt_one: RuntimeError: ours\n"
 
 
 def test_a_module_that_is_already_loaded_calls_back_at_once() -> None:
