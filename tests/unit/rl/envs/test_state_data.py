@@ -90,7 +90,7 @@ def test_a_list_that_contains_itself_comes_back() -> None:
 
 @pytest.mark.parametrize("value", [
     threading.Lock(), lambda: 1, Slotted(), object(), np.array([None]), (i for i in ()), Inner().method, {1: [open]},
-], ids=str)
+], ids=lambda value: type(value).__name__)
 def test_what_is_not_data_is_refused_by_name(value: Any) -> None:
     class Env:
         pass
