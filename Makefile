@@ -9,7 +9,7 @@ export TORCHINDUCTOR_CACHE_DIR ?= $(CURDIR)/.cache/inductor
 # The tests start hundreds of processes: what Python compiles of ours is kept, as it is after an install.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all fuzz golden check bench soak docs transcripts test-torch test-package clean
+.PHONY: demo test test-all fuzz golden check bench soak docs transcripts test-torch clean
 
 demo: $(STAMP)
 	$(BIN)/torchtriage demo

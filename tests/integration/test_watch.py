@@ -37,7 +37,8 @@ def functions(events):
 
 def state():
     trace = logging.getLogger("torch.__trace")
-    return [type(trace), trace.__dict__.copy(), list(trace.handlers), trace.disabled, trace.level,
+    # Python 3.14 puts a new list in place of `handlers`.
+    return [type(trace), {**trace.__dict__, "handlers": None}, list(trace.handlers), trace.disabled, trace.level,
             torch._dynamo.optimize,
             getattr(convert_frame, "add_skip_reason", None), convert_frame.graph_break_log, record_function.__exit__,
             torch._logging.trace_structured]
