@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "src" / "torchtriage"
-OPEN = {"errors", "config", "files", "lazy", "text", ""}
+OPEN = {"background", "errors", "config", "files", "lazy", "text", ""}
 VOCABULARY = "torchtriage.recording.series"     # the names of series: plain strings, for every folder
 MAY_IMPORT = {
     "findings": set(), "recording": set(), "launch": set(),

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from torchtriage.background import BackgroundThread
 from torchtriage.errors import tell
 from torchtriage.files import replace_file
-from torchtriage.recording.background import BackgroundThread
 from torchtriage.recording.events import CompileCall, Event, Placed, Tap
 from torchtriage.recording.recording import Series, Source
 from torchtriage.recording.sources import source_around

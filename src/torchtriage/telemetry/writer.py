@@ -9,8 +9,8 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
+from torchtriage.background import BackgroundThread
 from torchtriage.errors import TriageError
-from torchtriage.recording.background import BackgroundThread
 from torchtriage.recording.events import Event
 from torchtriage.telemetry.anomaly import AnomalyDetector
 from torchtriage.telemetry.observation import Observation

@@ -5,7 +5,7 @@ import signal
 import threading
 import time
 
-from torchtriage.recording.background import BackgroundThread
+from torchtriage.background import BackgroundThread
 
 
 def test_the_thread_is_absent_from_threading() -> None:
