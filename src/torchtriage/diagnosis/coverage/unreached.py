@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from torchtriage.diagnosis.places import locate, source_lines
 from torchtriage.diagnosis.rules import finding, placed_fields, run_rule
 from torchtriage.diagnosis.statement import Statement, code, fits, statement_at
-from torchtriage.findings.model import Check, CheckKind, Evidence, Finding, Fix, OwnerKind
+from torchtriage.findings.model import Check, CheckKind, Evidence, Finding, Fix, OwnerKind, Severity
 from torchtriage.recording.events import CompileCall, CompileSite, CompileStart
 from torchtriage.recording.recording import Process, Recording
 from torchtriage.text import listed, short_place
@@ -31,10 +31,12 @@ def _not_reached(process: Process, sites: list[CompileSite]) -> Finding:
     statement = statement_at(process, first.path, first.line or 0)
     inside = _inside(statement)
     others = [f"line {site.line}" for site in sites[1:]]
+    has_condition = statement is not None and bool(_condition(statement)[0])
     also = f"; nor was {listed(others, 3)}" if others else ""
     return finding(
         "TT311", title=f"torch.compile at {where} was not reached in this run: nothing was compiled",
         cause=f"no call of torch.compile was observed; {where}{inside} was not executed{also}",
+        severity=Severity.P4 if has_condition else Severity.P3,     # a condition is the choice of whoever started it
         fix=Fix(text=f"nothing to do if this run is meant to be eager; else {_way_there(statement, where)}"),
         evidence=Evidence(
             num_events=len(sites), source=source_lines(process, place.location),

@@ -37,7 +37,7 @@ def found(*processes: Process, **facts: Any) -> list[Finding]:
 def test_a_call_under_a_false_condition_names_the_condition() -> None:
     [finding] = found(process(UNDER_A_FLAG, site(4)))
     assert finding.title == "torch.compile at train.py:4 was not reached in this run: nothing was compiled"
-    assert finding.severity is Severity.P3
+    assert finding.severity is Severity.P4
     assert finding.cause == ("no call of torch.compile was observed; train.py:4, in build(), under `if args.compile`, "
                              "was not executed")
     assert finding.fix.text == "nothing to do if this run is meant to be eager; else run it with a true `args.compile`"
@@ -52,6 +52,7 @@ def test_a_call_in_an_else_names_the_condition_that_must_not_hold() -> None:
 def test_a_call_in_a_function_without_a_condition_names_the_function() -> None:
     source = "def build():\n    if ready:\n        return None\n    return torch.compile(Net())"
     [finding] = found(process(source, site(4)))
+    assert finding.severity is Severity.P3
     assert "train.py:4, in build(), was not executed" in finding.cause
     assert finding.fix.text.endswith("else call build(), or have it come to train.py:4")
 
