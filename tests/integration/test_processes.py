@@ -207,7 +207,7 @@ def test_with_the_variable_the_program_runs_even_if_nothing_can_be_written(tmp_p
     write(tmp_path, "import os, sys; print('ran', os.environ.get('TORCHTRIAGE')); sys.exit(6)")
     done = run_with_variable(tmp_path, TORCHTRIAGE="/proc/x.triage")
     assert (done.returncode, done.stdout) == (6, "ran None\n")
-    assert "cannot write /proc/x.triage" in done.stderr
+    assert "cannot record into /proc/x.triage" in done.stderr
 
 
 def test_a_rank_waits_for_the_id_that_another_is_writing(tmp_path: Path) -> None:

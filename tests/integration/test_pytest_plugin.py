@@ -511,7 +511,7 @@ def test_a_marked_test_without_torch_says_what_it_needs(project: pytest.Pytester
         ),
         (
             ["--torchtriage-output", "mine.triage"],
-            "*torchtriage: *mine.triage exists and is not a recording; it is left alone, name another*",
+            "*torchtriage: *mine.triage exists and is not a recording (thesis.txt *); it is left alone, name another*",
         ),
         (
             ["--torchtriage-output", "test_plain.py/x"],

@@ -40,7 +40,7 @@ PROGRAM = """
 # Every name and text of the program contains this word in some case; the numbers are sizes in guards.
 WORD = "secret"
 SIZES = ("7919", "7907", "7901", "6133")
-ENVIRONMENT = {"TORCH_MYVARIABLE": "mysecretvalue"}
+ENVIRONMENT = {"TORCH_COMPILE_JOB_ID": "mysecretvalue"}
 
 
 @dataclass(frozen=True)

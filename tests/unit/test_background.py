@@ -1,7 +1,8 @@
 """A background thread is absent from threading, takes no signal of the program, and has a full stack."""
 
 import os
-import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -19,17 +20,23 @@ def test_the_thread_is_absent_from_threading() -> None:
     assert thread.join(0)
 
 
+WAITS_FOR_A_SIGNAL = """
+import os, signal, threading
+from torchtriage.background import BackgroundThread
+
+end = threading.Event()
+thread = BackgroundThread(lambda: end.wait(10) and None)
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+os.kill(os.getpid(), signal.SIGUSR1)        # its default action would end the process
+assert signal.sigtimedwait({signal.SIGUSR1}, 10) is not None
+end.set()
+assert thread.join(10)
+"""
+
+
 def test_a_signal_that_the_program_waits_for_does_not_go_to_the_thread() -> None:
-    end = threading.Event()
-    thread = BackgroundThread(lambda: end.wait(10) and None)
-    previous = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-    try:
-        os.kill(os.getpid(), signal.SIGUSR1)        # its default action would end the process
-        assert signal.sigtimedwait({signal.SIGUSR1}, 10) is not None
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, previous)
-        end.set()
-    assert thread.join(10)
+    """In a process without other threads, which would take the signal."""
+    subprocess.run([sys.executable, "-c", WAITS_FOR_A_SIGNAL], check=True, timeout=60)
 
 
 def test_the_thread_does_not_inherit_a_small_stack() -> None:

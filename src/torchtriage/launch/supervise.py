@@ -32,10 +32,15 @@ def observed_environment(
 
 def run_to_end(command: Sequence[str], env: Mapping[str, str], tick: Callable[[], None] | None = None) -> int:
     """Run the command with our stdin, stdout and stderr; returns its exit status, 128 + N if signal N ended it."""
-    child = subprocess.Popen(list(command), env=dict(env))
-    # Ctrl-C reaches the entire process group: the program decides what it means, and we wait in order to report.
-    previous = {s: signal.signal(s, _pass_on(child, s)) for s in (signal.SIGINT, signal.SIGTERM)}
+    passer = _SignalPasser()
+    # Ctrl-C reaches the entire process group: the program decides what it means, and we wait in order to report. The
+    # handlers are there before the program is, which may have a signal sent to us as soon as it runs. A signal that is
+    # ignored, as under nohup, stays so: the program inherits that.
+    handled = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is not signal.SIG_IGN]
+    previous = {number: signal.signal(number, passer.handle) for number in handled}
     try:
+        child = subprocess.Popen(list(command), env=dict(env))
+        passer.start(child)
         while True:
             try:
                 status = child.wait(TICK_SECONDS if tick else None)
@@ -48,8 +53,21 @@ def run_to_end(command: Sequence[str], env: Mapping[str, str], tick: Callable[[]
             signal.signal(number, handler)
 
 
-def _pass_on(child: "subprocess.Popen[bytes]", number: int) -> Callable[[int, FrameType | None], None]:
-    def handle(received: int, frame: FrameType | None) -> None:
-        if number == signal.SIGTERM:
+class _SignalPasser:
+    """Passes SIGTERM on to the program, also one that came before it was started."""
+
+    def __init__(self) -> None:
+        self._child: subprocess.Popen[bytes] | None = None
+        self._has_ended = False
+
+    def start(self, child: "subprocess.Popen[bytes]") -> None:
+        self._child = child
+        if self._has_ended:
             child.terminate()
-    return handle
+
+    def handle(self, received: int, frame: FrameType | None) -> None:
+        if received != signal.SIGTERM:
+            return
+        self._has_ended = True
+        if self._child is not None:
+            self._child.terminate()

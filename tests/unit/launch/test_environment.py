@@ -91,27 +91,27 @@ def test_a_folder_with_a_recording_but_no_id_is_not_used(tmp_path: Path) -> None
     assert os.listdir(folder) == ["box-1.sqlite"]
 
 
-def test_a_folder_with_other_files_is_never_joined(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_with_other_files_is_never_joined(tmp_path: Path, stderr: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter1.tex").write_text("years of work")
     environ = {FOLDER: str(tmp_path / "thesis")}
     assert join_folder(environ) is None
     assert os.listdir(tmp_path / "thesis") == ["chapter1.tex"]
     assert environ == {}
-    said = capsys.readouterr().err
+    said = stderr.readouterr().err
     assert "it is a folder with other files, such as chapter1.tex; set TORCHTRIAGE to the name of a new folder" in said
     assert said.endswith("; the program runs unobserved\n")
 
 
 @pytest.mark.parametrize("name", [".", "./", "..", "/", "1", "0", "true", "ON"])
 def test_a_word_that_is_no_new_folder_is_refused(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stderr: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     assert join_folder({FOLDER: name}) is None
     assert list(tmp_path.rglob("*")) == [tmp_path / "here"]
-    assert "set TORCHTRIAGE to the name of a new folder, such as run.triage" in capsys.readouterr().err
+    assert "set TORCHTRIAGE to the name of a new folder, such as run.triage" in stderr.readouterr().err
 
 
 def test_a_child_that_works_in_the_recording_joins_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

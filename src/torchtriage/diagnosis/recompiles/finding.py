@@ -96,7 +96,7 @@ def _recompile_findings(process: Process) -> list[tuple[RecompileGroup, Finding]
 
 def _has_shape_specs(process: Process) -> bool:
     """Whether the recorded torch has torch.compile(dynamic_shapes=), as 2.14 and later do; False if it is unknown."""
-    version = re.match(r"(\d+)\.(\d+)", str(process.facts.get("torch")))
+    version = re.match(r"(\d+)\.(\d+)", process.program.torch or "")
     return version is not None and (int(version[1]), int(version[2])) >= (2, 14)
 
 
