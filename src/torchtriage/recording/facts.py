@@ -147,6 +147,18 @@ class PolicyFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NonFiniteLoss:
+    """The first loss that is not finite, among all steps, and the weights that it was computed with; by telemetry."""
+
+    step: int
+    last_finite: int | None = None          # the last step whose loss was finite; None if there was none
+    num_weights: int = 0                    # tensors that were looked at
+    num_bad_weights: int = 0
+    bad_weights: tuple[str, ...] = ()       # names of some of them
+    was_gradient_finite: bool | None = None     # by the averages that the optimizer keeps; None if it keeps none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LearningFacts:
     """The optimizers and limits of a training; telemetry and rl each write some of them."""
 
@@ -156,6 +168,7 @@ class LearningFacts:
     optimizer_lr: tuple[AnyFloat, ...] = ()
     learning_limits: Mapping[str, AnyFloat] = field(default_factory=dict)       # those that differ from the default
     return_threshold: float | None = None
+    non_finite_loss: NonFiniteLoss | None = field(default=None, metadata=UNWRITTEN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
