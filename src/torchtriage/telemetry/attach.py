@@ -10,6 +10,7 @@ import torch
 from torchtriage.recording.events import Event, Tap
 from torchtriage.recording.recording import Series
 from torchtriage.telemetry.config import TelemetryConfig
+from torchtriage.telemetry.contracts import Contracts
 from torchtriage.telemetry.first_non_finite import FirstNonFinite, Part
 from torchtriage.telemetry.sampling.parameters import Namer, learning_rates, listed_parameters
 from torchtriage.telemetry.sampling.row import AFTER, GRADS
@@ -48,6 +49,7 @@ class Attached:
         )
         self._optimizers = WatchedOptimizers(self._sampling, self._namer, self._report_absent)
         self._first_non_finite = FirstNonFinite(self.writer.send)
+        self._contracts = Contracts()
         self._is_idle = False               # no optimizer is due to be sampled in its next step
         self._is_scaled = False             # GradScaler is in use
         self._is_testing = True             # no loss was NaN or Inf yet
@@ -69,6 +71,8 @@ class Attached:
             return
         if self._is_testing:
             self._test(tensors[0])
+        if self._contracts.needs_backward and self._may_sample():
+            self._contracts.backward(tensors[0])
         if not self._is_idle and len(self._losses) < MAX_LOSSES and self._may_sample():
             self._losses.append(tensors[0].detach())
             self._sampling.note_loss(tensors[0])
@@ -119,9 +123,12 @@ class Attached:
 
     def step_begins(self, optimizer: torch.optim.Optimizer) -> None:
         watched = self._optimizers.find(optimizer)
-        if watched is None or watched.is_left or not watched.pace.is_due or not self._may_sample():
+        if watched is None or watched.is_left or not self._may_sample():
             return
+        self._contracts.step_begins(optimizer, (self._step() or 0) + 1)
         pace = watched.pace
+        if not pace.is_due:
+            return
         began = pace.clock()
         if self._optimizers.prepare(watched, optimizer, self._clip_seen):
             pace.charge_setup(pace.clock() - began)
@@ -141,6 +148,10 @@ class Attached:
             return
         track, pace = watched.track, watched.pace
         began = pace.clock()
+        if not watched.is_left and self._may_sample():
+            self._contracts.step_ended(optimizer, self._step() or 0)
+            pace.charge_setup(pace.clock() - began)     # nearly all of it is one search for modules
+            began = pace.clock()
         is_skipped = self._is_scaled and watched.tapped.step_ended(optimizer)
         is_sampled = track is not None and track.is_open and self._may_sample()
         if track is not None and is_sampled:
@@ -198,11 +209,11 @@ class Attached:
 
     def facts(self) -> Mapping[str, Any]:
         if not self.writer.num_observed:
-            return self._first_non_finite.facts()
+            return self._first_non_finite.facts() | self._contracts.facts()
         gradients = BEFORE_CLIPPING if self._clip_seen else AS_USED
         facts = self._sampling.facts(gradients=gradients, grad_dtypes=self._sampling.dtypes, rates=self._rates)
         facts["telemetry"] |= self._optimizers.facts()
-        return facts | self._first_non_finite.facts()
+        return facts | self._first_non_finite.facts() | self._contracts.facts()
 
     def series(self) -> Iterable[Series]:
         return self.curves.series()
