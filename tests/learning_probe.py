@@ -15,6 +15,9 @@ class Probe:
     """Series of gradients and weights at each optimizer step, and of the values given to an AnomalyDetector."""
 
     def __init__(self) -> None:
+        from torchtriage.telemetry.contracts import Contracts
+
+        self.contracts = Contracts()
         self.step = 1
         self.num_skipped = 0
         self.points: dict[str, list[tuple[int, float]]] = defaultdict(list)
@@ -29,7 +32,8 @@ class Probe:
         series = {}
         for name, points in self.points.items():
             series[name] = Series(name=name, steps=[s for s, _ in points], values=[v for _, v in points])
-        return Process(series=series, facts={"num_steps": self.step, "grad_dtypes": sorted(self.dtypes)})
+        facts = {"num_steps": self.step, "grad_dtypes": sorted(self.dtypes), **self.contracts.facts()}
+        return Process(series=series, facts=facts)
 
 
 @contextlib.contextmanager
@@ -48,6 +52,7 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Probe]:
         yield from ((f"parameter{number}", p) for number, p in enumerate(held) if p.grad is not None)
 
     def pre_step(optimizer: Any, *_: Any) -> None:
+        probe.contracts.step_begins(optimizer, probe.step)
         named = list(parameters(optimizer))
         if not named:
             return
@@ -64,10 +69,12 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Probe]:
         if pairs:
             change, weight = (torch.stack([pair[side].double().norm() for pair in pairs]).norm() for side in (0, 1))
             probe.put({"update_ratio/all": change / weight})
+        probe.contracts.step_ended(optimizer, probe.step)
         probe.step += 1
 
     def noted_backward(self: Any, *args: Any, **kwargs: Any) -> Any:
         probe.put({"loss": self.detach().sum()})
+        probe.contracts.backward(self)
         return backward(self, *args, **kwargs)
 
     def noted_clip(*args: Any, **kwargs: Any) -> Any:

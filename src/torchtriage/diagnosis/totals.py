@@ -76,7 +76,8 @@ def is_idle(process: Process) -> bool:
 
 def has_learning(process: Process) -> bool:
     """Whether a process has anything for the learning rules; a trace and a log have nothing for them."""
-    return bool(process.series) or any(isinstance(event, Anomaly) for event in process.events)
+    has_facts = bool(process.learning.contracts)
+    return has_facts or bool(process.series) or any(isinstance(event, Anomaly) for event in process.events)
 
 
 def busy_seconds(ends: list[CompileEnd]) -> float:

@@ -147,6 +147,32 @@ class PolicyFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NonFiniteLoss:
+    """The first loss that is not finite, among all steps, and the weights that it was computed with; by telemetry."""
+
+    step: int
+    last_finite: int | None = None          # the last step whose loss was finite; None if there was none
+    num_weights: int = 0                    # tensors that were looked at
+    num_bad_weights: int = 0
+    bad_weights: tuple[str, ...] = ()       # names of some of them
+    was_gradient_finite: bool | None = None     # by the averages that the optimizer keeps; None if it keeps none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokenContract:
+    """Something that must hold in any training and did not, by the code of its rule; by telemetry."""
+
+    code: str
+    step: int                       # at which it was known to be broken
+    count: int = 0                  # tensors, steps or optimizers; the rule knows which
+    total: int = 0                  # tensors in all
+    names: tuple[str, ...] = ()     # of some tensors, or of a class
+    value: float | None = None      # a setting
+    share: float | None = None
+    is_deliberate: bool = False     # the pattern is one that is often meant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LearningFacts:
     """The optimizers and limits of a training; telemetry and rl each write some of them."""
 
@@ -156,6 +182,8 @@ class LearningFacts:
     optimizer_lr: tuple[AnyFloat, ...] = ()
     learning_limits: Mapping[str, AnyFloat] = field(default_factory=dict)       # those that differ from the default
     return_threshold: float | None = None
+    non_finite_loss: NonFiniteLoss | None = field(default=None, metadata=UNWRITTEN)
+    contracts: tuple[BrokenContract, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,8 @@ import torch
 from torchtriage.recording.events import Event, Tap
 from torchtriage.recording.recording import Series
 from torchtriage.telemetry.config import TelemetryConfig
+from torchtriage.telemetry.contracts import Contracts
+from torchtriage.telemetry.first_non_finite import FirstNonFinite, Part
 from torchtriage.telemetry.sampling.parameters import Namer, learning_rates, listed_parameters
 from torchtriage.telemetry.sampling.row import AFTER, GRADS
 from torchtriage.telemetry.sampling.sampler import AS_USED, BEFORE_CLIPPING, Sampling, is_busy, is_profiled
@@ -46,8 +48,11 @@ class Attached:
             self.config, self.writer, [self.curves], step=self._step, on_refused=self._report_refused,
         )
         self._optimizers = WatchedOptimizers(self._sampling, self._namer, self._report_absent)
+        self._first_non_finite = FirstNonFinite(self.writer.send)
+        self._contracts = Contracts()
         self._is_idle = False               # no optimizer is due to be sampled in its next step
         self._is_scaled = False             # GradScaler is in use
+        self._is_testing = True             # no loss was NaN or Inf yet
         self._losses: list[torch.Tensor] = []
         self._rates: list[float] = []       # of the first optimizer, when it was last sampled
 
@@ -61,12 +66,32 @@ class Attached:
         if self._is_scaled:
             for watched in self._optimizers.alive():
                 self._check_skipped(watched)
-        if self._is_idle:
-            return
         is_loss = len(tensors) == 1 and isinstance(tensors[0], torch.Tensor) and tensors[0].numel() == 1
-        if is_loss and len(self._losses) < MAX_LOSSES and self._may_sample():
+        if not is_loss:
+            return
+        if self._is_testing:
+            self._test(tensors[0])
+        if self._contracts.needs_backward and self._may_sample():
+            self._contracts.backward(tensors[0])
+        if not self._is_idle and len(self._losses) < MAX_LOSSES and self._may_sample():
             self._losses.append(tensors[0].detach())
             self._sampling.note_loss(tensors[0])
+
+    def _test(self, loss: torch.Tensor) -> None:
+        """Test the loss of every step. GradScaler multiplies it, so an overflow is no fault there."""
+        if self._is_scaled or is_busy() or is_profiled():
+            return
+        if self._first_non_finite.test(loss, (self._step() or 0) + 1, self._parts):
+            self._is_testing = False
+            self.config.escalate()      # the next steps are looked at one by one
+
+    def _parts(self) -> list[Part]:
+        parts = []
+        for watched in self._optimizers.alive():
+            optimizer = watched.optimizer()
+            if optimizer is not None and watched.track is not None:
+                parts.append((optimizer, watched.track))
+        return parts
 
     def clipping(self, parameters: Any) -> None:
         self._clip_seen = True
@@ -98,9 +123,12 @@ class Attached:
 
     def step_begins(self, optimizer: torch.optim.Optimizer) -> None:
         watched = self._optimizers.find(optimizer)
-        if watched is None or watched.is_left or not watched.pace.is_due or not self._may_sample():
+        if watched is None or watched.is_left or not self._may_sample():
             return
+        self._contracts.step_begins(optimizer, (self._step() or 0) + 1)
         pace = watched.pace
+        if not pace.is_due:
+            return
         began = pace.clock()
         if self._optimizers.prepare(watched, optimizer, self._clip_seen):
             pace.charge_setup(pace.clock() - began)
@@ -120,6 +148,10 @@ class Attached:
             return
         track, pace = watched.track, watched.pace
         began = pace.clock()
+        if not watched.is_left and self._may_sample():
+            self._contracts.step_ended(optimizer, self._step() or 0)
+            pace.charge_setup(pace.clock() - began)     # nearly all of it is one search for modules
+            began = pace.clock()
         is_skipped = self._is_scaled and watched.tapped.step_ended(optimizer)
         is_sampled = track is not None and track.is_open and self._may_sample()
         if track is not None and is_sampled:
@@ -177,11 +209,11 @@ class Attached:
 
     def facts(self) -> Mapping[str, Any]:
         if not self.writer.num_observed:
-            return {}
+            return self._first_non_finite.facts() | self._contracts.facts()
         gradients = BEFORE_CLIPPING if self._clip_seen else AS_USED
         facts = self._sampling.facts(gradients=gradients, grad_dtypes=self._sampling.dtypes, rates=self._rates)
         facts["telemetry"] |= self._optimizers.facts()
-        return facts
+        return facts | self._first_non_finite.facts() | self._contracts.facts()
 
     def series(self) -> Iterable[Series]:
         return self.curves.series()

@@ -16,6 +16,8 @@ from torchtriage.text import row
 if TYPE_CHECKING:
     from torchtriage.diagnosis.learning.limits import LearningLimits  # it is made of the limits of all rules
 
+MIN_TO_COMPARE = 5      # losses at each end of a comparison
+FALLEN_SHARE = 0.7      # of the loss just after a breach, at the end: noise moves a median of five less than this
 MAX_VALUES_BEFORE = 200     # values of a series before the first breach that a median is computed from
 
 T = TypeVar("T", int, float)
@@ -168,6 +170,27 @@ def loss_at_first_breach(incident: Incident) -> str:
     if now is None or not losses:
         return ""
     return f"The loss at step {incident.first.step} is {short(now)}; its previous median is {short(median(losses))}"
+
+
+def loss_fell_again(incident: Incident) -> bool:
+    """Whether the loss at the end is clearly below that just after the first breach: the training goes on well."""
+    series, step = incident.process.series.get(LOSS), incident.first.step
+    if series is None or step is None:
+        return False
+    after = [value for value in series.values[bisect_left(series.steps, step):] if math.isfinite(value)]
+    count = len(after) // 5
+    if count < MIN_TO_COMPARE:
+        return False
+    start, end = median(after[:count]), median(after[-count:])
+    return start > 0.0 and end < FALLEN_SHARE * start
+
+
+def loss_fell_in(incident: Incident) -> bool:
+    """Whether the median of the loss at the steps of the breaches is below the median before them."""
+    before = incident.before(LOSS)
+    during = [incident.at(LOSS, step) for step in incident.steps]
+    values = [value for value in during if value is not None and math.isfinite(value)]
+    return bool(before and values) and median(values) < median(before)
 
 
 def short(value: float) -> str:

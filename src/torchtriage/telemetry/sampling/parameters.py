@@ -143,7 +143,7 @@ class Namer:
             missing -= names.keys()
         if missing and self._num_scans < MAX_SCANS:
             self._num_scans += 1
-            names.update(from_modules(_all_modules(), missing))
+            names.update(from_modules(modules_of_process(), missing))
         places = {}
         for number, group in enumerate(optimizer.param_groups):
             for index, p in enumerate(group["params"]):
@@ -192,7 +192,8 @@ def _global_modules(frame: FrameType | None) -> list[torch.nn.Module]:
     return list(modules.values())
 
 
-def _all_modules() -> list[torch.nn.Module]:
+def modules_of_process() -> list[torch.nn.Module]:
+    """Every module that exists; searching takes about 50 ms."""
     return [value for value in gc.get_objects() if _is_module(value)]
 
 

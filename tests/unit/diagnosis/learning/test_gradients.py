@@ -1,6 +1,9 @@
 """TT404, TT405, TT407, TT410, TT411, TT413: the size of gradients in a hand-made training."""
 
+import pytest
+
 from tests.unit.diagnosis.learning.samples import a_training, findings_of, noise, of_series
+from torchtriage.diagnosis.learning.replay import breaches
 from torchtriage.findings.model import Severity
 
 
@@ -50,7 +53,38 @@ def test_an_absolute_bound_applies_from_the_first_step() -> None:
     assert findings_of(training)["TT404"].steps == (2,)
 
 
+def test_an_explosion_after_which_the_loss_falls_is_milder() -> None:
+    curriculum = [1.0] * 60 + [9.0 * 0.9 ** n for n in range(42)]
+    finding = findings_of(a_training(**explosion(40.0), loss=curriculum))["TT404"]
+    assert finding.severity is Severity.P3
+    assert "The loss fell again afterwards" in finding.cause
+
+
+def test_the_end_of_an_explosion_is_not_reported_below_its_limit() -> None:
+    norms = [0.7, 0.8, 0.9] * 20 + [40.0] + [6.0] * 5
+    for breach in breaches(a_training(grad_norm=norms)):
+        assert breach.value > breach.limit
+
+
 # TT405, TT407
+
+@pytest.mark.parametrize("norm", [0.0, 1e-9])
+def test_a_bias_without_effect_beside_a_healthy_weight_is_not_reported(norm: float) -> None:
+    values = {"grad_norm__conv.weight": [0.5] * 40, "grad_norm__conv.bias": [norm] * 40}
+    values |= {"weight_norm__conv.weight": noise(40), "weight_norm__conv.bias": [0.3] * 40}
+    assert findings_of(a_training(**values)) == {}
+
+
+def test_a_bias_that_vanishes_with_the_weight_of_its_layer_is_reported() -> None:
+    values = {"grad_norm__conv.weight": [1e-9] * 10, "grad_norm__conv.bias": [1e-9] * 10, "grad_norm__out": [0.5] * 10}
+    assert list(findings_of(a_training(**values))) == ["TT405"]
+
+
+def test_gradients_of_a_converged_training_do_not_vanish() -> None:
+    norms = {f"grad_norm__layer{n}": [0.5] * 40 + [1e-9] * 40 for n in range(4)}
+    assert "TT405" in findings_of(a_training(**norms, loss=[2.0] * 80))
+    assert findings_of(a_training(**norms, loss=[2.0] * 20 + [1e-4] * 60)) == {}
+
 
 def test_gradients_that_vanish_in_a_tenth_of_the_tensors_are_reported() -> None:
     norms = {f"grad_norm__layer{n}": [1e-9 if n < 2 else 0.5] * 10 for n in range(10)}
@@ -110,3 +144,10 @@ def test_gradients_that_are_clipped_at_most_steps_are_reported() -> None:
     assert "from 2 to 0.5" in finding.title
     assert "the median before clipping is 2" in finding.fix.text
     assert findings_of(a_training(grad_norm=[2.0] * 80, grad_norm_after_clip=[0.5, 2.0] * 40)) == {}
+
+
+def test_a_gradient_that_drifts_while_the_loss_falls_is_not_reported() -> None:
+    norms = [1.0] * 60 + [3.0] * 60
+    assert "TT410" in findings_of(a_training(grad_norm=norms, loss=[1.0] * 120))
+    assert findings_of(a_training(grad_norm=norms, loss=[1.0] * 60 + [0.5] * 60)) == {}
+    assert findings_of(a_training(grad_norm=[3.0] * 60 + [1.0] * 60, loss=[1.0] * 120)) == {}

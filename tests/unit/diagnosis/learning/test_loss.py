@@ -12,6 +12,12 @@ def test_a_jump_of_the_loss_is_reported() -> None:
     assert finding.severity is Severity.P3
 
 
+def test_the_heavy_tail_of_tiny_batches_is_not_a_jump() -> None:
+    losses = [1.0, 1.1, 0.9, 1.0, 8.0] * 12
+    assert findings_of(a_training(loss=[*losses, 20.0])) == {}
+    assert "TT414" in findings_of(a_training(loss=[*losses, 40.0]))
+
+
 def test_a_jump_far_below_the_first_loss_is_not_reported() -> None:
     assert findings_of(a_training(loss=[5.0] * 5 + [1e-4] * 60 + [4e-3] + [1e-4] * 20)) == {}
 

@@ -67,3 +67,42 @@ def test_nan_long_after_another_nan_is_a_separate_finding() -> None:
         "grad_nan/fc": [(step, float(step == 90)) for step in range(1, 100)],
     }
     assert set(findings_of(of_series(points))) == {"TT401", "TT402"}
+
+
+def looks(*, bad: int = 260, before: int = 240) -> dict[str, list[tuple[int, float]]]:
+    """Loss, gradient and weight, which are all finite in one look and NaN in the next one."""
+    healthy = [(step, 1.0) for step in range(20, before + 1, 20)]
+    return {name: [*healthy, (bad, NAN)] for name in ("loss", "grad_norm/fc", "weight_norm/fc")}
+
+
+def test_no_order_is_stated_between_two_looks() -> None:
+    findings = findings_of(of_series(looks()))
+    cause = next(iter(findings.values())).cause
+    assert "in the loss at step 260 (finite at step 240)" in cause
+    assert "Which was first between these looks was not observed" in cause
+    assert not any("comes from" in finding.cause for finding in findings.values())
+    assert not any("log_softmax" in finding.fix.text for finding in findings.values())
+
+
+@pytest.mark.parametrize(("fact", "code", "words"), [
+    ({"num_bad_weights": 0}, "TT401", "it comes from its forward pass or its data"),
+    ({"num_bad_weights": 1, "bad_weights": ["fc"], "was_gradient_finite": False}, "TT402", "a gradient was first"),
+    ({"num_bad_weights": 1, "bad_weights": ["fc"], "was_gradient_finite": True}, "TT403", "an update was first"),
+])
+def test_the_origin_is_the_one_that_the_test_of_every_loss_found(
+    fact: dict[str, object], code: str, words: str,
+) -> None:
+    facts = {"non_finite_loss": {"step": 251, "last_finite": 250, "num_weights": 4, **fact}}
+    findings = findings_of(of_series(looks(), facts=facts))
+    assert list(findings) == [code]
+    assert "step 251 is the first bad one" in findings[code].cause
+    assert words in findings[code].cause
+
+
+def test_the_origin_stays_open_without_averages_of_the_gradients() -> None:
+    facts = {"non_finite_loss": {
+        "step": 251, "last_finite": 250, "num_weights": 4, "num_bad_weights": 1, "bad_weights": ["fc"],
+    }}
+    finding = next(iter(findings_of(of_series(looks(), facts=facts)).values()))
+    assert "whether a gradient or an update was first was not observed" in finding.cause
+    assert "set_detect_anomaly" in finding.fix.text

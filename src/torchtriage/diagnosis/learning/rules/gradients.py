@@ -14,6 +14,8 @@ from torchtriage.diagnosis.learning.rule import (
     learning_rates,
     limit,
     loss_at_first_breach,
+    loss_fell_again,
+    loss_fell_in,
     short,
 )
 from torchtriage.diagnosis.learning.rules.non_finite import gradient_norm_value
@@ -25,11 +27,15 @@ from torchtriage.recording.series import (
     GRAD_NORM,
     GRAD_NORM_AFTER_CLIP,
     GRAD_NORM_DRIFT,
+    LOSS,
     series_of,
 )
 
 QUANTITIES = frozenset({GRAD_NORM, GRAD_NORM_AFTER_CLIP, GRAD_HEALTH, GRAD_NORM_DRIFT, GRAD_HEALTH_DRIFT})
 
+ROUNDING_SHARE = 1e-4   # of the gradient of the weight; a convolution before BatchNorm has about 1e-7 in float32
+NUM_START = 5           # losses whose median is the level at a place
+CONVERGED_SHARE = 1e-3  # of the first loss
 MIN_NORM = 1e-30        # below every norm that has a meaning; keeps a logarithm finite
 MAX_LOG = 700.0         # exp() of more overflows a float
 MIN_REDUCTION = 0.999   # a norm after clipping above this share of the norm before differs by rounding only
@@ -114,9 +120,10 @@ def _explosion(norm: float, memory: Memory, limits: GradientLimits) -> Iterator[
         most = min(most, math.exp(min(above, MAX_LOG)))
         usual = math.exp(middle)
         comparison = f", {short(norm / max(usual, MIN_NORM))}x the previous median of {short(usual)}"
-    if memory.streak("explosion", norm > most, 1, cleared=norm < limits.grad_norm_clear * most).is_active:
+    end = limits.grad_norm_clear * most
+    if memory.streak("explosion", norm > most, 1, cleared=norm < end).is_active:
         yield Breach(
-            code="TT404", type="gradient_explosion", quantity=GRAD_NORM, value=norm, limit=most,
+            code="TT404", type="gradient_explosion", quantity=GRAD_NORM, value=norm, limit=most if norm > most else end,
             text=f"gradient norm {short(norm)}{comparison}",
         )
     log_norms.append(math.log(max(norm, MIN_NORM)))
@@ -129,7 +136,15 @@ def _norm_after_clipping(incident: Incident) -> float | None:
 
 
 def _explosion_severity(incident: Incident) -> Severity | None:
-    return None if _norm_after_clipping(incident) is None else Severity.P3
+    is_harmless = _norm_after_clipping(incident) is not None or loss_fell_again(incident)
+    return Severity.P3 if is_harmless else None
+
+
+def _explain_explosion(incident: Incident) -> str:
+    parts = [loss_at_first_breach(incident)]
+    if loss_fell_again(incident):
+        parts.append("The loss fell again afterwards, as it does where the data become harder")
+    return ". ".join(part for part in parts if part)
 
 
 def _fix_explosion(incident: Incident) -> str:
@@ -150,12 +165,13 @@ def _fix_explosion(incident: Incident) -> str:
 # TT405
 
 def _vanishing(norms: Mapping[str, float], memory: Memory, limits: GradientLimits) -> Iterator[Breach]:
-    """A gradient that is exactly zero does not count: that is TT406."""
-    num_vanishing = sum(0.0 < norm < limits.vanishing_norm for norm in norms.values())
-    share = num_vanishing / len(norms) if norms else 0.0
+    """A gradient that is exactly zero does not count: that is TT406. Nor does that of a bias without effect."""
+    small = {name: norm for name, norm in norms.items() if 0.0 < norm < limits.vanishing_norm}
+    small = {name: norm for name, norm in small.items() if not is_bias_without_effect(name, norm, norms)}
+    share = len(small) / len(norms) if norms else 0.0
     beyond = share > 0.0 and share >= limits.vanishing_share
     if memory.streak("vanishing", beyond, limits.vanishing_patience).is_active:
-        least = min((name for name, norm in norms.items() if norm > 0.0), key=norms.__getitem__)
+        least = min(small or norms, key=norms.__getitem__)
         yield Breach(
             code="TT405", type="gradient_vanishing", quantity=series_of(GRAD_NORM, least), subject="tensors",
             value=norms[least], limit=limits.vanishing_norm,
@@ -164,11 +180,34 @@ def _vanishing(norms: Mapping[str, float], memory: Memory, limits: GradientLimit
         )
 
 
+def _is_still_learning(incident: Incident) -> bool:
+    """A converged training has small gradients everywhere."""
+    series = incident.process.series.get(LOSS)
+    first = [value for value in (series.values[:NUM_START] if series is not None else ()) if math.isfinite(value)]
+    before = incident.before(LOSS)[-NUM_START:]
+    return not (first and before) or median(before) > CONVERGED_SHARE * median(first)
+
+
+def is_bias_without_effect(name: str, norm: float, norms: Mapping[str, float]) -> bool:
+    """Whether a bias has no gradient beside rounding while the weight of the same layer has one.
+
+    Algebra makes it so: a normalisation layer subtracts the bias before it, softmax that of the keys, and the two
+    terms of a critic's loss cancel that of its last layer.
+    """
+    layer, _, kind = name.rpartition(".")
+    if kind != "bias":
+        return False
+    return norm < ROUNDING_SHARE * norms.get(f"{layer}.weight" if layer else "weight", 0.0)
+
+
 # TT407
 
 def _imbalance(norms: Mapping[str, float], memory: Memory, limits: GradientLimits) -> Iterator[Breach]:
     """Norms that vanish, are zero or are not finite belong to other rules."""
-    alive = {name: norm for name, norm in norms.items() if limits.vanishing_norm <= norm < math.inf}
+    alive = {
+        name: norm for name, norm in norms.items()
+        if limits.vanishing_norm <= norm < math.inf and not is_bias_without_effect(name, norm, norms)
+    }
     ratio = max(alive.values()) / min(alive.values()) if alive else 1.0
     if memory.streak("norm_ratio", ratio > limits.norm_ratio_max, limits.norm_ratio_patience).is_active:
         most, least = max(alive, key=alive.__getitem__), min(alive, key=alive.__getitem__)
@@ -210,6 +249,15 @@ def _drift(row: Mapping[str, float], is_policy: bool, memory: Memory, limits: Gr
                 code=code, type=f"gradient_{name}_drift", quantity=quantity, value=value, limit=limits.drift_max,
                 text=f"the gradient {name} differs from its moving average by {short(value)} times the average",
             )
+
+
+def _is_growth_without_gain(incident: Incident) -> bool:
+    """Gradients shrink while a training converges, and may grow while its loss falls: only the rest is a problem."""
+    during = [incident.at(GRAD_NORM, step) for step in incident.steps]
+    norms, before = [norm for norm in during if norm is not None], incident.before(GRAD_NORM)
+    if norms and before and median(norms) < median(before):
+        return False
+    return not loss_fell_in(incident)
 
 
 def _own_drift(name: str, value: float | None, memory: Memory, limits: GradientLimits) -> float | None:
@@ -258,10 +306,10 @@ def _fix_clipping(incident: Incident) -> str:
 
 RULES = (
     LearningRule(
-        code="TT404", fix=_fix_explosion, explanation=loss_at_first_breach, severity=_explosion_severity,
+        code="TT404", fix=_fix_explosion, explanation=_explain_explosion, severity=_explosion_severity,
     ),
     LearningRule(
-        code="TT405",
+        code="TT405", is_problem=_is_still_learning,
         fix="shorten the path to these layers: residual connections, normalisation, an initialisation by fan-in "
             "(kaiming_, xavier_), or ReLU instead of sigmoid and tanh; in 16 bits, scale the loss",
     ),
@@ -271,7 +319,7 @@ RULES = (
             "compensates for it",
     ),
     LearningRule(
-        code="TT410", min_observations=10, min_share=0.1,
+        code="TT410", min_observations=10, min_share=0.1, is_problem=_is_growth_without_gain,
         fix="check whether the learning rate, the data or the loss terms changed at the first of these steps; if that "
             "is intended, nothing needs to change",
     ),

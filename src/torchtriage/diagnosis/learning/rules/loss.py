@@ -27,6 +27,8 @@ class LossLimits(WindowLimits):
     loss_spike_factor: float = 2.0
     loss_spike_sigmas: float = 10.0
     loss_spike_floor: float = 0.01
+    # Times the largest distance from the median in the window: the losses of tiny batches have a heavy tail.
+    loss_spike_excess: float = 3.0
 
     # TT415: four blocks without a median that is clearly below the start. A plateau after progress is not a finding.
     loss_start: int = limit(5, sagemaker=2, at_least=2)
@@ -59,7 +61,10 @@ def _spike(loss: float, before: Sequence[float], start: float, limits: LossLimit
     if len(before) < limits.warmup:
         return
     middle, sigma = spread(before)
-    jump = max(limits.loss_spike_sigmas * sigma, (limits.loss_spike_factor - 1.0) * abs(middle))
+    jump = max(
+        limits.loss_spike_sigmas * sigma, (limits.loss_spike_factor - 1.0) * abs(middle),
+        limits.loss_spike_excess * (max(before) - middle),
+    )
     most = max(middle + jump, limits.loss_spike_floor * abs(start))
     if loss > most:
         yield Breach(

@@ -1,11 +1,12 @@
 """TT401, TT402, TT403: NaN and Inf in the loss, the gradients or the weights."""
 
 import math
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from torchtriage.diagnosis.learning.rule import Breach, Incident, LearningRule, batch_to_check, short
 from torchtriage.findings.model import Severity
+from torchtriage.recording.facts import NonFiniteLoss
 from torchtriage.recording.recording import Process
 from torchtriage.recording.series import (
     GRAD_INF,
@@ -18,6 +19,7 @@ from torchtriage.recording.series import (
     WEIGHT_NORM,
     series_of,
 )
+from torchtriage.text import and_more, counted, row
 
 # Per kind of tensor: the rule, the word for it, and the quantities that are read.
 _KINDS = (
@@ -97,6 +99,7 @@ def skipped_by_scaler(process: Process) -> Callable[[int | None], bool]:
 
 # The finding
 
+MAX_NAMED = 3
 _ORIGINS = {
     "TT403": ("weights", "It comes from the preceding update: an optimizer state that overflowed, a learning rate that "
                          "is not finite, or a weight set by hand"),
@@ -104,6 +107,8 @@ _ORIGINS = {
     "TT402": ("gradients", "It comes from the backward pass: sqrt, norm or std at 0, or a log or division that "
                            "torch.where masks only in the forward pass"),
 }
+# The series that a look at each place leaves.
+_LOOKS = {"TT401": (LOSS,), "TT402": (GRAD_NORM, GRAD_NAN, GRAD_INF), "TT403": (WEIGHT_NORM, WEIGHT_NAN, WEIGHT_INF)}
 
 
 def parents(incidents: Mapping[str, Incident]) -> dict[str, str]:
@@ -118,28 +123,107 @@ def parents(incidents: Mapping[str, Incident]) -> dict[str, str]:
 
 
 def _order_of_origin(incidents: Mapping[str, Incident]) -> list[str]:
-    """The rules by the step of their first breach. Within a step the order is that of _ORIGINS: the forward pass reads
-    the weights and computes the loss, from which the backward pass computes the gradients."""
+    """The rules by the step of their first breach, except for one that is known to be the origin.
+
+    Within a step the order is that of _ORIGINS: the forward pass reads the weights and computes the loss, from which
+    the backward pass computes the gradients.
+    """
     codes = [code for code in _ORIGINS if code in incidents and incidents[code].steps]
-    return sorted(codes, key=lambda code: incidents[code].steps[0])
+    known = _known_origin(next(iter(incidents.values())).process) if codes else ""
+    return sorted(codes, key=lambda code: (code != known, incidents[code].steps[0]))
+
+
+def _known_origin(process: Process) -> str:
+    """The rule of the place that was not finite first, if every loss was tested; empty if that was not observed."""
+    first = process.learning.non_finite_loss
+    if first is None or not first.num_weights:
+        return ""
+    if not first.num_bad_weights:
+        return "TT401"
+    return {False: "TT402", True: "TT403", None: ""}[first.was_gradient_finite]
 
 
 def _origin(incident: Incident) -> str:
-    """Where the first NaN or Inf appeared, if everything that could have been first was recorded."""
+    """Where the first NaN or Inf appeared, if that was observed; else what was looked at, and when."""
     order = _order_of_origin(incident.others)
     if incident.code not in order:
         return ""
+    if first := incident.process.learning.non_finite_loss:
+        return _origin_of_tested_loss(first)
     places = [f"in the {_ORIGINS[code][0]} at step {incident.others[code].steps[0]}" for code in order]
     first_seen = f"First seen {', then '.join(places)}"
-    names = incident.process.series
-    has_weights, has_loss = (any(name.startswith(prefix) for name in names) for prefix in ("weight", LOSS))
-    if has_weights and has_loss:
-        return f"{first_seen}. {_ORIGINS[order[0]][1]}"
-    if has_weights:
-        return f"{first_seen}; its origin is unknown: the loss was not recorded"
-    if has_loss:
-        return f"{first_seen}; its origin is unknown: the weights were not recorded"
-    return f"{first_seen}; its origin is unknown: neither the weights nor the loss were recorded"
+    looks = {code: _looks(incident.process, code) for code in _ORIGINS}
+    missing = [_ORIGINS[code][0] for code in ("TT403", "TT401") if not looks[code]]
+    if missing:
+        verb = "was" if missing == [LOSS] else "were"
+        what = f"the {missing[0]} {verb} not" if len(missing) == 1 else "neither the weights nor the loss were"
+        return f"{first_seen}; its origin is unknown: {what} recorded"
+    if not _is_order_observed(incident):
+        return f"Seen {_row_of_looks(incident, order, looks)}. Which was first between these looks was not observed"
+    return f"{first_seen}. {_ORIGINS[order[0]][1]}"
+
+
+def _is_order_observed(incident: Incident) -> bool:
+    """Whether the place that was first is known: by the test of every loss, or because each place was looked at in the
+    step before the first breach."""
+    process = incident.process
+    if process.learning.non_finite_loss is not None:
+        return bool(_known_origin(process))
+    order = _order_of_origin(incident.others)
+    if not order:
+        return False
+    first = incident.others[order[0]].steps[0]
+    if first <= 1:
+        return True
+    for code in _ORIGINS:
+        bad = incident.others[code].steps[0] if code in order else math.inf
+        if _last_look(_looks(process, code), min(first, bad - 1)) < first - 1:
+            return False
+    return True
+
+
+def _row_of_looks(incident: Incident, order: Sequence[str], looks: Mapping[str, Sequence[int]]) -> str:
+    """Per place: the step at which it was not finite, and the one of the look before."""
+    texts = []
+    for code in order:
+        step = incident.others[code].steps[0]
+        before = _last_look(looks[code], step - 1)
+        finite = f" (finite at step {before})" if before else " (its first look)"
+        texts.append(f"in the {_ORIGINS[code][0]} at step {step}{finite}")
+    return row(texts)
+
+
+def _origin_of_tested_loss(first: NonFiniteLoss) -> str:
+    """The result of the look at the weights upon the first bad loss; every loss before it was finite."""
+    begins = f"Every loss was tested: that of step {first.step} is the first bad one"
+    weights = counted(first.num_weights, "weight tensor")
+    if not first.num_weights:
+        return f"{begins}; the weights were not looked at, as no optimizer had stepped yet"
+    if not first.num_bad_weights:
+        return f"{begins}. All {weights} were finite in that step: it comes from its forward pass or its data"
+    named = first.bad_weights[:MAX_NAMED]
+    bad = row(named) + and_more(first.num_bad_weights - len(named))
+    begins += f". When it was computed, values in {first.num_bad_weights} of {weights} were not finite ({bad})"
+    if first.was_gradient_finite is None:
+        return f"{begins}; whether a gradient or an update was first was not observed"
+    if first.was_gradient_finite:
+        return f"{begins}; the averages of their gradients are, so an update was first. {_ORIGINS['TT403'][1]}"
+    return f"{begins}, nor are the averages of their gradients: a gradient was first. {_ORIGINS['TT402'][1]}"
+
+
+def _looks(process: Process, code: str) -> list[int]:
+    """The steps at which a place was looked at, as far as the recording keeps them."""
+    steps: set[float] = set()
+    for name, series in process.series.items():
+        if name.partition("/")[0] in _LOOKS[code]:
+            steps.update(series.steps)
+    return sorted(int(step) for step in steps if math.isfinite(step))
+
+
+def _last_look(steps: Sequence[int], until: float) -> int:
+    """The last of these steps that is not after `until`; 0 if there is none."""
+    place = bisect_right(steps, until)
+    return steps[place - 1] if place else 0
 
 
 def _gradient_severity(incident: Incident) -> Severity | None:
@@ -156,13 +240,18 @@ def _weights_stayed_finite(incident: Incident) -> bool:
 
 
 def _find_operation(incident: Incident) -> str:
+    first = incident.process.learning.non_finite_loss
+    batch = batch_to_check(incident)
+    if first is not None and _known_origin(incident.process) == "TT401":
+        batch = f"inspect the batch of step {first.step}"
     return (
-        f"return to an earlier checkpoint and {batch_to_check(incident)}; torch.autograd.set_detect_anomaly(True) "
-        "names the operation"
+        f"return to an earlier checkpoint and {batch}; torch.autograd.set_detect_anomaly(True) names the operation"
     )
 
 
 def _fix_loss(incident: Incident) -> str:
+    if not _is_order_observed(incident):
+        return _find_operation(incident)
     return (
         f"{_find_operation(incident)}. Use log_softmax or cross_entropy, and clamp the argument of every log and the "
         "denominator of every division"
@@ -170,20 +259,25 @@ def _fix_loss(incident: Incident) -> str:
 
 
 def _fix_gradient(incident: Incident) -> str:
+    if not _is_order_observed(incident):
+        return _find_operation(incident)
     return (
         f"{_find_operation(incident)}. Add a small constant inside sqrt, norm, log and divisions, also where "
         "torch.where discards the result"
     )
 
 
+def _fix_weight(incident: Incident) -> str:
+    if not _is_order_observed(incident):
+        return _find_operation(incident)
+    return (
+        "return to an earlier checkpoint, including the optimizer state; keep the weights and that state in float32, "
+        "with an eps that their type can represent (1e-8 is 0 in float16), and check that the learning rate is finite"
+    )
+
+
 RULES = (
     LearningRule(code="TT401", fix=_fix_loss, explanation=_origin),
     LearningRule(code="TT402", fix=_fix_gradient, explanation=_origin, severity=_gradient_severity),
-    LearningRule(
-        code="TT403",
-        fix="return to an earlier checkpoint, including the optimizer state; keep the weights and that state in "
-            "float32, with an eps that their type can represent (1e-8 is 0 in float16), and check that the learning "
-            "rate is finite",
-        explanation=_origin,
-    ),
+    LearningRule(code="TT403", fix=_fix_weight, explanation=_origin),
 )

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from torchtriage.diagnosis.learning.memory import NO_STREAK, Memory, Streak
+from torchtriage.diagnosis.learning.memory import NO_STREAK, Memory, Streak, median
 from torchtriage.diagnosis.learning.rule import Breach, LearningRule, limit, short
+from torchtriage.diagnosis.learning.rules.gradients import is_bias_without_effect
 from torchtriage.diagnosis.learning.rules.non_finite import tensor_values
 from torchtriage.diagnosis.learning.rules.value_clipping import fix_unless_clipped
-from torchtriage.recording.recording import Series
+from torchtriage.recording.recording import Process, Series
 from torchtriage.recording.series import (
     GRAD_INF,
     GRAD_LARGE_FRACTION,
@@ -207,16 +208,35 @@ def _fractions(
             )
 
 
+def _with_effect(breaches: Sequence[Breach], process: Process) -> list[Breach]:
+    """The breaches of tensors other than a bias without effect."""
+    norms = {}
+    for breach in breaches:
+        layer = breach.subject.rpartition(".")[0]
+        for name in (breach.subject, f"{layer}.weight" if layer else "weight"):
+            if name not in norms:
+                norms[name] = _usual_norm(process, name)
+    return [
+        breach for breach in breaches if not is_bias_without_effect(breach.subject, norms[breach.subject], norms)
+    ]
+
+
+def _usual_norm(process: Process, name: str) -> float:
+    series = process.series.get(series_of(GRAD_NORM, name))
+    values = [value for value in series.values if math.isfinite(value)] if series is not None else []
+    return median(values) if values else 0.0
+
+
 RULES = (
     LearningRule(
-        code="TT406", names_tensors=True,
+        code="TT406", names_tensors=True, select=_with_effect,
         fix=fix_unless_clipped(
             "check that the loss depends on the tensor: no detach() or torch.no_grad() in between, no ReLU that is "
             "always off, no weight of 0 on its loss term; if it should not train, set requires_grad_(False)"
         ),
     ),
     LearningRule(
-        code="TT416", names_tensors=True,
+        code="TT416", names_tensors=True, select=_with_effect,
         fix="check that the optimizer has this tensor (it lacks modules that were built after it) and that its "
             "learning rate is not 0; weights in 16 bits may lose small updates: keep float32 copies",
     ),

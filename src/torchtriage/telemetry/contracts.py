@@ -1,0 +1,271 @@
+"""What must hold in any training, tested while it runs: the loss, the gradients and the optimizer belong together."""
+
+import gc
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from torchtriage.recording.facts import BrokenContract, to_dict
+from torchtriage.telemetry.sampling.parameters import from_modules, modules_of_process
+
+# The graph behind the loss is walked in these updates, and in two of every GRAPH_INTERVAL later ones.
+GRAPH_UPDATES = frozenset({1, 2, 3, 8, 9, 10})
+GRAPH_INTERVAL = 512
+JUDGED_AFTER = frozenset({4, 11})       # a verdict needs two of these in agreement: some branches are used in turns
+MAX_NODES = 50_000
+MAX_SCANS = 4           # searches through all objects of the process, about 50 ms each
+MAX_NAMED = 20
+PATIENCE = 3            # steps with gradients of the step before
+LOOK_INTERVAL = 4       # steps from one look at the mode and the settings to the next
+LOOKS = 5               # looks in a row at a model in eval mode, or at a weight decay
+LOOKS_AT_ZERO = 10      # looks in a row at a learning rate of 0: a warm-up starts there
+# Steps at the start, and after each GRAPH_INTERVAL, whose gradients are looked for in the next one.
+NUM_CLEARED = 12
+MANY = 0.5              # share of unused parameters from which the loss is cut off, not a layer left unused
+MAX_NEW = 5             # optimizers of the same parameters, each with one or two steps
+MAX_SHRINKAGE = 0.01    # of the weights in one step, by weight decay alone; usual are 1e-6 to 1e-4
+DECOUPLED = frozenset({"AdamW", "SGD"})     # their weight decay shrinks a weight by lr times itself
+DROPOUT = (torch.nn.Dropout, torch.nn.Dropout1d, torch.nn.Dropout2d, torch.nn.Dropout3d, torch.nn.AlphaDropout)
+BATCH_NORM = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm)
+
+
+@dataclass(slots=True)
+class _End:
+    """The gradient of one parameter at the end of a step, which the next backward pass should not find again."""
+
+    parameter: "weakref.ref[torch.Tensor]"
+    gradient: "weakref.ref[torch.Tensor]"
+    num_backwards: int = 0
+    is_cleared: bool = False
+
+
+@dataclass(slots=True)
+class _Owner:
+    """The optimizer that last made a step with a parameter; its id may be that of another one by now."""
+
+    parameter: "weakref.ref[torch.Tensor]"
+    optimizer: "weakref.ref[torch.optim.Optimizer]"
+    num_steps: int = 1
+
+
+class Contracts:
+    """Called by the taps in every step; most calls only count. A broken contract is kept once, with its first step."""
+
+    def __init__(self) -> None:
+        self._broken: dict[str, BrokenContract] = {}
+        self._num_updates = 0
+        self._num_scans = 0
+        self._reached: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}     # trained leaves of a loss, with depth
+        self._optimizers: dict[int, weakref.ref[torch.optim.Optimizer]] = {}
+        self._suspects: dict[str, frozenset[int]] = {}      # of the last judgement, by code
+        self._ends: dict[int, _End] = {}
+        self._streaks: dict[str, int] = {}
+        self._last_of: dict[int, _Owner] = {}
+        self._num_new = 0
+        self._roots: list[weakref.ref[torch.nn.Module]] | None = None
+
+    @property
+    def needs_backward(self) -> bool:
+        return bool(self._ends) or self._is_graph_due
+
+    @property
+    def _is_graph_due(self) -> bool:
+        return self._num_updates in GRAPH_UPDATES or self._num_updates % GRAPH_INTERVAL < 2
+
+    def facts(self) -> dict[str, Any]:
+        return {"contracts": [to_dict(one) for one in self._broken.values()]} if self._broken else {}
+
+    # Called by the taps
+
+    def backward(self, loss: torch.Tensor) -> None:
+        for end in self._ends.values():
+            end.num_backwards += 1
+            end.is_cleared = end.is_cleared or _is_cleared(end)
+        if self._is_graph_due:
+            for depth, leaf in enumerate(_leaves(loss)):
+                if isinstance(leaf, torch.nn.Parameter):
+                    self._reached.setdefault(id(leaf), (weakref.ref(leaf), depth))
+
+    def step_begins(self, optimizer: torch.optim.Optimizer, step: int) -> None:
+        self._note(optimizer, step)
+        end = self._ends.pop(id(optimizer), None)
+        if end is not None and end.num_backwards:
+            self._count("TT422", not end.is_cleared, PATIENCE, step)
+        if self._num_updates in JUDGED_AFTER or self._num_updates % GRAPH_INTERVAL == 2:
+            self._judge_graph(step)
+
+    def step_ended(self, optimizer: torch.optim.Optimizer, step: int) -> None:
+        self._num_updates += 1
+        if self._num_updates % GRAPH_INTERVAL <= NUM_CLEARED:
+            self._remember_gradient(optimizer)
+        if self._num_updates % LOOK_INTERVAL == 0:
+            self._judge_settings(optimizer, step)
+            self._judge_mode(step)
+
+    # TT420, TT421: the loss and the optimizers have the same parameters
+
+    def _judge_graph(self, step: int) -> None:
+        held = self._held(self._optimizers)
+        reached = {key: leaf for key, (ref, _) in self._reached.items() if (leaf := ref()) is not None}
+        missing = frozenset(reached.keys() - held.keys())
+        if missing and self._num_scans < MAX_SCANS:     # an optimizer may not have made a step yet
+            self._num_scans += 1
+            held = self._held({id(one): weakref.ref(one) for one in _optimizers_of_process()})
+            missing = frozenset(reached.keys() - held.keys())
+        unused = frozenset(key for key, p in held.items() if p.requires_grad and p.grad is None and key not in reached)
+        agreed = {"TT420": missing & self._suspects.get("TT420", frozenset()),
+                  "TT421": unused & self._suspects.get("TT421", frozenset())}
+        self._suspects = {"TT420": missing, "TT421": unused}
+        is_replaced = bool(agreed["TT420"]) or len(unused) >= MANY * len(held)
+        for code, tensors, total in (("TT420", reached, len(reached)), ("TT421", held, len(held))):
+            names = from_modules(modules_of_process(), set(agreed[code])) if agreed[code] else {}
+            if code == "TT421":     # the module may be gone, while its parameters are still held
+                names = {key: names.get(key, self._place(key)) for key in agreed[code]}
+            if names:
+                is_part = self._is_backbone(agreed[code], held) if code == "TT420" else not is_replaced
+                self._break(BrokenContract(
+                    code=code, step=step, count=len(names), total=total, is_deliberate=is_part,
+                    names=tuple(names[key] for key in tensors if key in names)[:MAX_NAMED],
+                ))
+
+    def _place(self, key: int) -> str:
+        """The place of a parameter in its optimizer, such as `group0.3`."""
+        for ref in self._optimizers.values():
+            optimizer = ref()
+            for number, group in enumerate(optimizer.param_groups if optimizer is not None else ()):
+                for index, p in enumerate(group["params"]):
+                    if id(p) == key:
+                        return f"group{number}.{index}"
+        return "parameter"
+
+    def _held(self, optimizers: dict[int, "weakref.ref[torch.optim.Optimizer]"]) -> dict[int, torch.Tensor]:
+        held: dict[int, torch.Tensor] = {}
+        for ref in optimizers.values():
+            optimizer = ref()
+            for group in optimizer.param_groups if optimizer is not None else ():
+                held.update((id(p), p) for p in group["params"])
+        return held
+
+    def _is_backbone(self, missing: Iterable[int], held: dict[int, torch.Tensor]) -> bool:
+        """Whether every trained tensor is nearer to the loss than every missing one, as with a backbone that is not to
+        be trained.
+        """
+        trained = [depth for key, (_, depth) in self._reached.items() if key in held]
+        return bool(trained) and max(trained) < min(self._reached[key][1] for key in missing)
+
+    # TT422: gradients are cleared between steps
+
+    def _remember_gradient(self, optimizer: torch.optim.Optimizer) -> None:
+        parameters = [p for p in optimizer.param_groups[0]["params"][:8] if p.grad is not None and p.grad.is_cpu]
+        if parameters and "TT422" not in self._broken:
+            smallest = min(parameters, key=torch.Tensor.numel)
+            if smallest.grad.any():
+                self._ends[id(optimizer)] = _End(weakref.ref(smallest), weakref.ref(smallest.grad))
+
+    # TT423: an optimizer lives as long as its training
+
+    def _note(self, optimizer: torch.optim.Optimizer, step: int) -> None:
+        parameters = optimizer.param_groups[0]["params"]
+        if not parameters:
+            return
+        first = parameters[0]
+        last = self._last_of.get(id(first))
+        if last is not None and last.parameter() is first:
+            if last.optimizer() is optimizer:
+                last.num_steps += 1
+                return
+            if last.num_steps <= 2:
+                self._num_new += 1
+                if self._num_new >= MAX_NEW:
+                    self._break(BrokenContract(code="TT423", step=step, count=self._num_new))
+        self._optimizers[id(optimizer)] = weakref.ref(optimizer)
+        self._last_of[id(first)] = _Owner(weakref.ref(first), weakref.ref(optimizer))
+
+    # TT424: a model with dropout or BatchNorm trains in training mode
+
+    def _judge_mode(self, step: int) -> None:
+        if "TT424" in self._broken:
+            return
+        if self._roots is None:
+            self._roots = [weakref.ref(root) for root in _roots(self._held(self._optimizers).keys())]
+        for number, ref in enumerate(self._roots):
+            root = ref()
+            if root is not None:
+                self._count("TT424", not root.training, LOOKS, step, key=f"TT424:{number}", name=type(root).__name__)
+
+    # TT425, TT426: the settings of the optimizer
+
+    def _judge_settings(self, optimizer: torch.optim.Optimizer, step: int) -> None:
+        groups = [group for group in optimizer.param_groups if group["params"]]
+        rates = [group.get("lr") for group in groups]
+        if not all(isinstance(rate, int | float) for rate in rates):
+            return
+        kind = type(optimizer).__name__
+        self._count("TT425", bool(rates) and not any(rates), LOOKS_AT_ZERO, step, name=kind, value=0.0)
+        decays = [float(group.get("weight_decay") or 0.0) for group in groups]
+        most = max((float(rate or 0.0) * decay for rate, decay in zip(rates, decays, strict=True)), default=0.0)
+        if kind in DECOUPLED:
+            self._count("TT426", most >= MAX_SHRINKAGE, LOOKS, step, name=kind, value=max(decays), share=most)
+
+    def _count(
+        self, code: str, is_broken: bool, patience: int, step: int, *, key: str = "", name: str = "",
+        value: float | None = None, share: float | None = None,
+    ) -> None:
+        key = key or code
+        streak = self._streaks[key] = self._streaks.get(key, 0) + 1 if is_broken else 0
+        if streak >= patience:
+            self._break(BrokenContract(
+                code=code, step=step, count=streak, names=(name,) if name else (), value=value, share=share,
+            ))
+
+    def _break(self, contract: BrokenContract) -> None:
+        self._broken.setdefault(contract.code, contract)
+
+
+def _is_cleared(end: _End) -> bool:
+    parameter, gradient = end.parameter(), end.gradient()
+    if parameter is None or gradient is None or parameter.grad is not gradient:
+        return True
+    return not bool(gradient.any())
+
+
+def _leaves(loss: torch.Tensor) -> Iterator[torch.Tensor]:
+    """The tensors whose gradients the backward pass of this loss computes, those nearest to it first."""
+    nodes: list[Any] = [loss.grad_fn]
+    seen: set[Any] = set()
+    for node in nodes:
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if len(seen) > MAX_NODES:
+            return
+        leaf = getattr(node, "variable", None)
+        if isinstance(leaf, torch.Tensor):
+            yield leaf
+        nodes += [before for before, _ in node.next_functions]
+
+
+def _optimizers_of_process() -> list[torch.optim.Optimizer]:
+    return [one for one in gc.get_objects() if issubclass(type(one), torch.optim.Optimizer)]
+
+
+def _roots(parameters: Iterable[int]) -> Sequence[torch.nn.Module]:
+    """The outermost modules with any of these parameters in which the mode makes a difference."""
+    wanted = set(parameters)
+    modules = [module for module in modules_of_process() if any(id(p) in wanted for p in module.parameters())]
+    inner = {id(child) for module in modules for child in module.modules() if child is not module}
+    return [root for root in modules if id(root) not in inner and _has_modes(root)]
+
+
+def _has_modes(root: torch.nn.Module) -> bool:
+    for module in root.modules():
+        if isinstance(module, DROPOUT) and module.p > 0.0:
+            return True
+        if isinstance(module, BATCH_NORM) and module.track_running_stats:
+            return True
+    return False
+
+
