@@ -79,11 +79,22 @@ if is_traced:
         with open(os.path.join(os.environ["PATHS_LOG"], str(os.getpid())), "a") as log:
             log.write(what + " " + name[len(package) + 1:] + "\\n")
 
+    def show_what_is_hidden(name, module):
+        # The taps and the background threads hide themselves from a profile function.
+        if name.endswith("capture/torch_private/base.py"):
+            module["_pause_tracing"] = module["_resume_tracing"] = lambda state: None
+        elif name.endswith("torchtriage/background.py"):
+            module["_stay_untraced"] = lambda: sys.setprofile(profile)
+
     def profile(frame, event, argument):
-        if event not in ("call", "return") or not frame.f_code.co_flags & 1:    # not a function: a module or class body
-            return
         name = frame.f_globals.get("__file__") or ""
-        if not name.startswith(package) or name in seen["datum"]:
+        if event not in ("call", "return") or not name.startswith(package):
+            return
+        if not frame.f_code.co_flags & 1:    # not a function: a module or class body
+            if event == "return":
+                show_what_is_hidden(name, frame.f_globals)
+            return
+        if name in seen["datum"]:
             return
         if name not in seen["ran"] and not is_start_up(frame):
             note("ran", name)

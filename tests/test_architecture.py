@@ -1,6 +1,7 @@
 """The folders import each other only as the design allows, and what must start at once never imports torch."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -12,7 +13,8 @@ PACKAGE = Path(__file__).parent.parent / "src" / "torchtriage"
 OPEN = {"background", "errors", "config", "files", "lazy", "text", ""}
 VOCABULARY = "torchtriage.recording.series"     # the names of series: plain strings, for every folder
 MAY_IMPORT = {
-    "findings": set(), "recording": set(), "launch": set(),
+    "findings": set(), "recording": set(),
+    "launch": {"recording"},        # its launcher_file only, which no observed process loads
     "diagnosis": {"findings", "recording"},
     "reporters": {"findings"},
     "tickets": {"findings", "recording", "diagnosis"},
@@ -113,6 +115,17 @@ def test_importing_the_package_imports_almost_nothing() -> None:
     program = "import sys, torchtriage; print(sorted(n for n in sys.modules if 'torch' in n))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "['torchtriage']"
+
+
+def test_an_observed_process_without_torch_imports_next_to_nothing(tmp_path: Path) -> None:
+    program = "import sys; print(*(n for n in sys.modules if n.startswith('torchtriage')))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "TORCHTRIAGE": str(tmp_path / "run.triage")},
+        capture_output=True, text=True, check=True, timeout=60,
+    )
+    assert set(done.stdout.split()) == {f"torchtriage{name}" for name in (
+        "", ".capture", ".capture.autoload", ".errors", ".files", ".launch", ".launch.environment", ".launch.imports",
+    )}
 
 
 MAX_MODULES = 12

@@ -35,6 +35,10 @@ def new_run_id(environ: MutableMapping[str, str]) -> str:
         value = environ.get(name)
         if value and value != "none":
             return f"{name.lower()}-{value}-{environ.get('SLURM_STEP_ID', '')}"
+    return unique_run_id()
+
+
+def unique_run_id() -> str:
     return f"{time.time_ns():x}-{os.getpid()}"
 
 

@@ -18,8 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from torchtriage.capture import launcher_file
-from torchtriage.launch import environment, supervise
+from torchtriage.launch import environment, launcher_file, supervise
 from torchtriage.recording.store import Writer
 from torchtriage.shapes.policies import ShapePolicy
 from torchtriage.shapes.runs.turns import NEVER, InTurns, Pauses, new_pause_file, take_turns
@@ -129,7 +128,7 @@ def _started(
     forced = {**program.forced, **forced}
     if in_turns:
         forced["paused"] = str(new_pause_file(folder / PAUSED))
-    run_id = f"{time.time_ns():x}-{os.getpid()}"
+    run_id = environment.unique_run_id()
     launcher = launcher_file.begin(recording, run_id, program.command)
     env = supervise.observed_environment(os.environ, str(recording), run_id, measure=False, telemetry=False)
     env.update({_INDUCTOR: str(cache / "inductor"), _TRITON: str(cache / "triton")})
