@@ -1,4 +1,4 @@
-"""The errors that torchtriage raises, and the care for those of the program that pass through its frames."""
+"""The errors of torchtriage, kept apart from those of the program that pass through its frames."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""The recording of a full test suite by --torchtriage, its summary and its verdict."""
+"""The recording of a full test suite by --torchtriage, up to its verdict."""
 
 import os
 import sqlite3

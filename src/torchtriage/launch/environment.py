@@ -1,4 +1,4 @@
-"""The environment variables that the processes of a run inherit, and the folder that they join."""
+"""The environment variables by which the processes of a run find the folder that they join."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The launcher's file in a recording: the command that was started, and its exit status.
+"""The launcher's file in a recording, from the command that was started to its exit status.
 
 The launcher alone loads this module. An observed process loads other modules of launch/, which import no recording.
 """

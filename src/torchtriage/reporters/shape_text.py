@@ -1,4 +1,4 @@
-"""The table rows and sentences of a shape study, shared by every report format."""
+"""The text of a shape study, in table rows or sentences, shared by every report format."""
 
 import math
 import shlex

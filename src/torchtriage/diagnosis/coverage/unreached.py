@@ -1,4 +1,4 @@
-"""TT311: the main script has a torch.compile call, and the run did not reach it."""
+"""TT311: a torch.compile call in the main script that the run did not reach."""
 
 import ast
 from collections.abc import Iterator
