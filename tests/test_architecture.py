@@ -1,6 +1,7 @@
 """The folders import each other only as the design allows, and what must start at once never imports torch."""
 
 import ast
+import functools
 import os
 import re
 import subprocess
@@ -28,9 +29,15 @@ TORCH_IN = {"capture", "commands", "integrations", "demo", "telemetry", "rl", "s
 TORCH_AT_TOP = {"demo", "telemetry", "rl"}
 
 
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@functools.cache
 def imports_of(path: Path) -> list[tuple[str, bool]]:
     """(module, at the top of the file) for every import in a file."""
-    tree = ast.parse(path.read_text())
+    tree = tree_of(path)
     found = []
     for node in ast.walk(tree):
         names = []
@@ -197,10 +204,11 @@ def room_of(dotted: str) -> tuple[str, str]:
     return folder, rest[0] if is_subpackage else "."
 
 
+@functools.cache
 def inner_imports(path: Path) -> set[str]:
     """The modules below the package that a file imports, also lazily."""
     names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -238,7 +246,7 @@ def test_no_public_class_name_is_used_twice() -> None:
     for path in PACKAGE.rglob("*.py"):
         if path.relative_to(PACKAGE).parts[0] == "demo":
             continue        # a program as a user writes it, which names its classes as it likes
-        for node in ast.parse(path.read_text()).body:
+        for node in tree_of(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 assert node.name not in owners, f"{node.name} is in {owners[node.name]} and in {path}"
                 owners[node.name] = path
@@ -264,6 +272,6 @@ def test_private_names_of_torch_are_where_contributing_says() -> None:
         name = path.relative_to(PACKAGE).as_posix()
         if name.startswith(("capture/torch_private/", "demo/")) or f"`{name}`" in listed:
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(tree_of(path)):
             used = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
             assert not PRIVATE.fullmatch(used), f"{path} uses {used}; CONTRIBUTING.md does not list it"
