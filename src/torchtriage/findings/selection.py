@@ -1,4 +1,4 @@
-"""The findings that remain after --select, --ignore or the baseline, with those that --fail-on fails."""
+"""The findings that remain after --select, --ignore and the baseline, and those that --fail-on fails."""
 
 import json
 from collections.abc import Iterable

@@ -128,7 +128,7 @@ def _started(
     forced = {**program.forced, **forced}
     if in_turns:
         forced["paused"] = str(new_pause_file(folder / PAUSED))
-    run_id = environment.unique_run_id()
+    run_id = f"{time.time_ns():x}-{os.getpid()}"
     launcher = launcher_file.begin(recording, run_id, program.command)
     env = supervise.observed_environment(os.environ, str(recording), run_id, measure=False, telemetry=False)
     env.update({_INDUCTOR: str(cache / "inductor"), _TRITON: str(cache / "triton")})

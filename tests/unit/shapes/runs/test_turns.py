@@ -180,7 +180,7 @@ def test_a_busy_machine_is_not_what_it_waits_for(monkeypatch: pytest.MonkeyPatch
     assert why(monkeypatch, cpu_seconds=2.0, processor_wait_seconds=7.0) == ""
 
 
-@pytest.mark.parametrize(("given", "reason"), [
+@pytest.mark.parametrize(("given", "told"), [
     ({"files": ("log.txt",)}, "it writes files"),
     ({"num_processes": 2}, "several processes"),
     ({"peak_device_memory_bytes": 1}, "accelerator"),
@@ -188,8 +188,8 @@ def test_a_busy_machine_is_not_what_it_waits_for(monkeypatch: pytest.MonkeyPatch
     ({"peak_memory_bytes": None}, "may not fit in memory"),
     ({"cpu_seconds": 2.0}, "waits for something other"),
 ])
-def test_the_reason_against_turns_is_given(monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], reason: str) -> None:
-    assert reason in why(monkeypatch, **given)
+def test_the_reason_against_turns_is_given(monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], told: str) -> None:
+    assert told in why(monkeypatch, **given)
 
 
 def test_no_turns_without_a_way_to_pause_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
