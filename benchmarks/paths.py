@@ -5,10 +5,11 @@ directs it). When a function of torchtriage returns, its local variables and its
 text or a number that occurs nowhere else in the program, also inside of lists, dicts, dataclasses, arrays and tensors,
 but not inside of a complete recording or report, which every rule is given. A file counts if the datum is found in one
 of its functions; __init__.py files do not count. The number of files of which any function runs is printed too, without
-calls during imports. Files in which the list differs from that of docs/internals/how-it-works.md are marked with + and
--.
+calls during imports; --all lists them, marked with a dot. Files in which the list differs from that of
+docs/internals/how-it-works.md are marked with + and -.
 
     python benchmarks/paths.py              all paths
+    python benchmarks/paths.py --all        with the files that run without having the datum
     python benchmarks/paths.py --only break
 """
 
@@ -79,11 +80,22 @@ if is_traced:
         with open(os.path.join(os.environ["PATHS_LOG"], str(os.getpid())), "a") as log:
             log.write(what + " " + name[len(package) + 1:] + "\\n")
 
+    def show_what_is_hidden(name, module):
+        # The taps and the background threads hide themselves from a profile function.
+        if name.endswith("capture/torch_private/base.py"):
+            module["_pause_tracing"] = module["_resume_tracing"] = lambda state: None
+        elif name.endswith("torchtriage/background.py"):
+            module["_stay_untraced"] = lambda: sys.setprofile(profile)
+
     def profile(frame, event, argument):
-        if event not in ("call", "return") or not frame.f_code.co_flags & 1:    # not a function: a module or class body
-            return
         name = frame.f_globals.get("__file__") or ""
-        if not name.startswith(package) or name in seen["datum"]:
+        if event not in ("call", "return") or not name.startswith(package):
+            return
+        if not frame.f_code.co_flags & 1:    # not a function: a module or class body
+            if event == "return":
+                show_what_is_hidden(name, frame.f_globals)
+            return
+        if name in seen["datum"]:
             return
         if name not in seen["ran"] and not is_start_up(frame):
             note("ran", name)
@@ -118,7 +130,7 @@ weight = torch.nn.Parameter(torch.zeros(1))
 optimizer = torch.optim.SGD([weight], lr=1e-9)
 for _ in range(30):
     optimizer.zero_grad()
-    (weight * 12345).sum().backward()
+    (weight * (12344 + 1)).sum().backward()
     optimizer.step()
 """
 
@@ -181,8 +193,8 @@ PATHS = {
 }
 
 
-def files_of(path: DatumPath) -> tuple[list[str], int]:
-    """(files that the datum reaches, in order; number of files of which a function runs)."""
+def files_of(path: DatumPath) -> tuple[list[str], list[str]]:
+    """(files that the datum reaches; other files of which a function runs), each in order."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "tracer").mkdir()
@@ -204,9 +216,9 @@ def files_of(path: DatumPath) -> tuple[list[str], int]:
         # The launcher has the smallest process id and reads what the others wrote, so it comes last.
         logs = sorted((folder / "log").iterdir(), key=lambda log: int(log.name), reverse=True)
         lines = [line.split() for log in logs for line in log.read_text().splitlines()]
-    files = [file for what, file in lines if what == "datum" and not file.endswith("__init__.py")]
-    num_running = len({file for _, file in lines if not file.endswith("__init__.py")})
-    return list(dict.fromkeys(files)), num_running
+    files = dict.fromkeys(file for what, file in lines if what == "datum" and not file.endswith("__init__.py"))
+    others = dict.fromkeys(file for _, file in lines if file not in files and not file.endswith("__init__.py"))
+    return list(files), list(others)
 
 
 def files_in_docs(heading: str) -> set[str]:
@@ -219,16 +231,19 @@ def files_in_docs(heading: str) -> set[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=tuple(PATHS))
+    parser.add_argument("--all", action="store_true")
     options = parser.parse_args()
     for name, path in PATHS.items():
         if options.only in (None, name):
-            files, num_running = files_of(path)
-            print(f"{name}: the datum reaches {len(files)} of {num_running} files that run")
+            files, others = files_of(path)
+            print(f"{name}: the datum reaches {len(files)} of {len(files) + len(others)} files that run")
             in_docs = files_in_docs(path.heading)
             for file in files:
                 print(f"  {' ' if file in in_docs else '+'} {file}")
             for file in sorted(in_docs - set(files)):
                 print(f"  - {file}")
+            if options.all:
+                print(*(f"  . {file}" for file in others), sep="\n")
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ ANSWER = """([name, value]) => new Promise((done) => {
 
 
 def recording_of(number: int, folder: Path) -> Path:
-    """The events of a real recording, one run after the other, until there are so many;
+    """The events of a real recording, one run after the other, until there are `number`;
     written as a run writes them.
     """
     real = max(read_recording(recording(folder)).processes, key=lambda p: len(p.events))

@@ -47,7 +47,7 @@ BUDGETS = {
 WITHIN = 1.05  # an advice within this share of the best total is right
 LONGER = 100  # times the program's own units
 PATIENCE_SECONDS = 7200.0  # for one program
-TOO_LONG = 3.0  # times a run as written, and a run for the truth is stopped
+TOO_LONG = 3.0  # times a baseline run, after which a run for the truth is stopped
 HOPELESS = 1.5  # times the best total, and a policy is not repeated for the truth: runs in turns differ by 1 or 2 %
 MANY_ROUNDS = 1000  # more than a run has
 REFUSED = "refused"
@@ -103,7 +103,7 @@ class Truth:
 
     def ratio(self, of: str, to: str) -> Interval:
         found = paired_ratio(self.own[of], self.own[to])
-        assert found is not None  # as written takes part in all
+        assert found is not None  # the baseline takes part in all
         return found
 
     def is_right(self, policy: str) -> bool:
@@ -132,7 +132,7 @@ class Advised:
 
     @property
     def followed(self) -> str:
-        """The policy that a user has who follows it."""
+        """The policy that a user has after following it."""
         return self.policy or BASELINE
 
 
@@ -276,9 +276,9 @@ class Verdict:
     """On one advice."""
 
     is_right: bool
-    is_worse: bool  # than as written, beyond doubt
+    is_worse: bool  # than the unmodified program, beyond doubt
     over: float  # its total in those of the best
-    gain: float  # the total as written in those of it
+    gain: float  # the total of the unmodified program, in those of it
 
     @classmethod
     def of(cls, truth: Truth, policy: str) -> "Verdict":
@@ -327,7 +327,7 @@ def show_advice(found: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
             ]
         )
     print("\nadvice of independent runs\n")
-    print(table(["program", "advice", "same", "right", "total / best", "as written / total", "the tool took, s"], rows))
+    print(table(["program", "advice", "same", "right", "total / best", "unmodified / total", "the tool took, s"], rows))
     summary = {
         "programs": num_advised,
         "right": num_right,
@@ -336,8 +336,8 @@ def show_advice(found: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
         "worse": num_worse,
     }
     print(
-        f"\nright: {num_right} of {num_advised}; worse than as written: {num_worse}; the same advice each time:"
-        f" {num_same}; refused at least once: {num_refused}"
+        f"\nright: {num_right} of {num_advised}; worse than the unmodified program: {num_worse};"
+        f" the same advice each time: {num_same}; refused at least once: {num_refused}"
     )
     return summary
 

@@ -153,7 +153,7 @@ def detailed(values):
     Case(
         name="stage_index",
         family="state",
-        cause="blocks compiled one by one, each with an index of its own",
+        cause="blocks compiled one by one, each with its own index",
         program="""
 import torch
 from torch import nn

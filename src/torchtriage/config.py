@@ -1,4 +1,4 @@
-"""The settings, from [tool.torchtriage] in pyproject.toml and from the environment; nothing else reads either."""
+"""The settings, from [tool.torchtriage] in pyproject.toml or from the environment; nothing else reads either."""
 
 import dataclasses
 import difflib

@@ -1,4 +1,4 @@
-"""The errors that torchtriage raises, and the care for those of the program that pass through its frames."""
+"""The errors of torchtriage, kept apart from those of the program that pass through its frames."""
 
 import os
 
@@ -56,7 +56,7 @@ _stderr_at_start = _stderr()
 def tell(text: str) -> None:
     """Write a line to the stderr with which this process started, for an observed program.
 
-    If the program closed it, descriptor 2 may be a file of its own by now, and nothing is written.
+    If the program closed it, descriptor 2 may be one of its files by now, and nothing is written.
     """
     if _stderr_at_start is None or _stderr() != _stderr_at_start:
         return

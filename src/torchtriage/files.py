@@ -1,4 +1,4 @@
-"""Read regular files only, and replace a file as a whole: a reader finds the old content or the new one.
+"""Access to files that other programs may change: only regular ones are read, a file is replaced as a whole.
 
 Every observed process may load this module, so it imports only what Python has loaded already.
 """

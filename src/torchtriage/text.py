@@ -1,4 +1,4 @@
-"""The text form of durations, counts, lists, paths and function names.
+"""The text form of durations, counts, lists, paths, function names.
 
 Every folder uses these functions, so one value reads the same in every report, ticket and message.
 """

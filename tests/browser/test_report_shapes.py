@@ -15,7 +15,7 @@ from torchtriage.findings.report import SHAPES
 
 pytestmark = pytest.mark.thorough
 
-# Every line and mark lies within its picture, as drawn.
+# Every line and mark is drawn within its picture.
 OUTSIDE = """() => [...document.querySelectorAll('.totals svg')].filter((s) => s.checkVisibility()).flatMap((svg) => {
   const box = svg.getBoundingClientRect();
   return [...svg.querySelectorAll('path, circle, text')].map((e) => [e, e.getBoundingClientRect()])

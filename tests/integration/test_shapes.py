@@ -163,7 +163,7 @@ def test_fixed_shapes_need_no_measurement(tmp_path: Path) -> None:
         for _ in range(6):
             f(torch.ones(3))
     """)
-    with (tmp_path / "ours.log").open("w") as log:      # our own progress is no file that the program writes
+    with (tmp_path / "ours.log").open("w") as log:      # our own progress is not a file that the program writes
         words = [*TORCHTRIAGE, "shapes", *QUICK, "--format", "json", "train.py"]
         done = subprocess.run(
             words,
@@ -206,15 +206,15 @@ def test_one_function_is_called_with_the_given_sizes(
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("source", "told"), [
+@pytest.mark.parametrize(("source", "reported"), [
     ("import torch\nprint(input())", "give every run the same input"),
     ("import torch\ntorch.compile\nprint('fine')", "does not call torch.compile"),
 ])
-def test_a_program_that_cannot_be_studied_leaves_nothing(source: str, told: str, tmp_path: Path) -> None:
+def test_a_program_that_cannot_be_studied_leaves_nothing(source: str, reported: str, tmp_path: Path) -> None:
     write(tmp_path, source)
     done = command(tmp_path, "shapes", *QUICK, "train.py", stdin="")
     assert (done.returncode, done.stdout) == (2, "")
-    assert told in done.stderr
+    assert reported in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
 

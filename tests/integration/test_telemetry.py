@@ -322,7 +322,7 @@ def test_gradients_under_a_scaler_are_unscaled_and_skipped_steps_are_events(tmp_
     truth = json.loads(seen.stdout.splitlines()[0])
     recorded = process(seen)
     losses, norms = values(recorded, "loss"), values(recorded, "grad_norm")
-    for step, i in ((1, 1), (2, 2), (3, 3), (4, 5), (5, 6)):        # the fourth was skipped, and is no step
+    for step, i in ((1, 1), (2, 2), (3, 3), (4, 5), (5, 6)):        # the fourth was skipped, so it is not a step
         assert losses[step] == close(truth[f"plain {i}"][0])
         assert norms[step] == close(truth[f"plain {i}"][1])
     assert values(recorded, "scaler/scale")[2] == 1024.0

@@ -1,4 +1,4 @@
-"""Entry point in every Python process of an observed run: joins the recording and waits for torch."""
+"""Entry point in every Python process of an observed run, which joins the recording once torch is imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clock, memory and processor of a process under a shape policy."""
+"""The resources of a process under a shape policy: clock, memory, processor."""
 
 import time
 from collections.abc import Callable

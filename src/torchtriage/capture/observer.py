@@ -1,4 +1,4 @@
-"""The observer of a process: arms the taps on torch and sends their events to one sink."""
+"""The observer of a process: one sink for the events of all taps on torch."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Calls back before os._exit and exec, which end a program without running what atexit has registered."""
+"""Calls back before a program ends in a way that skips atexit: os._exit or exec."""
 
 import ctypes
 import os

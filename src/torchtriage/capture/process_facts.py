@@ -1,4 +1,4 @@
-"""The facts of a process: its program, its machine, and the folders of its code."""
+"""The facts of a process: its program, its machine, the folders of its code."""
 
 import glob
 import json

@@ -1,4 +1,4 @@
-"""Parts that all commands share: flags, settings, the selection and output of findings, exit codes."""
+"""Parts that all commands share: flags, settings, the selection of findings, exit codes."""
 
 import argparse
 import importlib

@@ -26,7 +26,7 @@ from torchtriage.commands.base import (
 )
 from torchtriage.config import Config
 from torchtriage.errors import CommandError
-from torchtriage.launch import supervise
+from torchtriage.launch import environment, supervise
 from torchtriage.launch.folders import free_folder, remove_recording
 from torchtriage.text import path_from_here
 
@@ -114,7 +114,7 @@ def observe_and_report(
     `not_begun`: the exit status of a command that has already reported why it could not start. Its recording is
     removed, as there is nothing to report.
     """
-    run_id = f"{time.time_ns():x}-{os.getpid()}"
+    run_id = environment.unique_run_id()
     launcher = _launcher_file(folder, run_id, command)
     if launcher is None:
         return _run(command, os.environ, None)
@@ -156,7 +156,7 @@ def _run(command: list[str], env: Mapping[str, str], status: "StatusLine | None"
 
 
 def _note_end(launcher: "Writer", code: int) -> None:
-    from torchtriage.capture import launcher_file
+    from torchtriage.launch import launcher_file
 
     try:
         launcher_file.end(launcher, code)
@@ -185,7 +185,7 @@ def page_of(folder: Path) -> Path:
 
 def _launcher_file(folder: Path, run_id: str, command: list[str]) -> "Writer | None":
     """The launcher's own file in a new folder; None, with a message on stderr, if the folder cannot be written."""
-    from torchtriage.capture import launcher_file
+    from torchtriage.launch import launcher_file
 
     try:
         return launcher_file.begin(folder, run_id, command)

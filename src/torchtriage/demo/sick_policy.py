@@ -1,4 +1,4 @@
-"""A small policy and its training loop, with torch.compile problems that are common in real programs."""
+"""A small policy in its training loop, with torch.compile problems that are common in real programs."""
 
 import torch
 from torch import nn

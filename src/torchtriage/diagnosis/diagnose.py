@@ -1,4 +1,4 @@
-"""Diagnoses a recording: runs every rule, then weighs, links, merges and ranks the findings."""
+"""Diagnoses a recording: from every rule's findings to one ranked list."""
 
 import math
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""Libraries between the program and torch.compile: what to write in the program, by library and call.
+"""Libraries that call torch.compile for the program: what to write in the program, by library or call.
 
 Each remedy was applied with the real package; those that need no process group are in
 `tests/integration/test_frameworks.py`.

@@ -1,4 +1,4 @@
-"""Finds the owner of a problem and the user's nearest line, from the place and stack that torch reports."""
+"""The user's nearest line to a problem, from the stack that torch reports."""
 
 import re
 from dataclasses import dataclass

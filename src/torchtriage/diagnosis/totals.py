@@ -1,4 +1,4 @@
-"""Counts over an entire run, and its steady state, to which the shares of a cost refer."""
+"""Counts over an entire run, or over its steady state, to which the shares of a cost refer."""
 
 import statistics
 from collections.abc import Collection

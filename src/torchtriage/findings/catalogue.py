@@ -1,4 +1,4 @@
-"""The catalogue of rules: for every code its slug, category, default severity and page."""
+"""The catalogue of rules: for every code its slug, category, default severity, page."""
 
 import importlib.resources
 import re

@@ -1,4 +1,4 @@
-"""Fingerprints, which identify a problem across runs, machines and edits elsewhere in the file.
+"""Fingerprints, which identify a problem across runs, across machines, after edits elsewhere in the file.
 
 A fingerprint therefore depends on no line number and no value.
 """

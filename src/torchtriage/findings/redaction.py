@@ -1,4 +1,4 @@
-"""Redacts a report for sharing: names become pseudonyms; source, values, paths and environment are removed.
+"""Redacts a report for sharing: names become pseudonyms; source, values, paths, environment are removed.
 
 The redacted report is built from public fields only, so a field that is added to a report later stays out of it
 until it is added here.

@@ -1,4 +1,4 @@
-"""The limit markers: their arguments, the events that count against them, and the message of a test that fails."""
+"""The limit markers: their arguments, the events that count against them, the message of a failed test."""
 
 import contextlib
 import inspect

@@ -1,4 +1,4 @@
-"""The pytest plugin: limit markers, the fixture `triage`, and --torchtriage, which records the full suite."""
+"""The pytest plugin: limit markers, the fixture `triage`, --torchtriage for the full suite."""
 
 from __future__ import annotations
 

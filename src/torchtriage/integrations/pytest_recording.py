@@ -1,21 +1,20 @@
-"""The recording of a full test suite by --torchtriage, its summary and its verdict."""
+"""The recording of a full test suite by --torchtriage, up to its verdict."""
 
 import os
 import sqlite3
 import sys
-import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torchtriage.capture import autoload, launcher_file
+from torchtriage.capture import autoload
 from torchtriage.config import Config, check_threshold, load_config
 from torchtriage.errors import CommandError, TriageError
 from torchtriage.findings.model import UNKNOWN_PLACE, Finding
 from torchtriage.findings.report import Report
 from torchtriage.findings.selection import failing, selected
-from torchtriage.launch import environment
+from torchtriage.launch import environment, launcher_file
 from torchtriage.launch.folders import free_folder
 from torchtriage.recording.reader import LAUNCHER_FILE, read_recording
 from torchtriage.recording.store import Writer
@@ -46,7 +45,7 @@ def start(config: "pytest.Config") -> "Suite | None":
     # A suite runs often, so the earlier recording is replaced.
     name = _path(config, "output") or config.rootpath / DEFAULT_NAME
     folder = free_folder(name, replace=True, flag="--torchtriage-output")
-    run_id = f"{time.time_ns():x}-{os.getpid()}"
+    run_id = environment.unique_run_id()
     suite = Suite(folder, settings, is_owner=True)
     try:
         # The connection is closed: a test may fork, and a child must not close its parent's connection.

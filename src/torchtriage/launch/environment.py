@@ -1,4 +1,4 @@
-"""The environment variables that the processes of a run inherit, and the folder that they join."""
+"""The environment variables by which the processes of a run find the folder that they join."""
 
 from __future__ import annotations
 
@@ -35,6 +35,10 @@ def new_run_id(environ: MutableMapping[str, str]) -> str:
         value = environ.get(name)
         if value and value != "none":
             return f"{name.lower()}-{value}-{environ.get('SLURM_STEP_ID', '')}"
+    return unique_run_id()
+
+
+def unique_run_id() -> str:
     return f"{time.time_ns():x}-{os.getpid()}"
 
 

@@ -1,4 +1,4 @@
-"""The parts of the environment and the command line that may be recorded: listed variables, words without secrets.
+"""What may be recorded of the environment or the command line: listed variables, words without secrets.
 
 A report that is passed on is redacted further, by findings/redaction.
 """

@@ -1,4 +1,4 @@
-"""The events of a run: one frozen type per kind of event, and its form in the recording."""
+"""The events of a run: one frozen type per kind of event, which defines its form in the recording."""
 
 import dataclasses
 import json

@@ -222,7 +222,7 @@ class TraceFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LauncherFacts:
-    """The command that was started, and its end; by capture/launcher_file.
+    """The command that was started, and its end; by launch/launcher_file.
 
     A trace adds its version of torch, a watched block its folder.
     """

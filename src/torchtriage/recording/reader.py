@@ -1,4 +1,4 @@
-"""Reads a `.triage` folder: the files of its processes and of its launcher."""
+"""Reads a `.triage` folder: one file per process, one of the launcher."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The recorder of a process: writes its events on a separate thread; it never raises and never blocks a step."""
+"""The recorder of a process: writes its events on a separate thread, without raising or blocking a step."""
 
 import collections
 import os

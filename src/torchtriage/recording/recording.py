@@ -1,4 +1,4 @@
-"""A run as it is read from a file: its processes, each with facts, events, source lines and series."""
+"""A run as it is read from a file: its processes, each with facts, events, source lines, series."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

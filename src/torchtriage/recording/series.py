@@ -1,4 +1,4 @@
-"""The names of all recorded series, each with its unit and meaning; docs/metrics.md is generated from them."""
+"""The vocabulary of recorded series: names, units, meanings; docs/metrics.md is generated from it."""
 
 import math
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""A trace for Perfetto and chrome://tracing: compiles, graph breaks and steps of every process on one time axis."""
+"""A trace for Perfetto or chrome://tracing: events of every process on one time axis."""
 
 import json
 import math

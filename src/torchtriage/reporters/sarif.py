@@ -1,4 +1,4 @@
-"""Findings as SARIF 2.1.0, for code scanning and editors."""
+"""Findings as SARIF 2.1.0, for code scanning or editors."""
 
 import json
 import posixpath

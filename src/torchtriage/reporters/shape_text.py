@@ -1,4 +1,4 @@
-"""The table rows and sentences of a shape study, shared by every report format."""
+"""The text of a shape study, in table rows or sentences, shared by every report format."""
 
 import math
 import shlex
@@ -92,8 +92,8 @@ def _meanwhile(study: ShapeStudy) -> str:
     """What to do without another policy: nothing, unless the unmodified program has a severe finding."""
     if not study.standing:
         return KEEP
-    verb = "stands" if len(study.standing) == 1 else "stand"
-    return f"{listed(study.standing)} {verb}: fix that first"
+    verb = "is" if len(study.standing) == 1 else "are"
+    return f"{listed(study.standing)} {verb} unsolved: fix that first"
 
 
 def reason(study: ShapeStudy) -> str:

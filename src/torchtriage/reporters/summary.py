@@ -1,4 +1,4 @@
-"""Lines and phrases that several reporters share: totals, costs, places, taps, hidden findings."""
+"""Phrases that several reporters share: totals, costs, places, taps, hidden findings."""
 
 import re
 import shlex

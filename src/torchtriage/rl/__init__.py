@@ -1,4 +1,4 @@
-"""Reinforcement learning: PPO whose update compiles to one graph, with telemetry, and normalizers that resume exactly.
+"""Reinforcement learning: PPO whose update compiles to one graph, observed by telemetry, resumed exactly.
 
 Public names load on first use: all but the settings import torch.
 """

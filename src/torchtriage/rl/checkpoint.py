@@ -1,4 +1,4 @@
-"""Checkpoints of a training: written atomically, with the previous one kept, and refused for a different config."""
+"""Checkpoints of a training: written atomically, with the previous one kept, refused for a different config."""
 
 import contextlib
 import dataclasses

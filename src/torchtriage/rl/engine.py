@@ -1,4 +1,4 @@
-"""The parts of a training that can be compiled: policy step, update and the growth environment.
+"""The parts of a training that can be compiled: policy step, update, growth environment.
 
 They run eagerly until compiling pays off. This file is not in rl/compile, which the policy and the update import.
 """

@@ -1,4 +1,4 @@
-"""Results of a training: returns, speed and time by part, for one seed, several seeds, or against an earlier run."""
+"""Results of a training: returns, speed, time by part, for one seed, several seeds, or against an earlier run."""
 
 import dataclasses
 import math

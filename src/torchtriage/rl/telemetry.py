@@ -1,4 +1,4 @@
-"""All telemetry of a PPO training, behind one call before and one call after each update.
+"""All telemetry of a PPO training, behind one call before each update, one after it.
 
 Shape suffixes: L layers, N environments, H hidden units, S numbers of recurrent state, T steps, B sequences or rows.
 """

@@ -1,4 +1,4 @@
-"""Telemetry of a training: statistics of gradients and weights, and the monitors, rules and events built on them.
+"""Telemetry of a training: statistics of gradients or weights, with the monitors, rules, events built on them.
 
 Public names load on first use: some of them import torch.compile's machinery, which takes seconds.
 """

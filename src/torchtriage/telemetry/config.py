@@ -1,4 +1,4 @@
-"""How much telemetry is collected: a level, its interval, and a short escalation when something goes wrong."""
+"""How much telemetry is collected: a level, its interval, a short escalation when something goes wrong."""
 
 import enum
 import functools

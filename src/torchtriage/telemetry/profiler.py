@@ -1,4 +1,4 @@
-"""torch.profiler around a training loop, with a schedule, every activity of this machine and bounded traces."""
+"""torch.profiler around a training loop: on a schedule, for every activity of this machine, with bounded traces."""
 
 from __future__ import annotations
 

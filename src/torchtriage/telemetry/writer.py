@@ -1,6 +1,4 @@
-"""The background thread of telemetry: passes samples to the rules and the sinks; no failure here reaches the
-training.
-"""
+"""The background thread of telemetry: samples pass the rules, then the sinks; no failure reaches the training."""
 
 import collections
 import threading

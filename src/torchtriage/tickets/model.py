@@ -1,4 +1,4 @@
-"""The data model of a ticket: a finding kept as a Markdown file, with its status and its reviews."""
+"""The data model of a ticket, which is a finding kept as a Markdown file."""
 
 import enum
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Ticket IDs, batch numbers and file names: B7-PT-07, batch 7, B7-PT-07-dynamic-tensor-size.md."""
+"""Names of tickets: B7-PT-07, batch 7, B7-PT-07-dynamic-tensor-size.md."""
 
 import re
 import unicodedata

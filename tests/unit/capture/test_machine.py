@@ -1,4 +1,4 @@
-"""A clock that stands still while its process does."""
+"""A clock that is paused with its process."""
 
 import mmap
 import struct

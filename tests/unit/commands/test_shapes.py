@@ -13,7 +13,7 @@ from torchtriage.commands.shapes import parse_number, program_command, with_flag
 from torchtriage.errors import CommandError
 
 
-@pytest.mark.parametrize(("words", "told"), [
+@pytest.mark.parametrize(("words", "message"), [
     ([], "nothing to measure; try: torchtriage shapes train.py"),
     (["nowhere.py"], "no script at nowhere.py"),
     (["nowhere.py::f", "--sizes", "3"], "no script at nowhere.py"),
@@ -28,14 +28,14 @@ from torchtriage.errors import CommandError
     (["--steps", "many", "m.py"], "--steps many is not a number of 1 or more"),
 ])
 def test_invalid_arguments_are_reported_before_anything_runs(
-    words: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path, "", "m.py")
     assert main(["shapes", *words]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert told in captured.err
+    assert message in captured.err
     assert [path.name for path in tmp_path.iterdir()] == ["m.py"]
 
 

@@ -35,7 +35,7 @@ F, G = place_of("f", 3), place_of("g", 30)
 def int_recompiles(
     place: dict[str, Any], frame: int, number: int, source: str = "k", at_limit: bool = False,
 ) -> list[Event]:
-    """A frame that is compiled anew for every value of an int, and in the end refused."""
+    """A frame that is compiled again for every value of an int, until it is refused."""
     events: list[Event] = [CompileStart(**place, compile_id=f"{frame}/0")]
     for n in range(1, number + 1):
         reason = f"{frame}/{n - 1}: {source} == {n - 1}"
@@ -98,7 +98,7 @@ def test_recompiles_of_another_frame_are_not_linked() -> None:
 
 
 def test_after_a_reset_a_frame_with_the_same_number_is_not_linked() -> None:
-    """torch._dynamo.reset() numbers frames anew, so 0/1 is f before it and g after it."""
+    """torch._dynamo.reset() numbers frames from 0 again, so 0/1 is f before it and g after it."""
     events = [*int_recompiles(F, 0, 3, at_limit=True), *int_recompiles(G, 0, 9, "m")]
     findings = diagnose(a_recording(a_process(*events, **FACTS), end=1000.0))
     limit = by_code(findings)["TT301"]

@@ -1,4 +1,4 @@
-"""TT9xx: what the recording could not see is said, and a whole recording says nothing."""
+"""TT9xx: what the recording could not see is reported; a complete recording gives no finding."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Steady state begins with the end of the last first-time compile; a share is told only where it means something."""
+"""Steady state begins after the last first-time compile; a share is reported only where it means something."""
 
 import pytest
 
@@ -68,7 +68,7 @@ def test_recompiles_before_steady_state_have_no_share() -> None:
 
 
 def test_recompiles_that_stopped_have_no_share() -> None:
-    """Their time is fixed, so a share would only tell how long the run was."""
+    """Their time is fixed, so a share would only show how long the run was."""
     assert recompile_share(run(*STORM), IDS[:5]) is None
 
 

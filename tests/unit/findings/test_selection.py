@@ -1,4 +1,4 @@
-"""A baseline is read back unchanged; one that cannot be read gives an error that says what to do."""
+"""A baseline is read back unchanged; one that cannot be read gives an error with what to do."""
 
 import json
 from pathlib import Path

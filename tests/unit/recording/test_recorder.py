@@ -27,14 +27,14 @@ def facts() -> dict[str, Any]:
 
 
 class Watched:
-    """An observer that says what the test tells it to."""
+    """An observer that reports the facts that the test sets."""
 
     def __init__(self, **facts: Any) -> None:
-        self.told = facts
+        self.facts_to_report = facts
         self.last: list[Event] = []
 
     def facts(self) -> dict[str, Any]:
-        return self.told
+        return self.facts_to_report
 
     def series(self) -> list[Series]:
         return [Series(name="step_seconds", steps=[2], values=[0.5])]
@@ -147,7 +147,7 @@ def test_a_sync_before_exec_writes_an_end_and_recording_may_continue(folder: Pat
     recorder.sync()
     assert the_process(folder).events == (EVENT,)
     assert the_process(folder).facts["end"]
-    recorder.add(GraphBreak())      # exec failed, and the program goes on
+    recorder.add(GraphBreak())      # exec failed, and the program continues
     recorder.close()
     assert the_process(folder).events == (EVENT, GraphBreak())
 
@@ -214,7 +214,7 @@ def test_steps_reach_the_disk_without_an_event(folder: Path, monkeypatch: pytest
     recorder.follow(watched)
     recorder.start()
     for number in (2, 3):
-        watched.told = {"num_steps": number}
+        watched.facts_to_report = {"num_steps": number}
         until(lambda: recorder._last_facts.get("num_steps") == number)      # noqa: B023 - called at once
         assert the_process(folder).num_steps == number
     recorder.close()
@@ -312,7 +312,7 @@ def test_an_idle_run_does_not_touch_the_disk(folder: Path, monkeypatch: pytest.M
 def test_events_beyond_a_full_queue_are_counted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_QUEUE", 5)
     recorder = Recorder(folder, facts)
-    monkeypatch.setattr(recorder, "_start_thread", lambda: None)     # the disk stands still
+    monkeypatch.setattr(recorder, "_start_thread", lambda: None)     # the disk is stuck
     for _ in range(8):
         recorder.add(EVENT)
     recorder.add(GraphBreak())

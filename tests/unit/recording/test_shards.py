@@ -35,7 +35,7 @@ def test_norms_and_fractions_of_shards_combine_at_common_steps() -> None:
     assert points(first, "loss") == {1: 2.0}
     assert set(second.series) == {
         "shard_grad_norm/w", "shard_grad_zero_fraction/w",
-    }        # one tells of the whole, not each
+    }        # the first describes the entire tensor, the others do not
 
 
 def test_a_rank_without_elements_of_a_tensor_is_not_needed() -> None:

@@ -88,9 +88,9 @@ def test_the_advice_in_a_few_words(policy: str, words: str) -> None:
 
 def test_nothing_is_kept_unchanged_above_a_severe_finding() -> None:
     study = clear_win(advice=Advice(policy="as written"), standing=["TT301"])
-    assert verdict(study) == "no other shape policy is recommended, but TT301 stands: fix that first"
+    assert verdict(study) == "no other shape policy is recommended, but TT301 is unsolved: fix that first"
     two = with_sentences(dataclasses.replace(refusal(), standing=["TT301", "TT302"])).advice.text
-    assert two.endswith("nor slower than the unmodified program; TT301 and TT302 stand: fix that first")
+    assert two.endswith("nor slower than the unmodified program; TT301 and TT302 are unsolved: fix that first")
     assert "keep" not in two
     assert ShapeStudy.from_dict(study.to_dict()).standing == ("TT301",)
 

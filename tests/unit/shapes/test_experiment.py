@@ -176,7 +176,7 @@ def test_sizes_are_recorded_in_a_second_run_if_the_first_fails(monkeypatch: pyte
 
 def test_the_rounds_end_with_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(FOUR)
-    found = measured(world, monkeypatch, seconds=3.0)       # a round is said to take four seconds
+    found = measured(world, monkeypatch, seconds=3.0)       # a round takes four seconds, by its estimate
     assert world.runs == ["as written", "dynamic=False", "dynamic=True", "marked"]
     assert not found.race.ranking(found.num_planned).settled()
 

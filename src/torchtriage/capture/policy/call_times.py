@@ -1,4 +1,4 @@
-"""Times every outermost call of a compiled function and counts the compiles that start within it."""
+"""Times every outermost call of a compiled function, with the number of compiles that start within it."""
 
 import collections
 import threading

@@ -1,4 +1,4 @@
-"""Counts the program's own calls of mark_dynamic and related functions, by their place in the source."""
+"""Counts the program's own calls of the functions that mark sizes (mark_dynamic, ...), by their place in the source."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The additional taps of a run under a shape policy: calls, sizes, marks, overrides and memory."""
+"""The additional taps of a run under a shape policy: calls, sizes, marks, overrides, memory."""
 
 from collections.abc import Callable
 from types import ModuleType

@@ -1,4 +1,4 @@
-"""Parses PyTorch's text for a graph break, which is the same in a trace and in a log."""
+"""Parses PyTorch's text for a graph break, which a trace has in the same form as a log."""
 
 import re
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The torch.compile calls of the program: their place, target and arguments."""
+"""The torch.compile calls of the program: their place, target, arguments."""
 
 import inspect
 from collections import Counter

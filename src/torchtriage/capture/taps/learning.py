@@ -1,4 +1,4 @@
-"""The learning taps: show telemetry backward, clipping, GradScaler and optimizer steps, unseen by Dynamo."""
+"""The learning taps: they show telemetry each phase of a training step, unseen by Dynamo."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FrameType, ModuleType

@@ -1,4 +1,4 @@
-"""The piece timer of --measure: times every compiled piece and the gap to the next piece on the same thread."""
+"""The piece timer of --measure: times compiled pieces, with the gap to the next piece on the same thread."""
 
 import threading
 import time

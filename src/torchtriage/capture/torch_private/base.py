@@ -1,4 +1,4 @@
-"""The means by which torchtriage reaches into torch: replace a name of torch's, and keep Dynamo away from our code.
+"""The means by which torchtriage replaces a name of torch's without Dynamo seeing our code.
 
 Every private name of torch that capture/ uses is in this folder: here, in dynamo.py, training.py or shapes.py. Each is
 behind a feature test, and each function says what is lost without its name.

@@ -1,4 +1,4 @@
-"""The private names of torch.compile: its structured trace, its compile calls, its guards and compiled pieces."""
+"""The private names of torch.compile: structured trace, compile calls, guards, compiled pieces."""
 
 import functools
 import logging

@@ -1,4 +1,4 @@
-"""The private names of torch that a shape policy needs, to force it and to observe its run."""
+"""The private names of torch that a shape policy needs, to be forced or observed."""
 
 import contextlib
 import functools

@@ -1,4 +1,4 @@
-"""Helpers shared by the actions of `ticket`: valid words, today's date, and paths."""
+"""Helpers shared by the actions of `ticket`: valid words, today's date, paths."""
 
 import datetime
 import difflib

@@ -1,4 +1,4 @@
-"""TT311: the main script has a torch.compile call, and the run did not reach it."""
+"""TT311: a torch.compile call in the main script that the run did not reach."""
 
 import ast
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def _not_reached(process: Process, sites: list[CompileSite]) -> Finding:
     return finding(
         "TT311", title=f"torch.compile at {where} was not reached in this run: nothing was compiled",
         cause=f"no call of torch.compile was observed; {where}{inside} was not executed{also}",
-        severity=Severity.P4 if has_condition else Severity.P3,     # a condition is the choice of whoever started it
+        severity=Severity.P4 if has_condition else Severity.P3,     # a condition is chosen when it is started
         fix=Fix(text=f"nothing to do if this run is meant to be eager; else {_way_there(statement, where)}"),
         evidence=Evidence(
             num_events=len(sites), source=source_lines(process, place.location),

@@ -1,4 +1,4 @@
-"""What a learning rule consists of: limits, breaches, the incident that they form, and the text of its finding."""
+"""The parts of a learning rule: limits, breaches, the incident that they form, the text of its finding."""
 
 import math
 from bisect import bisect_left

@@ -1,4 +1,4 @@
-"""Feeds the observations of a training through all learning rules; a live run and a recording take the same path."""
+"""Feeds a training to all learning rules, one observation at a time, whether live or recorded."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The user's line that calls a recompiled function, and what that line passes for a guarded value."""
+"""The user's line that calls a recompiled function, with what it passes for a guarded value."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""The ranked findings: each is one line that opens to its source, cause, values, fix and checks."""
+"""The ranked findings: each is one line that opens to its source, cause, values, fix, checks."""
 
 import math
 from collections import Counter

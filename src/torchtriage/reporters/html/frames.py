@@ -1,4 +1,4 @@
-"""The compiled frames: the chain of graph pieces and breaks of each, and a table of its compiles."""
+"""The compiled frames, each as a chain of graph pieces with a table of its compiles."""
 
 from collections.abc import Sequence
 

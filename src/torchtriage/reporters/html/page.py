@@ -1,4 +1,4 @@
-"""Assembles the page: one file with its style, script and data, which needs no network."""
+"""Assembles the page: one file with its style, script, data, which needs no network."""
 
 import base64
 import functools

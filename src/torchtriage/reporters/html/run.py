@@ -1,4 +1,4 @@
-"""The sections about the run itself: processes, environment, watched and missing parts."""
+"""The sections about the run itself: processes, environment, which parts were watched."""
 
 import datetime
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""The timeline of the run: a chart by time or by step, with the same content as a sentence and as a table."""
+"""The timeline of the run: a chart by time or by step, whose content is also a sentence or a table."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The head of the page: the worst problem, the costs and the first fix, all from the totals and the findings."""
+"""The head of the page: the worst problem, the costs, the first fix."""
 
 from collections import Counter
 

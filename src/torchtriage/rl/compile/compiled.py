@@ -1,4 +1,4 @@
-"""Functions compiled to one graph; an error says why that failed and what to do."""
+"""Functions compiled to one graph; an error says why that failed, then what to do."""
 
 import functools
 import signal

@@ -1,4 +1,4 @@
-"""Save and restore environments in the middle of their episodes: their state as data, or their episodes replayed."""
+"""Resumes environments in the middle of their episodes: from their state as data, or by replaying the episodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Observation and action spaces as the policy sees them: flat float32 observations, discrete or continuous actions."""
+"""Spaces as the policy sees them: flat float32 observations, discrete or continuous actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of an object as plain data, and back into an object that is made anew: nothing in a file names code.
+"""The state of an object as plain data, from which a new object is filled: nothing in a file names code.
 
 Data has numbers, text, bytes and lists only. An object is stored as its attributes, which are later set on the object
 of the same class at the same place. So an environment that is constructed again gets its state back. What cannot be

@@ -1,4 +1,4 @@
-"""Contribution, pair interaction and exact Shapley value of each slot, from the accuracies of all subsets of slots."""
+"""The worth of each slot (contribution, interaction, Shapley value), from the accuracies of all subsets of slots."""
 
 from math import factorial
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Counters of N environments in an epoch: loss and correct answers in training, and for every subset of the slots."""
+"""Counters of N environments in an epoch, in training as well as for every subset of the slots."""
 
 from typing import Any
 

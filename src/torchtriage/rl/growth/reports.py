@@ -1,4 +1,4 @@
-"""Report of an episode: which seeds were fixed, and how much each contributed."""
+"""Report of an episode: which seeds were fixed, with what each contributed."""
 
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tasks that need growth: a linear part for any host, and products of inputs for the seed at the right slot."""
+"""Tasks that need growth: a linear part for any host, plus products of inputs for the seed at the right slot."""
 
 import math
 from typing import NamedTuple

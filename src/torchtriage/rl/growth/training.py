@@ -1,4 +1,4 @@
-"""Training of all hosts and their seeds on one minibatch each, by vmapped gradients and SGD with momentum."""
+"""Training of all hosts with their seeds on one minibatch each, by vmapped gradients; SGD with momentum."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""Normalizers of observations, rewards and values, which work inside a full-graph compiled region."""
+"""Normalizers of observations, rewards or values, which work inside a full-graph compiled region."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Actor and critic as functions of their weights.
+"""Actor or critic as a function of its weights.
 
 The two trunks have the same widths, so each layer of both is one batched product.
 

@@ -1,4 +1,4 @@
-"""Policies: actor and critic with separate trunks, optionally with an LSTM each, all parameters in one flat vector.
+"""Policies: actor, critic, optionally an LSTM for each, all parameters in one flat vector.
 
 `named_parameters()` are views into `flat_P`: names, gradients and state dicts are those of ordinary modules, while an
 optimizer step or a compiled function handles one tensor.

@@ -1,4 +1,4 @@
-"""Metrics of an update: kept on the device, reduced over its minibatches, and read once.
+"""Metrics of an update: kept on the device, reduced over its minibatches, read once.
 
 Shape suffixes: K minibatches, M metrics.
 """

@@ -1,4 +1,4 @@
-"""The transitions of one rollout, in tensors that are allocated once, and the minibatches drawn from them."""
+"""The transitions of one rollout, in tensors that are allocated once, from which minibatches are drawn."""
 
 from __future__ import annotations
 

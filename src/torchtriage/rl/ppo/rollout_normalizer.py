@@ -1,4 +1,4 @@
-"""Normalization between environments and policy, with statistics that change only between rollouts.
+"""Normalization of a rollout, with statistics that change only between rollouts.
 
 Shape suffixes: T steps, N environments, O observation size.
 """

@@ -1,4 +1,4 @@
-"""The PPO update: loss, backward, clipping and Adam in one full graph, over one flat vector of weights.
+"""The PPO update: from the loss to Adam in one full graph, over one flat vector of weights.
 
     update.begin(rollout.value_TN, rollout.return_TN, rollout.advantage_TN, rollout.error_TN, rollout.live_TN)
     for epoch in range(epochs):

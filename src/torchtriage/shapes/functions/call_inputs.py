@@ -1,4 +1,4 @@
-"""The calls that a comparison replays, and the sizes that vary over them."""
+"""The calls that a comparison replays, with the sizes that vary over them."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Compiles functions for this folder, and observes the compiles."""
+"""Compiles functions for this folder while it observes the compiles."""
 
 import inspect
 from collections.abc import Callable, Mapping

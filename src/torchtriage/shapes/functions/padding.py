@@ -1,4 +1,4 @@
-"""Pads the tensor arguments of a call to a length, and cuts the result back to the true length."""
+"""Pads the tensor arguments of a call to a length; the result is cut back to the true length."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Checks that padding changes neither the results of a function nor its gradients and the arguments it writes to."""
+"""Checks that padding changes no result, gradient or written argument of a function."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

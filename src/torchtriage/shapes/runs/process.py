@@ -18,8 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from torchtriage.capture import launcher_file
-from torchtriage.launch import environment, supervise
+from torchtriage.launch import environment, launcher_file, supervise
 from torchtriage.recording.store import Writer
 from torchtriage.shapes.policies import ShapePolicy
 from torchtriage.shapes.runs.turns import NEVER, InTurns, Pauses, new_pause_file, take_turns

@@ -1,4 +1,4 @@
-"""The policies that are measured against each other, with their trials and eliminations."""
+"""The policies that are measured against each other, each with its trials until it is eliminated."""
 
 import itertools
 import statistics

@@ -1,6 +1,4 @@
-"""Collects gradient statistics after backward and before clipping, without hooks; a GPU is read later, in one
-transfer.
-"""
+"""Gradient statistics between backward and clipping, without hooks; a GPU is read later, in one transfer."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence

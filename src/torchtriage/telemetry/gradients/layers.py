@@ -1,4 +1,4 @@
-"""Gradient and weight statistics of every layer: more expensive than norms, for use while debugging."""
+"""Statistics of every layer: more expensive than norms, for use while debugging."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Finds NaN and infinite values in a model's weights, gradients and loss."""
+"""Finds NaN or infinite values in a model's weights, its gradients or its loss."""
 
 import math
 from collections.abc import Mapping

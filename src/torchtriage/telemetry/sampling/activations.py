@@ -1,4 +1,4 @@
-"""Statistics of module outputs, by forward hooks that exist only while needed and never on compiled modules."""
+"""Statistics of module outputs, by forward hooks that exist only while needed, never on compiled modules."""
 
 import sys
 from typing import Any

@@ -1,4 +1,4 @@
-"""Samples parameters at a pace for a writer; the common part of Monitor and the taps of `torchtriage run`."""
+"""Samples parameters at a pace for a writer; what Monitor has in common with the taps of `torchtriage run`."""
 
 import os
 import time

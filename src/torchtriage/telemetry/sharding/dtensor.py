@@ -1,4 +1,4 @@
-"""The part of a DTensor that this process holds: which ranks hold the rest, and which of several equal parts counts."""
+"""The part of a DTensor that this process holds, with the ranks that hold the rest."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Collectives without waiting: a rank joins one only after all ranks have promised to, and may withdraw before that."""
+"""Collectives without waiting: a rank joins one only after all ranks have promised to, or withdraws before that."""
 
 import datetime
 from typing import Any

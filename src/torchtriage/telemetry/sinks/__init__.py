@@ -33,7 +33,7 @@ def make_sink(spec: str) -> Sink:
     kind, _, target = spec.partition(":")
     if kind not in _MAKERS:
         raise TriageError(f"sink must be one of {', '.join(_MAKERS)} (as in jsonl:FILE), got {spec!r}")
-    if kind in ("jsonl", "tensorboard", "wandb", "trackio") and not target:
+    if kind != "stdout" and not target:
         raise TriageError(f"the {kind} sink needs a target, got {spec!r}; write {kind}:NAME")
     return _MAKERS[kind](target)
 

@@ -1,4 +1,4 @@
-"""Observations as JSON lines; NaN and infinities are text, so that every JSON parser accepts them."""
+"""Observations as JSON lines; what JSON lacks (NaN, infinities) is text, so that every parser accepts them."""
 
 import json
 import math

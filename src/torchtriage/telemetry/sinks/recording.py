@@ -1,4 +1,4 @@
-"""What telemetry and the program add to a recording: that of `torchtriage run`, or a new one outside of it."""
+"""What a training adds to a recording: that of `torchtriage run`, or a new one outside of it."""
 
 import atexit
 import os

@@ -1,4 +1,4 @@
-"""Observations as TensorBoard scalars and histograms; curves of tensors are grouped by quantity."""
+"""Observations as TensorBoard scalars or histograms; curves of tensors are grouped by quantity."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Histogram of a tensor's magnitudes: 64 bins, one per power of two, equal for all tensors and steps.   N elements."""
+"""Histogram of a tensor's magnitudes: 64 bins, one per power of two, the same for every tensor or step."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Import tickets from elsewhere: ticket files unchanged, and one new ticket per finding of a batch report."""
+"""Import tickets from elsewhere: ticket files unchanged, or one new ticket per finding of a batch report."""
 
 import re
 from collections.abc import Iterator

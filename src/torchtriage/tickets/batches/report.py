@@ -1,4 +1,4 @@
-"""Write a batch report from the tickets of a batch, and rewrite it without losing any text written by a person.
+"""Write a batch report from the tickets of a batch, without losing any text written by a person.
 
 Each derived part is between two hidden lines, `<!-- torchtriage: derived KEY -->` and `<!-- torchtriage: end -->`.
 When a report is rewritten, only the text between such a pair is replaced; everything else stays byte for byte. A pair

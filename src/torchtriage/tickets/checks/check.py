@@ -1,4 +1,4 @@
-"""Find errors and contradictions in tickets and batch reports.
+"""Find errors or contradictions in tickets, alone or beside their batch reports.
 
 | kind | meaning |
 |---|---|

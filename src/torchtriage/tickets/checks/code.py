@@ -1,4 +1,4 @@
-"""Compare the code that a ticket quotes with the file and the lines that it names."""
+"""Compare the code that a ticket quotes with the lines that it names."""
 
 import bisect
 import re

@@ -1,4 +1,4 @@
-"""Decide whether two texts are about the same thing: by IDs, lines, code names and shared words."""
+"""Decide whether two texts are about the same thing: by IDs, lines, code names, shared words."""
 
 import re
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""The same finding in two places: two tickets for it, or a ticket and a report that disagree about it."""
+"""The same finding in two places: two tickets for it, or a ticket with a report that disagrees about it."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence

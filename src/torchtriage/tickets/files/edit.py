@@ -1,4 +1,4 @@
-"""Change one field of a ticket's file and leave every other byte unchanged."""
+"""Change one field of a ticket's file; every other byte stays."""
 
 from collections.abc import Sequence
 from pathlib import Path

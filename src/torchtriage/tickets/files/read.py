@@ -1,4 +1,4 @@
-"""Read a ticket from Markdown: its fields with their positions, and everything malformed in it.
+"""Read a ticket from Markdown: its fields with their positions, with everything malformed in it.
 
 Tickets that people wrote in another form (other keys, order, levels, line endings) are read as well.
 """

@@ -1,4 +1,4 @@
-"""The folder of tickets: read every file, write one at a time, and never overwrite a change made by someone else."""
+"""The folder of tickets: read every file, write one at a time, never overwrite a change made by someone else."""
 
 import codecs
 import difflib

@@ -1,4 +1,4 @@
-"""The lines of a Markdown text, each with its position and whether it is text, code or a comment."""
+"""The lines of a Markdown text, each with its position, each known as text, code or comment."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""List items, checkboxes and bold labels (`**Label:** value`) in Markdown lines."""
+"""List items in Markdown lines: checkboxes, bold labels (`**Label:** value`)."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The rows of Markdown tables, the values in their cells, and how a value is written into a cell."""
+"""The rows of Markdown tables, down to the values in their cells."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Turn a finding into a ticket: what is wrong, what it costs, what to change, and how to verify the fix."""
+"""Turn a finding into a ticket: what is wrong, what it costs, what to change, how to verify the fix."""
 
 import re
 import textwrap

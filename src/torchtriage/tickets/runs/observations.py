@@ -1,4 +1,4 @@
-"""What a recording shows about the places that tickets name: compiled functions, graph breaks and findings."""
+"""What a recording shows about the places that tickets name: compiled functions, graph breaks, findings."""
 
 import re
 from collections.abc import Iterable, Iterator

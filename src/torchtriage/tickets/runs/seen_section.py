@@ -1,4 +1,4 @@
-"""The machine-written section of a ticket: which run last showed the finding, which showed its absence, and proofs."""
+"""The machine-written section of a ticket: the last run that showed the finding or its absence, with proofs."""
 
 import datetime
 import re

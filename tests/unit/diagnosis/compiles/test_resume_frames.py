@@ -70,7 +70,7 @@ def test_a_resume_frame_that_matches_no_break_is_kept_without_one(stack: list[tu
 
 
 def test_only_the_lines_of_the_compiled_frame_count() -> None:
-    """g compiles on its own and breaks; f, which called it, was left at line 4 by nobody."""
+    """g compiles on its own and breaks; nothing left f, which called it, at line 4."""
     one = a_break("1/0", (APP, "f", 4), (APP, "g", 9))
     breaks = breaks_of(a_start("0/0"), a_start("1/0", "g", 8), one, a_resume("2/0", 4), a_resume("3/0", 9, "g"))
     assert breaks == {"torch_dynamo_resume_in_f_at_4": (), "torch_dynamo_resume_in_g_at_9": (break_key(one),)}

@@ -1,4 +1,4 @@
-"""A library function that is compiled apart from its caller: the break behind it, who can cure it, and its fix."""
+"""A library function that is compiled apart from its caller: the break behind it, its owner, its fix."""
 
 from typing import Any
 

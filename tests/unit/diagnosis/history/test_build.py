@@ -1,4 +1,4 @@
-"""The history of a run: who took part, when things happened, and which finding each belongs to."""
+"""The history of a run: the processes that took part, the time of each event, the finding that it belongs to."""
 
 from typing import Any
 

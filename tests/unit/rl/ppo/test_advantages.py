@@ -56,7 +56,7 @@ def test_advantages_equal_the_explicit_sums(rollout):
     advantage, returns, error = gae(*rollout, GAMMA, LAM)
     torch.testing.assert_close(advantage, slow_advantages(*rollout), atol=1e-12, rtol=1e-10)
     torch.testing.assert_close(returns, advantage + rollout[1])
-    # With lambda 0 an advantage is the error of its own transition.
+    # With lambda 0 an advantage is the error of its transition.
     assert torch.equal(error, gae(*rollout, GAMMA, 0.0).advantage_TN)
 
 

@@ -1,4 +1,4 @@
-"""A benchmark tells compiling from running, takes turns, and says what it could not show."""
+"""A benchmark separates compiling from running, alternates, and reports what it could not show."""
 
 import time
 from typing import Any

@@ -197,7 +197,7 @@ def test_compile_time_excludes_pauses() -> None:
         CompileEnd(time=at, seconds=seconds) for at, seconds in ((10.0, 6.0), (9.0, 4.0), (20.0, 1.0), (30.0, None))
     ]
     recording = Recording(processes=(process({}, events=tuple(ends)),))
-    assert read_trial(recording, "p", 1).compile_seconds == 7.0  # the second one lies within the first
+    assert read_trial(recording, "p", 1).compile_seconds == 7.0  # the second one is within the first
     assert read_trial(
         recording, "p", 1, Pauses([(3.0, 5.0), (6.0, 8.5), (19.5, 25.0)])
     ).compile_seconds == pytest.approx(6 - 3.5 + 0.5)

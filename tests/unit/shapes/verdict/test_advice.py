@@ -1,4 +1,4 @@
-"""One recommendation, or a refusal that says what would settle the question."""
+"""One recommendation, or a refusal with what would settle the question."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""A crossover is told only where both the start and the rate are apart for sure."""
+"""A crossover is reported only where the start as well as the rate differ for certain."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The policies of each round, failures, and functions with a policy of their own."""
+"""The policies of each round, failures, and functions with separate policies."""
 
 from pathlib import Path
 

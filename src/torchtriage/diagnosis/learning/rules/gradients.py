@@ -1,4 +1,4 @@
-"""TT404, TT405, TT407, TT410, TT411, TT413: the size of gradients, in total and side by side."""
+"""TT404, TT405, TT407, TT410, TT411, TT413: the size of gradients, in total or side by side."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""TT401, TT402, TT403: NaN and Inf in the loss, the gradients or the weights."""
+"""TT401, TT402, TT403: NaN or Inf in the loss, the gradients or the weights."""
 
 import math
 from bisect import bisect_left, bisect_right

@@ -1,4 +1,4 @@
-"""TT408, TT409, TT412: the steps of the optimizer, their size and those that GradScaler skips."""
+"""TT408, TT409, TT412: the steps of the optimizer, whether too small, too large or skipped."""
 
 import math
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""TT406, TT416, TT417, TT418, TT419: the gradient and the weight of a single tensor."""
+"""TT406, TT416, TT417, TT418, TT419: the gradient or the weight of a single tensor."""
 
 import array
 import math

@@ -1,4 +1,4 @@
-"""Value clipping of PPO, which can leave a critic without a gradient: its traces in TT404, TT406 and TT605."""
+"""Value clipping of PPO, which can leave a critic without a gradient: its traces in other rules."""
 
 from collections.abc import Callable, Mapping
 

@@ -1,6 +1,6 @@
-"""The launcher's file in a recording: the command that was started, and its exit status.
+"""The launcher's file in a recording, from the command that was started to its exit status.
 
-It is in capture/ because it writes to a recording, which launch/ may not import: every observed process loads launch/.
+The launcher alone loads this module. An observed process loads other modules of launch/, which import no recording.
 """
 
 import os
