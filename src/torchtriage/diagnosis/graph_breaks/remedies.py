@@ -9,6 +9,7 @@ from torchtriage.diagnosis.graph_breaks.branches import branch_options
 from torchtriage.diagnosis.graph_breaks.remedies_by_id import BY_ID
 from torchtriage.diagnosis.graph_breaks.text import BrokenLine, quote
 from torchtriage.diagnosis.graph_breaks.values import SCALARS, mask_options, read_options
+from torchtriage.recording.events import GraphBreak
 from torchtriage.text import short_place
 
 SHAPES = "torch._dynamo.config.capture_dynamic_output_shape_ops = True"
@@ -235,6 +236,22 @@ def _grad(broken: BrokenLine) -> Remedy:
     return Remedy(text=f"{outside}forward and the loss; or {AUTOGRAD} on torch 2.13 and later", setting=AUTOGRAD)
 
 
+def is_scheduled_step(event: GraphBreak) -> bool:
+    """Whether the break is at the wrapper that a learning-rate scheduler puts around the optimizer's step."""
+    return "/torch/optim/lr_scheduler.py" in event.explanation.replace("\\", "/")
+
+
+def _optimizer_step(broken: BrokenLine) -> Remedy:
+    before = "before a scheduler is made, which replaces opt.step with a wrapper that Dynamo does not trace"
+    if is_scheduled_step(broken.event) and broken.event.path.endswith("_dynamo/external_utils.py"):
+        return Remedy(text=f"call torch.compile(opt.step) {before}: then the step itself is compiled", is_exact=True)
+    return Remedy(text=(
+        f"call {broken.at} outside this compiled function: compile the forward and the loss; to compile the step too, "
+        f"do it alone: step = torch.compile(opt.step), {before}, with lr=torch.tensor(...) so that a scheduled lr "
+        "does not recompile"
+    ))
+
+
 # How torch draws what a call of numpy.random or random draws; the first pattern that fits the name of the call decides.
 _DRAWS = (
     (r"normal|randn|gauss", "torch.randn(()) * std + mean"),
@@ -343,9 +360,7 @@ _BY_CODE: dict[str, Callable[[BrokenLine], Remedy]] = {
     "TT117": lambda broken: Remedy(
         text=f"keep {broken.recurrent} out of the compiled function, or {RNN}", setting=RNN,
         caveat="tracing it is slow to compile"),
-    "TT118": _text(
-        "call {at} outside this compiled function: compile the forward and the loss; to compile the step too, do it "
-        "alone: step = torch.compile(opt.step), with lr=torch.tensor(...) so that a scheduled lr does not recompile"),
+    "TT118": _optimizer_step,
     "TT119": _text("move {at} out of the loop, try or with block, so that the graph can be cut there"),
     "TT120": _text("remove the explicit break ({at}) if it is not needed any more"),
     "TT125": _clock,
