@@ -131,7 +131,7 @@ for _ in range(12):
 print(f"result {total:.5f}")
 """,
         codes=("TT206", "TT220", "TT204", "TT301", "TT205"),
-        line=("bonus = 1.0 / (METER.updates + 1)",),
+        line=("bonus = 1.0 / (METER.updates + 1)", '@torch.compile(backend="eager")'),
         says=r"updates",
         options=(
             Option(
@@ -163,8 +163,8 @@ for epoch in range(8):
         optimizer.step()
 print(f"result {loss.item():.5f}")
 """,
-        codes=("TT3",),
-        line=("torch.compiler.reset()",),
+        codes=("TT309",),
+        line="torch.compiler.reset()",
         says=r"reset",
         options=(
             Option(
@@ -256,7 +256,10 @@ for kernel in range(2, 14):
 print(f"result {total:.5f}")
 """,
         codes=("TT204", "TT301", "TT225"),
-        line=("return F.max_pool1d(signal, window.kernel).mean() * window.gain", "def summarise(signal, window):"),
+        line=(
+            "return F.max_pool1d(signal, window.kernel).mean() * window.gain",
+            '@torch.compile(backend="eager")',
+        ),
         says=r"kernel",
         options=(
             Option(
@@ -435,6 +438,45 @@ print(f"result {total.item():.5f}")
                         ),
                     ),
                 ),
+            ),
+        ),
+    ),
+    Case(
+        name="step_compiled_after_scheduler",
+        family="agents",
+        cause="opt.step is compiled after a scheduler has wrapped it",
+        program="""
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+policy = nn.Linear(4, 2)
+optimizer = torch.optim.AdamW(policy.parameters(), lr=torch.tensor(0.01))
+schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=10)
+apply_update = torch.compile(optimizer.step, backend="eager")
+for _ in range(6):
+    loss = policy(torch.randn(8, 4)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    apply_update()
+    schedule.step()
+print(f"result {loss.item():.5f}")
+""",
+        codes=("TT118",),
+        line="apply_update()",
+        says=r"optimizer step",
+        never=r"outside this compiled function",
+        options=(
+            Option(
+                says=r"before a scheduler is made",
+                edits=(
+                    Edit(old='apply_update = torch.compile(optimizer.step, backend="eager")\n', new=""),
+                    Edit(
+                        old="schedule = torch",
+                        new='apply_update = torch.compile(optimizer.step, backend="eager")\nschedule = torch',
+                    ),
+                ),
+                leaves=("TT118",),
             ),
         ),
     ),

@@ -118,11 +118,20 @@ print(f"result {loss.item():.5f}")
 """,
         codes=("TT205", "TT301", "TT118"),
         line=("optimizer.step()", "scheduler.step()", "def update():"),
-        says=r"\blr\b|learning rate",
+        says=r"optimizer step",
         options=(
             Option(
-                says=r"lr=torch\.tensor",
-                edits=(Edit(old="lr=0.05)", new="lr=torch.tensor(0.05))"),),
+                says=r"step = torch\.compile\(opt\.step\), before a scheduler",
+                edits=(
+                    Edit(
+                        old="lr=0.05)",
+                        new="lr=torch.tensor(0.05))\n"
+                        'adam_step = torch.compile(optimizer.step, backend="eager")',
+                    ),
+                    Edit(old='@torch.compile(backend="eager", fullgraph=False)\n', new=""),
+                    Edit(old="    optimizer.step()\n", new="    adam_step()\n"),
+                ),
+                leaves=("TT118",),
             ),
         ),
     ),
@@ -159,15 +168,25 @@ print(f"result {total.item():.5f}")
         says=r"unique",
         options=(
             Option(
-                says=r"bincount|fixed|one_hot|capture_dynamic_output_shape_ops",
+                says=r"torch\.sort and compare neighbours",
                 edits=(
                     Edit(
                         old="        present = torch.unique(speaker)\n",
-                        new="        present = torch.bincount(speaker, minlength=self.speakers) > 0\n",
+                        new="        ordered = torch.sort(speaker).values\n"
+                        "        first = torch.cat([ordered.new_ones(1), ordered[1:] != ordered[:-1]])\n",
                     ),
                     Edit(
                         old="return centres[present].square().sum()",
-                        new="return (centres * present[:, None]).square().sum()",
+                        new="return (centres[ordered] * first[:, None]).square().sum()",
+                    ),
+                ),
+            ),
+            Option(
+                says=r"capture_dynamic_output_shape_ops",
+                edits=(
+                    Edit(
+                        old="torch.manual_seed(0)\n",
+                        new="torch._dynamo.config.capture_dynamic_output_shape_ops = True\ntorch.manual_seed(0)\n",
                     ),
                 ),
             ),
@@ -349,12 +368,12 @@ with torch.no_grad():
     total = sum(moe(torch.randn(7, 6)).square().sum() for _ in range(5))
 print(f"result {total.item():.5f}")
 """,
-        codes=("TT105",),
+        codes=("TT105", "TT119"),
         line="(chosen,) = torch.where(route == index)",
         says=r"torch\.where|nonzero",
         options=(
             Option(
-                says=r"mask|torch\.where\(route == index,|capture_dynamic_output_shape_ops",
+                says=r"torch\.where\(mask, a, b\)|mask",
                 edits=(
                     Edit(
                         old="            (chosen,) = torch.where(route == index)\n"
@@ -363,12 +382,21 @@ print(f"result {total.item():.5f}")
                     ),
                 ),
             ),
+            Option(
+                says=r"capture_dynamic_output_shape_ops",
+                edits=(
+                    Edit(
+                        old="torch.manual_seed(0)\n",
+                        new="torch._dynamo.config.capture_dynamic_output_shape_ops = True\ntorch.manual_seed(0)\n",
+                    ),
+                ),
+            ),
         ),
     ),
     Case(
         name="stamped_requests",
         family="sequences",
-        cause="the date is read in forward",
+        cause="a list on the module that forward makes longer",
         program="""
 from datetime import datetime
 
@@ -393,12 +421,12 @@ with torch.no_grad():
     total = sum(service(torch.randn(2, 4))[0, 0] for _ in range(4))
 print(f"result {total.item():.5f}")
 """,
-        codes=("TT125", "TT106", "TT112"),
-        line="self.seen.append(datetime.now().isoformat())",
-        says=r"datetime",
+        codes=("TT217", "TT301"),
+        line=("self.seen.append(datetime.now().isoformat())", "def forward(self, request):"),
+        says=r"self\.seen",
         options=(
             Option(
-                says=r"outside|before|out of|after|caller",
+                says=r"take `self\.seen\.append",
                 edits=(
                     Edit(old="        self.seen.append(datetime.now().isoformat())\n", new=""),
                 ),
@@ -408,7 +436,7 @@ print(f"result {total.item():.5f}")
     Case(
         name="loss_weights_list",
         family="sequences",
-        cause="a list of floats on a module, replaced after each step",
+        cause="control: a list of floats that become dynamic at their second value",
         program="""
 import torch
 from torch import nn
@@ -438,23 +466,6 @@ with torch.no_grad():
         tasks.rebalance(step)
 print(f"result {total.item():.5f}")
 """,
-        codes=("TT205", "TT206", "TT301"),
-        line="return sum(w * loss for w, loss in zip(self.weights, losses, strict=True))",
-        says=r"weights",
-        options=(
-            Option(
-                says=r"torch\.tensor|tensor",
-                edits=(
-                    Edit(
-                        old="self.weights = [1.0 / tasks] * tasks",
-                        new="self.weights = torch.tensor([1.0 / tasks] * tasks)",
-                    ),
-                    Edit(
-                        old="self.weights = [1.0 + 0.1 * step + 0.01 * i for i in range(len(self.weights))]",
-                        new="self.weights = torch.tensor([1.0 + 0.1 * step + 0.01 * i for i in range(3)])",
-                    ),
-                ),
-            ),
-        ),
+        codes=(),
     ),
 )

@@ -241,6 +241,8 @@ def _int(scene: Scene) -> Fix:
 def _index(scene: Scene) -> Fix:
     """An int that selects from a list is a constant; one that indexes a tensor is dynamic, unlike a 0-d tensor."""
     source, line = scene.group.source, scene.group.reasons[0].code
+    if not scene.group.keeps_on:
+        return Fix(text=f"nothing needs to change if it does not recur: {source} is dynamic where it indexes a tensor")
     stays = (
         f"{source} stays an int, which is dynamic where it indexes a tensor; "
         f"a tensor as index is not, except in index_select"

@@ -534,3 +534,8 @@ def test_a_list_that_the_function_makes_longer_is_not_padded() -> None:
     reasons = [f"len(self.seen) == {n}  # {line}  # net.py:6 in forward" for n in range(4)]
     [finding] = findings_of(events_of(*reasons))
     assert finding.fix.text.startswith(f"take `{line}` out of Net.forward")
+
+
+def test_an_index_that_changed_once_needs_no_action() -> None:
+    [finding] = findings_of([AUTOMATIC, *events_of("t == 3  # a = self.table[t]  # net.py:6 in forward")])
+    assert finding.fix.text.startswith("nothing needs to change")
