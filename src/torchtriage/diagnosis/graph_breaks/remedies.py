@@ -9,8 +9,9 @@ from torchtriage.diagnosis.graph_breaks.branches import branch_options
 from torchtriage.diagnosis.graph_breaks.remedies_by_id import BY_ID
 from torchtriage.diagnosis.graph_breaks.text import BrokenLine, quote
 from torchtriage.diagnosis.graph_breaks.values import SCALARS, mask_options, read_options
+from torchtriage.diagnosis.statement import called_name, code
 from torchtriage.recording.events import GraphBreak
-from torchtriage.text import short_place
+from torchtriage.text import listed, short_place
 
 SHAPES = "torch._dynamo.config.capture_dynamic_output_shape_ops = True"
 AUTOGRAD = "torch._dynamo.config.trace_autograd_ops = True"
@@ -246,10 +247,22 @@ def _optimizer_step(broken: BrokenLine) -> Remedy:
     if is_scheduled_step(broken.event) and broken.event.path.endswith("_dynamo/external_utils.py"):
         return Remedy(text=f"call torch.compile(opt.step) {before}: then the step itself is compiled", is_exact=True)
     return Remedy(text=(
-        f"call {broken.at} outside this compiled function: compile the forward and the loss; to compile the step too, "
+        f"call {broken.at} outside this compiled function{_rest_of_step(broken)}: compile the forward and the loss; "
+        "to compile the step too, "
         f"do it alone: step = torch.compile(opt.step), {before}, with lr=torch.tensor(...) so that a scheduled lr "
         "does not recompile"
     ))
+
+
+def _rest_of_step(broken: BrokenLine) -> str:
+    """`, and loss.backward() too`: what else of a training step the function of the statement calls."""
+    function = broken.statement.function if broken.statement is not None else None
+    rest: list[str] = []
+    for node in ast.walk(function) if function is not None else ():
+        is_part = isinstance(node, ast.Call) and called_name(node) in ("backward", "zero_grad", "step")
+        if is_part and code(node) not in broken.line:
+            rest.append(f"`{code(node)}`")
+    return f", and {listed(list(dict.fromkeys(rest)), 3)} too" if rest else ""
 
 
 # How torch draws what a call of numpy.random or random draws; the first pattern that fits the name of the call decides.

@@ -1,10 +1,11 @@
 """The remedy for each pattern of recompiles; each was applied on torch 2.9 and 2.13 and reduced their number."""
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from torchtriage.diagnosis.recompiles.groups import RecompileGroup
+from torchtriage.diagnosis.recompiles.groups import MIN_TO_KEEP_ON, RecompileGroup
 from torchtriage.diagnosis.recompiles.guard_text import Kind, readable
 from torchtriage.findings.model import Fix
 
@@ -167,11 +168,26 @@ def _keeps_changing(scene: Scene) -> Fix:
                 + scene.not_static
             ))
         return Fix(text=f"{scene.not_static}, or {_same_size(scene)}{_shape_spec(scene)}")
+    if _is_needed(scene.group) and not scene.batches:
+        return Fix(text=(
+            f"compute what needs {scene.subject} as a Python number before the call, and pass the result: a key of a "
+            "dict, range(), an index of a list or int() keeps a size from becoming dynamic; a size that must match a "
+            f"parameter cannot become dynamic either: then compile the caller of {scene.name}, so that each use is "
+            "compiled once"
+        ))
     unseen = UNSEEN if scene.group.call is None else ""
     return Fix(text=(
         f"{unseen}{_same_size(scene)}; a size that must match a parameter cannot become dynamic: "
         f"compile the caller of {scene.name} instead, so that each use is compiled once"
     ))
+
+
+def _is_needed(group: RecompileGroup) -> bool:
+    """Whether one dimension kept recompiling although automatic dynamic shapes, which take one recompile, were on."""
+    if group.call is None or group.call.dynamic is not None:
+        return False
+    recompiles = Counter(reason.dim for reason in group.reasons)
+    return max(recompiles.values()) >= MIN_TO_KEEP_ON
 
 
 def _ragged(scene: Scene) -> Fix:
