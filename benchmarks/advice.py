@@ -268,11 +268,11 @@ def note_trial(outcome: Outcome, option: Option, sick: Observed, *, cured: bool)
 
 
 def clause(fix: str, position: int) -> str:
-    """The part of a fix between semicolons that holds a position, without the places of one program."""
-    start = fix.rfind("; ", 0, position)
-    end = fix.find("; ", position)
-    text = fix[start + 2 if start >= 0 else 0:end if end >= 0 else len(fix)]
-    return re.sub(r",? (?:at|before the call at) [\w./-]+\.py:\d+", "", text).removeprefix("or ").strip()
+    """The option of a fix that holds a position, without the places of one program."""
+    marks = [match.span() for match in re.finditer(r"; or |; |, or ", fix)]
+    start = max((end for _, end in marks if end <= position), default=0)
+    end = min((begin for begin, _ in marks if begin > position), default=len(fix))
+    return re.sub(r",? (?:at|before the call at) [\w./-]+\.py:\d+", "", fix[start:end]).strip()
 
 
 def shown(finding: Finding) -> str:

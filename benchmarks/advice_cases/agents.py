@@ -42,8 +42,13 @@ print(f"result {total.item():.5f}")
         says=r"edge_index|num_nodes",
         options=(
             Option(
-                says=r"shape|size|outside|capture_scalar_outputs|pass",
-                edits=(Edit(old="int(edge_index.max()) + 1", new="x.shape[0]"),),
+                says=r"capture_scalar_outputs",
+                edits=(
+                    Edit(
+                        old="torch.manual_seed(0)\n",
+                        new="torch._dynamo.config.capture_scalar_outputs = True\ntorch.manual_seed(0)\n",
+                    ),
+                ),
             ),
         ),
     ),
@@ -423,19 +428,11 @@ print(f"result {total.item():.5f}")
         says=r"tolist",
         options=(
             Option(
-                says=r"outside|out of|return|tensor",
+                says=r"keep `chosen` a tensor",
                 edits=(
                     Edit(
-                        old="        bonus = len(set(chosen.tolist())) / len(chosen)\n"
-                        "        return chosen.float().mean() + bonus\n",
-                        new="        return chosen\n",
-                    ),
-                    Edit(
-                        old="    total = sum(explore(torch.randn(6, 3)) for _ in range(5))",
-                        new=(
-                            "    total = 0\n    for _ in range(5):\n        chosen = explore(torch.randn(6, 3))\n"
-                            "        total += chosen.float().mean() + len(set(chosen.tolist())) / len(chosen)"
-                        ),
+                        old="len(set(chosen.tolist())) / len(chosen)",
+                        new="torch.zeros(4).index_fill(0, chosen, 1.0).sum() / len(chosen)",
                     ),
                 ),
             ),

@@ -42,11 +42,11 @@ print(f"result {total.item():.5f}")
         says=r"extras|aux_",
         options=(
             Option(
-                says=r"same keys|fixed|same names|list|always",
+                says=r"pass the values without their keys",
                 edits=(
                     Edit(old="def forward(self, main, **extras):", new="def forward(self, main, extras):"),
                     Edit(old="for name, value in extras.items():", new="for value in extras:"),
-                    Edit(old="**{names[step]: torch.randn(4)})", new="[torch.randn(4)])"),
+                    Edit(old="**{names[step]: torch.randn(4)})", new="torch.stack([torch.randn(4)]))"),
                 ),
             ),
         ),
@@ -316,24 +316,18 @@ print(f"result {total.item():.5f}")
         says=r"probabilities",
         options=(
             Option(
-                says=r"torch\.where|loop .* in Python|outside|mask",
+                says=r"compile the body of the loop",
                 edits=(
                     Edit(
-                        old="        for layer, leave in zip(self.layers, self.exits):",
-                        new=(
-                            "        done = torch.zeros((), dtype=torch.bool)\n"
-                            "        answer = x.new_zeros(1, 2)\n"
-                            "        for layer, leave in zip(self.layers, self.exits):"
-                        ),
+                        old="class EarlyExit(nn.Module):",
+                        new='@torch.compile(backend="eager")\ndef stage(layer, leave, x):\n    x = layer(x).relu()\n'
+                        "    return x, leave(x).softmax(-1)\n\n\nclass EarlyExit(nn.Module):",
                     ),
                     Edit(
-                        old="            if probabilities.max().item() > self.threshold:\n                break\n",
-                        new=(
-                            "            answer = torch.where(done, answer, probabilities)\n"
-                            "            done = done | (probabilities.max() > self.threshold)\n"
-                        ),
+                        old="            x = layer(x).relu()\n            probabilities = leave(x).softmax(-1)\n",
+                        new="            x, probabilities = stage(layer, leave, x)\n",
                     ),
-                    Edit(old="return probabilities", new="return answer"),
+                    Edit(old='torch.compile(EarlyExit(), backend="eager")', new="EarlyExit()"),
                 ),
             ),
         ),

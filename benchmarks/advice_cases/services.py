@@ -208,7 +208,7 @@ print(f"result {total.item():.5f}")
         says=r"limit|percentile",
         options=(
             Option(
-                says=r"torch\.(quantile|clamp|minimum)|without float|drop float|keep .* tensor|tensor",
+                says=r"compute `limit` with torch instead of NumPy",
                 edits=(
                     Edit(old="np.percentile(h.detach().numpy(), 90)", new="torch.quantile(h.detach(), 0.9)"),
                     Edit(old="max=float(limit)", new="max=limit"),
@@ -289,14 +289,20 @@ print(f"result {total.item():.5f}")
         codes=("TT115", "TT106", "TT112", "TT119", "TT102"),
         line=("with warnings.catch_warnings():", 'warnings.simplefilter("ignore")'),
         says=r"warnings",
+        never=r"reorderable",
         options=(
             Option(
-                says=r"outside|around|before|out of",
+                says=r"set the filter of warnings before",
                 edits=(
                     Edit(
                         old='        with warnings.catch_warnings():\n            warnings.simplefilter("ignore")\n'
                         "            y = self.net(x)\n",
                         new="        y = self.net(x)\n",
+                    ),
+                    Edit(
+                        old="with torch.no_grad():\n    total",
+                        new="with torch.no_grad(), warnings.catch_warnings():\n"
+                        '    warnings.simplefilter("ignore")\n    total',
                     ),
                 ),
             ),
@@ -342,15 +348,61 @@ print(f"result {total.item():.5f}")
         never=r"maybe_mark_dynamic",
         options=(
             Option(
-                says=r"a key of a dict",
+                says=r"compute what needs x\.size\(0\)",
                 edits=(
+                    Edit(old="    def forward(self, x):\n", new="    def forward(self, x, table):\n"),
+                    Edit(old="x + self.table(x.shape[0]).sin()", new="x + table.sin()"),
                     Edit(
-                        old="        if length not in self.cache:\n            self.cache[length] = ",
-                        new="        return ",
+                        old='add = torch.compile(Positional(), backend="eager")',
+                        new='positions = Positional()\nadd = torch.compile(positions, backend="eager")',
                     ),
-                    Edit(old="        return self.cache[length]\n", new=""),
+                    Edit(
+                        old="sum(add(torch.randn(3 + i, 4)).sum() for i in range(11))",
+                        new="sum(add(torch.randn(3 + i, 4), positions.table(3 + i)).sum() for i in range(11))",
+                    ),
                 ),
                 leaves=("TT201",),
+            ),
+        ),
+    ),
+    Case(
+        name="best_candidate",
+        family="services",
+        cause="the index of the best row is read with .item()",
+        program="""
+import torch
+from torch import nn
+
+
+class Retrieval(nn.Module):
+    def __init__(self, rows=6, dim=4):
+        super().__init__()
+        self.keys, self.values = nn.Parameter(torch.randn(rows, dim)), nn.Parameter(torch.randn(rows, dim))
+
+    def forward(self, query):
+        similarity = self.keys @ query
+        return self.values[similarity.argmax().item()] * similarity.max()
+
+
+torch.manual_seed(0)
+retrieve = torch.compile(Retrieval(), backend="eager")
+with torch.no_grad():
+    total = sum(retrieve(torch.randn(4)).sum() for _ in range(8))
+print(f"result {total.item():.5f}")
+""",
+        codes=("TT104",),
+        line="return self.values[similarity.argmax().item()] * similarity.max()",
+        says=r"similarity",
+        never=r"index with the tensor itself",
+        options=(
+            Option(
+                says=r"`self\.values\.index_select\(0, similarity\.argmax\(\)\)\[0\]`",
+                edits=(
+                    Edit(
+                        old="self.values[similarity.argmax().item()]",
+                        new="self.values.index_select(0, similarity.argmax())[0]",
+                    ),
+                ),
             ),
         ),
     ),

@@ -94,8 +94,16 @@ def _print(broken: BrokenLine) -> Remedy:
     )
 
 
+_FILTERS = re.compile(r"\b(?:simplefilter|filterwarnings|resetwarnings|catch_warnings)\b")
+
+
 def _logging(broken: BrokenLine) -> Remedy:
     function = re.search(r"\b((?:warnings|logging)\.\w+)\(", broken.line)
+    if _FILTERS.search(f"{broken.called} {broken.line}"):
+        return Remedy(text=(
+            f"set the filter of warnings before the compiled call, not in it ({broken.at}): it does not log, so no "
+            "setting of Dynamo moves it behind the graph"
+        ), is_exact=True)
     if function or re.search(r"^_?warnings\.warn$", broken.called):
         name = function[1] if function else "warnings.warn"
         if not _logs_text_only(broken):
