@@ -8,7 +8,8 @@ applied. PyTorch's own hint for the first break or recompile is judged by the sa
 
 `first` finding has the right code, `line` is the right source line, `fix` names the cure before any other option,
 `clean` is the twin without findings, `numbers` are the same on it, `stable` is the same first finding in every repeat,
-`hint` is PyTorch's own text naming the cure.
+`hint` is PyTorch's own text naming the cure. With `--record` the options that cured are kept, with the version of
+torch, in the file that `torchtriage explain` reads.
 """
 
 import argparse
@@ -35,6 +36,7 @@ from common import HERE, clean_environment, machine, note, run, save, table
 COMPILE_RULES = ("TT1", "TT2", "TT3")
 MACHINE_RULES = ("TT306", "TT307")  # seconds of compiling: on a twin they say how busy the machine is
 SEVERE = ("P0", "P1", "P2", "P3")
+TRIED = HERE.parent / "src" / "torchtriage" / "findings" / "tried_options.json"
 HEADER = ["cause family", "cases", "first", "line", "fix", "clean", "numbers", "stable", "hint"]
 
 
@@ -64,6 +66,15 @@ class Observed:
     hints: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One option of a first finding, as it was printed, and whether its edit cured the program."""
+
+    code: str
+    option: str
+    cured: bool
+
+
 @dataclass(slots=True, kw_only=True)
 class Outcome:
     """The verdict on one case; None where a question does not apply."""
@@ -80,6 +91,7 @@ class Outcome:
     hint: bool | None = None
     reported: str = ""
     problems: list[str] = field(default_factory=list)
+    trials: list[Trial] = field(default_factory=list)
 
 
 def all_cases() -> list[Case]:
@@ -244,6 +256,23 @@ def judge_option(outcome: Outcome, option: Option, sick: Observed, cured: Observ
     tried = Outcome(name="", family="", cause="", first=True, line=True, fix=True)
     judge_twin(tried, option, sick, cured)
     outcome.problems += [f"option {option.says!r}: {problem}" for problem in tried.problems]
+    note_trial(outcome, option, sick, cured=not tried.problems)
+
+
+def note_trial(outcome: Outcome, option: Option, sick: Observed, *, cured: bool) -> None:
+    """Keep the words of the fix that offered this option."""
+    finding = sick.findings[0] if sick.findings else None
+    match = re.search(option.says, finding.fix) if finding is not None and outcome.first else None
+    if finding is not None and match is not None:
+        outcome.trials.append(Trial(code=finding.code, option=clause(finding.fix, match.start()), cured=cured))
+
+
+def clause(fix: str, position: int) -> str:
+    """The option of a fix that holds a position, without the places of one program."""
+    marks = [match.span() for match in re.finditer(r"; or |; |, or ", fix)]
+    start = max((end for _, end in marks if end <= position), default=0)
+    end = min((begin for begin, _ in marks if begin > position), default=len(fix))
+    return re.sub(r",? (?:at|before the call at) [\w./-]+\.py:\d+", "", fix[start:end]).strip()
 
 
 def shown(finding: Finding) -> str:
@@ -260,7 +289,9 @@ def measure(case: Case, options: argparse.Namespace) -> Outcome:
     outcome = judge(case, runs[0])
     if case.options and not options.sick:
         cured = look(options.python, case.name, case.twin(case.options[0]))
+        known = len(outcome.problems)
         judge_twin(outcome, case.options[0], runs[0], cured)
+        note_trial(outcome, case.options[0], runs[0], cured=len(outcome.problems) == known)
     for option in case.options[1:] if options.every_option else ():
         printed = runs[0].findings[0].fix if runs[0].findings else ""
         if re.search(option.says, printed):
@@ -295,6 +326,31 @@ def show(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(lines)
 
 
+def record_trials(path: Path, outcomes: Sequence[Outcome], version: str) -> None:
+    """Keep what was tried with this version of torch; other versions and other programs stay as they are."""
+    rows: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
+    names = {outcome.name for outcome in outcomes}
+    known: dict[tuple[str, str, str], set[str]] = {}
+    for row in rows:
+        versions = {v for v in row["torch"] if row["program"] not in names or v != version}
+        known[row["code"], row["program"], row["option"]] = versions
+    for outcome in outcomes:
+        for trial in outcome.trials:
+            if trial.cured:
+                known.setdefault((trial.code, outcome.name, trial.option), set()).add(version)
+    kept = [
+        {"code": code, "program": program, "option": option, "torch": sorted(versions)}
+        for (code, program, option), versions in sorted(known.items()) if versions
+    ]
+    path.write_text("[\n" + ",\n".join(json.dumps(row) for row in kept) + "\n]\n")
+
+
+def torch_version(python: str) -> str:
+    """2.13 for 2.13.0+cpu: the version that the options were tried with."""
+    command = [python, "-c", "import torch; print(torch.__version__)"]
+    return ".".join(run(command, clean_environment()).stdout.strip().split("+")[0].split(".")[:2])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=sys.executable, help="an interpreter with torch and torchtriage")
@@ -304,6 +360,7 @@ def main() -> None:
     parser.add_argument("--sick", action="store_true", help="leave the cured twins out")
     parser.add_argument("--fork", action="store_true", help="observe by watch() in forks of this process")
     parser.add_argument("--every-option", action="store_true", help="also try the further options that are printed")
+    parser.add_argument("--record", action="store_true", help="keep the options that cured for `torchtriage explain`")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--output", type=Path, help="also write the outcomes to this JSON file")
     options = parser.parse_args()
@@ -319,6 +376,8 @@ def main() -> None:
     print(show(outcomes))
     if options.output:
         options.output.write_text(json.dumps([asdict(o) for o in outcomes], indent=1) + "\n")
+    if options.record:
+        record_trials(TRIED, outcomes, torch_version(options.python))
     if not options.only and not options.family:
         save("advice", before, {"cases": outcomes})
 

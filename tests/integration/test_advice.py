@@ -13,7 +13,8 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from advice_cases.case import Case  # noqa: E402
 
-from benchmarks.advice import all_cases  # noqa: E402
+from benchmarks.advice import TRIED, all_cases  # noqa: E402
+from tests.programs import torch_version  # noqa: E402
 
 pytestmark = pytest.mark.thorough
 
@@ -42,3 +43,21 @@ def test_the_first_finding_names_the_cure_and_every_option_cures(case: Case, out
     if case.name in BOTH_READINGS:
         problems = [problem for problem in problems if "does not cure this program" not in problem]
     assert not problems, f"{outcome['reported']}\n{problems}"
+
+
+def test_every_option_on_record_for_this_torch_cures_again(outcomes: dict[str, Any]) -> None:
+    version = ".".join(map(str, torch_version()[:2]))
+    recorded = {
+        (row["code"], row["program"], row["option"])
+        for row in json.loads(TRIED.read_text()) if version in row["torch"] and row["program"] in outcomes
+    }
+    cured = {
+        (trial["code"], name, trial["option"])
+        for name, outcome in outcomes.items() for trial in outcome["trials"] if trial["cured"]
+    }
+    assert not recorded - cured
+
+
+def test_every_program_on_record_exists() -> None:
+    rows = json.loads(TRIED.read_text())
+    assert {row["program"] for row in rows} <= {case.name for case in all_cases()}

@@ -41,11 +41,28 @@ def rule_page(name: str) -> str:
     by_slug = {catalogue.rule(code).slug: code for code in catalogue.codes()}
     code = by_slug.get(name.lower(), name.upper())
     try:
-        return catalogue.rule(code).page
+        return f"{catalogue.rule(code).page.rstrip()}\n{tried_text(code)}"
     except KeyError:
         near = difflib.get_close_matches(name, [*catalogue.codes(), *by_slug], n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else "list them with: torchtriage explain"
         raise CommandError(f"no rule {name!r}; {hint}") from None
+
+
+def tried_text(code: str) -> str:
+    """The options that were applied to a program, each with its versions of torch; empty if none was."""
+    options = catalogue.tried_options(code)
+    if not options:
+        return ""
+    lines = [
+        "", "## Tried",
+        "Applied to programs of benchmarks/advice_cases: the finding was gone, and the result was the same unless the",
+        "option says that it changes. An option that is missing here was not tried.",
+    ]
+    for option in options:
+        versions = ", ".join(option.torch)
+        words = f"- {option.option} (tried on torch {versions}; {option.program})"
+        lines += textwrap.wrap(words, 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines) + "\n"
 
 
 def graph_break_text(gb_id: str) -> str:

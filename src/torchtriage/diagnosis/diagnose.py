@@ -33,7 +33,7 @@ def diagnose(recording: Recording) -> list[Finding]:
 def _findings_of(process: Process) -> list[Finding]:
     # Importing registers their rules. The imports are here so that a run without events does not wait for them, nor one
     # without telemetry for the learning rules.
-    from torchtriage.diagnosis.coverage import compile_calls, failures, limits, start_up  # noqa: F401
+    from torchtriage.diagnosis.coverage import compile_calls, failures, limits, resets, start_up  # noqa: F401
     from torchtriage.diagnosis.effects import fold_effects
     from torchtriage.diagnosis.graph_breaks import finding as breaks  # noqa: F401
     from torchtriage.diagnosis.recompiles import finding as recompiles  # noqa: F401

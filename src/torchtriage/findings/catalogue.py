@@ -1,6 +1,7 @@
 """The catalogue of rules: for every code its slug, category, default severity, page."""
 
 import importlib.resources
+import json
 import re
 from dataclasses import dataclass
 
@@ -23,6 +24,16 @@ class Rule:
     def section(self, heading: str) -> str:
         """The text under one of the fixed headings of the page."""
         return self.page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0].strip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriedOption:
+    """An option of a fix that was applied to a program: the finding was gone and the result was the same."""
+
+    code: str
+    program: str            # its name in benchmarks/advice_cases
+    option: str             # as the finding on this program prints it
+    torch: tuple[str, ...]  # the versions
 
 
 def parse_page(text: str) -> Rule:
@@ -58,3 +69,12 @@ def codes() -> list[str]:
     """Every code, sorted."""
     pages = (importlib.resources.files("torchtriage.findings") / "rules").iterdir()
     return sorted(page.name.removesuffix(".md") for page in pages if page.name.endswith(".md"))
+
+
+def tried_options(code: str) -> list[TriedOption]:
+    """The options of a rule that the benchmark of the advice has tried; its `--record` writes the file."""
+    text = (importlib.resources.files("torchtriage.findings") / "tried_options.json").read_text(encoding="utf-8")
+    return [
+        TriedOption(code=row["code"], program=row["program"], option=row["option"], torch=tuple(row["torch"]))
+        for row in json.loads(text) if row["code"] == code
+    ]

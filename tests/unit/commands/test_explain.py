@@ -33,7 +33,20 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 @pytest.mark.parametrize("name", ["TT101", "tt101", "print-in-graph", "Print-In-Graph"])
 def test_a_rule_is_explained_by_its_code_or_slug(capsys: pytest.CaptureFixture[str], name: str) -> None:
-    assert explained(capsys, name) == catalogue.rule("TT101").page
+    assert explained(capsys, name).startswith(catalogue.rule("TT101").page)
+
+
+def test_the_options_that_were_tried_are_listed_with_their_versions(capsys: pytest.CaptureFixture[str]) -> None:
+    tried = catalogue.tried_options("TT309")
+    assert tried
+    text = " ".join(explained(capsys, "TT309").partition("## Tried")[2].split())
+    for option in tried:
+        assert f"- {option.option} (tried on torch {', '.join(option.torch)}; {option.program})" in text
+
+
+def test_a_rule_of_which_nothing_was_tried_says_nothing_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not catalogue.tried_options("TT401")
+    assert explained(capsys, "TT401") == catalogue.rule("TT401").page
 
 
 def test_without_a_name_every_rule_is_listed(capsys: pytest.CaptureFixture[str]) -> None:

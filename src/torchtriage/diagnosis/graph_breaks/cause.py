@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from torchtriage.diagnosis.frameworks import framework_of
-from torchtriage.diagnosis.graph_breaks.remedies import Remedy, remedy_for
+from torchtriage.diagnosis.graph_breaks.remedies import Remedy, is_scheduled_step, remedy_for
 from torchtriage.diagnosis.graph_breaks.text import BrokenLine, plain_type, quote, read_break, standard_call, subject_of
 from torchtriage.diagnosis.statement import Statement
 from torchtriage.recording.events import GraphBreak
@@ -169,7 +169,7 @@ def reported_code(cause: Cause, gb_id: str | None, *, runs_eager: bool) -> str:
 def _by_place(broken: BrokenLine) -> str | None:
     """The code of a break inside a file that has a single purpose."""
     path = broken.event.path.replace("\\", "/")
-    if "/torch/optim/" in path:
+    if "/torch/optim/" in path or is_scheduled_step(broken.event):
         return "TT118"
     if path.endswith("/torch/nn/modules/rnn.py"):
         return "TT117"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torchtriage.diagnosis.compiles.eager import EagerFrame, EagerFrames, why_uncut
 from torchtriage.diagnosis.compiles.frames import CompileHistory
 from torchtriage.diagnosis.compiles.resume_frames import BreakKey, break_key
+from torchtriage.diagnosis.compiles.targets import is_target
 from torchtriage.diagnosis.graph_breaks.cause import BACKEND_FAILED, UNCUTTABLE, Cause, classify, reported_code
 from torchtriage.diagnosis.graph_breaks.cost import MAX_LISTED, NOTHING_FOLDED, FoldedFrames, cost_of, folded_frames
 from torchtriage.diagnosis.graph_breaks.next_break import next_break
@@ -42,6 +43,7 @@ class Break:
     cause: Cause
     eager: tuple[EagerFrame, ...]
     folded: FoldedFrames
+    is_in_step: bool            # whether torch itself cuts the optimizer's step, which was compiled alone
     next_line: int | None       # of the next break of a function that was left to eager, where the source shows it
 
     @property
@@ -94,8 +96,16 @@ def _break(process: Process, events: Sequence[GraphBreak], folded: FoldedFrames)
     return Break(
         events=events, place=place, own=place.raised_at or place.location, editable=editable,
         function=qualified_name(process, editable), cause=cause, eager=eager, folded=folded,
+        is_in_step=all(_is_in_step(process, each) for each in events),
         next_line=next_break(process, editable, cause.code, event.gb_id) if eager else None,
     )
+
+
+def _is_in_step(process: Process, event: GraphBreak) -> bool:
+    """Whether torch cuts the beginning of an optimizer's step, which is what torch.compile was called on."""
+    start = CompileHistory.of(process).start_of(event)
+    is_of_step = event.function == "_use_grad" and event.path.endswith("torch/optim/optimizer.py")
+    return is_of_step and "/torch/optim/" in start.path and is_target(process, start)
 
 
 def _num_yours(process: Process, event: GraphBreak) -> int:
@@ -127,6 +137,8 @@ def _finding(process: Process, broken: Break, own_fingerprint: str) -> Finding:
 def _severity(broken: Break) -> Severity:
     """P1 if the compiled function itself runs eager; a helper that it calls counts less."""
     default = catalogue_rule(broken.code).severity
+    if broken.is_in_step:
+        return Severity.P4
     if not broken.eager or broken.cause.code == "TT120":
         return default
     if broken.eager[0].is_outermost:
@@ -159,6 +171,8 @@ def _cause(broken: Break) -> str:
 
 
 def _fix(broken: Break) -> Fix:
+    if broken.is_in_step:
+        return Fix(text="nothing to do: torch cuts the graph there, and compiles the rest of the step", safe=True)
     if broken.place.owner.kind is OwnerKind.LIBRARY and not broken.cause.remedy.is_from_outside:
         return Fix(text=_fix_from_outside(broken))
     text = broken.cause.remedy.full

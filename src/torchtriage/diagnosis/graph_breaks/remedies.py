@@ -9,7 +9,9 @@ from torchtriage.diagnosis.graph_breaks.branches import branch_options
 from torchtriage.diagnosis.graph_breaks.remedies_by_id import BY_ID
 from torchtriage.diagnosis.graph_breaks.text import BrokenLine, quote
 from torchtriage.diagnosis.graph_breaks.values import SCALARS, mask_options, read_options
-from torchtriage.text import short_place
+from torchtriage.diagnosis.statement import called_name, code
+from torchtriage.recording.events import GraphBreak
+from torchtriage.text import listed, short_place
 
 SHAPES = "torch._dynamo.config.capture_dynamic_output_shape_ops = True"
 AUTOGRAD = "torch._dynamo.config.trace_autograd_ops = True"
@@ -92,8 +94,16 @@ def _print(broken: BrokenLine) -> Remedy:
     )
 
 
+_FILTERS = re.compile(r"\b(?:simplefilter|filterwarnings|resetwarnings|catch_warnings)\b")
+
+
 def _logging(broken: BrokenLine) -> Remedy:
     function = re.search(r"\b((?:warnings|logging)\.\w+)\(", broken.line)
+    if _FILTERS.search(f"{broken.called} {broken.line}"):
+        return Remedy(text=(
+            f"set the filter of warnings before the compiled call, not in it ({broken.at}): it does not log, so no "
+            "setting of Dynamo moves it behind the graph"
+        ), is_exact=True)
     if function or re.search(r"^_?warnings\.warn$", broken.called):
         name = function[1] if function else "warnings.warn"
         if not _logs_text_only(broken):
@@ -235,6 +245,34 @@ def _grad(broken: BrokenLine) -> Remedy:
     return Remedy(text=f"{outside}forward and the loss; or {AUTOGRAD} on torch 2.13 and later", setting=AUTOGRAD)
 
 
+def is_scheduled_step(event: GraphBreak) -> bool:
+    """Whether the break is at the wrapper that a learning-rate scheduler puts around the optimizer's step."""
+    return "/torch/optim/lr_scheduler.py" in event.explanation.replace("\\", "/")
+
+
+def _optimizer_step(broken: BrokenLine) -> Remedy:
+    before = "before a scheduler is made, which replaces opt.step with a wrapper that Dynamo does not trace"
+    if is_scheduled_step(broken.event) and broken.event.path.endswith("_dynamo/external_utils.py"):
+        return Remedy(text=f"call torch.compile(opt.step) {before}: then the step itself is compiled", is_exact=True)
+    return Remedy(text=(
+        f"call {broken.at} outside this compiled function{_rest_of_step(broken)}: compile the forward and the loss; "
+        "to compile the step too, "
+        f"do it alone: step = torch.compile(opt.step), {before}, with lr=torch.tensor(...) so that a scheduled lr "
+        "does not recompile"
+    ))
+
+
+def _rest_of_step(broken: BrokenLine) -> str:
+    """`, and loss.backward() too`: what else of a training step the function of the statement calls."""
+    function = broken.statement.function if broken.statement is not None else None
+    rest: list[str] = []
+    for node in ast.walk(function) if function is not None else ():
+        is_part = isinstance(node, ast.Call) and called_name(node) in ("backward", "zero_grad", "step")
+        if is_part and code(node) not in broken.line:
+            rest.append(f"`{code(node)}`")
+    return f", and {listed(list(dict.fromkeys(rest)), 3)} too" if rest else ""
+
+
 # How torch draws what a call of numpy.random or random draws; the first pattern that fits the name of the call decides.
 _DRAWS = (
     (r"normal|randn|gauss", "torch.randn(()) * std + mean"),
@@ -343,9 +381,7 @@ _BY_CODE: dict[str, Callable[[BrokenLine], Remedy]] = {
     "TT117": lambda broken: Remedy(
         text=f"keep {broken.recurrent} out of the compiled function, or {RNN}", setting=RNN,
         caveat="tracing it is slow to compile"),
-    "TT118": _text(
-        "call {at} outside this compiled function: compile the forward and the loss; to compile the step too, do it "
-        "alone: step = torch.compile(opt.step), with lr=torch.tensor(...) so that a scheduled lr does not recompile"),
+    "TT118": _optimizer_step,
     "TT119": _text("move {at} out of the loop, try or with block, so that the graph can be cut there"),
     "TT120": _text("remove the explicit break ({at}) if it is not needed any more"),
     "TT125": _clock,

@@ -38,7 +38,7 @@ def read_options(statement: Statement | None, where: str) -> list[str]:
     if name == "tolist":
         return _unlisted(statement, call, value, where)
     if use == "index":
-        return [f"index with the tensor itself: `{value}` instead of `{text}` at {where}"]
+        return [_selected(statement, outer, value, where)]
     if use == "size":
         return [
             f"compute `{text}` ({where}) before the compiled call and pass it as an argument: it is used as a size",
@@ -46,11 +46,38 @@ def read_options(statement: Statement | None, where: str) -> list[str]:
         ]
     if use == "test":
         return []
+    made = _made_by_numpy(statement, value)
+    if made:
+        without = f"and use it without {_named(name)} at {where}"
+        return [f"compute `{value}` with torch instead of NumPy (`{made}`), {without}"]
     kept = f"`{_detached(value, name)}` instead of `{text}` at {where}"
     if use == "store":
         function = statement.function.name if statement.function else "the function"
         return [f"{kept}, and call .item() on it outside {function}, after the compiled call", *_setting(statement)]
     return [f"{kept}: it stays a tensor, and cuts the gradient as {_named(name)} did", *_setting(statement)]
+
+
+def _selected(statement: Statement, call: ast.Call, value: str, where: str) -> str:
+    """How to index with a tensor: as a subscript, a tensor without dimensions is read like .item()."""
+    index = f"{value}.long()" if called_name(call) == "int" else value
+    for node in own_nodes(statement.node):
+        if isinstance(node, ast.Subscript) and node.slice is call and fits(code(node), code(node.value)):
+            whole = code(node.value)
+            return f"`{whole}.index_select(0, {index})[0]` instead of `{code(node)}` at {where}; stack a list first"
+    return (
+        f"keep `{value}` a tensor instead of `{code(call)}` at {where}, and index with .index_select(0, {index})[0]: "
+        "in brackets it is read like .item()"
+    )
+
+
+def _made_by_numpy(statement: Statement, value: str) -> str:
+    """The call of NumPy whose result the function keeps under this name; empty if it shows none."""
+    for node in ast.walk(statement.function) if statement.function is not None else ():
+        if isinstance(node, ast.Assign) and [code(target) for target in node.targets] == [value]:
+            made = code(node.value)
+            if re.match(r"(?:np|numpy)\.", made) and fits(made, value):
+                return made
+    return ""
 
 
 def _setting(statement: Statement) -> list[str]:

@@ -33,6 +33,8 @@ def code_of(group: RecompileGroup, process: Process) -> str:
         return "TT209" if is_grad_mode(reason) else "TT210"
     if is_broken_off(reason) and reason.kind in (Kind.EQUALS, Kind.SYMBOLIC):
         return "TT222"
+    if reason.kind is Kind.EQUALS and reason.source.endswith(".item()"):
+        return "TT222"      # a tensor with one number, read as an index
     if reason.is_global and reason.kind in _OF_VALUES:
         return "TT220"
     if reason.is_parameter and reason.kind in (Kind.STRIDE, Kind.RANK):
@@ -89,7 +91,7 @@ def _value_code(group: RecompileGroup, process: Process) -> str:
     if _is_per_instance(group):
         return "TT207"
     if types <= {"int"}:
-        return "TT206" if "." in reason.source and _grows_evenly(group) else "TT204"
+        return "TT206" if _is_of_module(reason) and _grows_evenly(group) else "TT204"
     return "TT205" if types <= {"int", "float"} else "TT224"
 
 
@@ -116,8 +118,7 @@ def function_lines(frame: Frame, process: Process) -> list[str]:
 def _is_per_instance(group: RecompileGroup) -> bool:
     """An attribute of self that differs between modules of one class: layer 0, 1, 2 run the same code."""
     reason = group.reasons[0]
-    of_self = reason.source.startswith("self.") or MODULE_HINT in reason.hint
-    if not of_self or "._modules[" in reason.path:
+    if not _is_of_module(reason) or "._modules[" in reason.path:
         return False
     if group.in_one_step:
         return True
@@ -126,6 +127,10 @@ def _is_per_instance(group: RecompileGroup) -> bool:
         return True
     has_hint = group.in_one_step is None and MODULE_HINT in reason.hint
     return has_hint and len(group.values) > 2 and not _grows_evenly(group)
+
+
+def _is_of_module(reason: Reason) -> bool:
+    return reason.source.startswith("self.") or MODULE_HINT in reason.hint
 
 
 def _grows_evenly(group: RecompileGroup) -> bool:

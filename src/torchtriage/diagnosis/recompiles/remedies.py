@@ -1,10 +1,11 @@
 """The remedy for each pattern of recompiles; each was applied on torch 2.9 and 2.13 and reduced their number."""
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from torchtriage.diagnosis.recompiles.groups import RecompileGroup
+from torchtriage.diagnosis.recompiles.groups import MIN_TO_KEEP_ON, RecompileGroup
 from torchtriage.diagnosis.recompiles.guard_text import Kind, readable
 from torchtriage.findings.model import Fix
 
@@ -71,10 +72,6 @@ _TEXTS = {
     "TT212": (
         "create or move {source} on one device before the first call: {source} = {source}.to(device); "
         "state that moves with its input inside the compiled function is compiled once per device"
-    ),
-    "TT222": (
-        "keep the value in a tensor instead of reading it with .item(); if the number itself is needed, "
-        "torch._dynamo.config.capture_scalar_outputs = True keeps it in the graph"
     ),
     "TT298": (
         "torch names no guard; on 2.9 this happens if the same function is compiled again with a new backend object: "
@@ -171,11 +168,26 @@ def _keeps_changing(scene: Scene) -> Fix:
                 + scene.not_static
             ))
         return Fix(text=f"{scene.not_static}, or {_same_size(scene)}{_shape_spec(scene)}")
+    if _is_needed(scene.group) and not scene.batches:
+        return Fix(text=(
+            f"compute what needs {scene.subject} as a Python number before the call, and pass the result: a key of a "
+            "dict, range(), an index of a list or int() keeps a size from becoming dynamic; a size that must match a "
+            f"parameter cannot become dynamic either: then compile the caller of {scene.name}, so that each use is "
+            "compiled once"
+        ))
     unseen = UNSEEN if scene.group.call is None else ""
     return Fix(text=(
         f"{unseen}{_same_size(scene)}; a size that must match a parameter cannot become dynamic: "
         f"compile the caller of {scene.name} instead, so that each use is compiled once"
     ))
+
+
+def _is_needed(group: RecompileGroup) -> bool:
+    """Whether one dimension kept recompiling although automatic dynamic shapes, which take one recompile, were on."""
+    if group.call is None or group.call.dynamic is not None:
+        return False
+    recompiles = Counter(reason.dim for reason in group.reasons)
+    return max(recompiles.values()) >= MIN_TO_KEEP_ON
 
 
 def _ragged(scene: Scene) -> Fix:
@@ -204,7 +216,7 @@ def _if_needed(scene: Scene) -> str:
 
 
 def _int(scene: Scene) -> Fix:
-    source = scene.group.source
+    group, source = scene.group, scene.group.source
     if scene.is_static:
         return Fix(text=(
             f"{scene.not_static}: an int is then dynamic from its second value on; "
@@ -223,9 +235,12 @@ def _int(scene: Scene) -> Fix:
             "steps and mask"
         ))
     if re.search(rf"\[\s*{re.escape(source)}\s*\]", line):
+        return _index(scene)
+    if group.keeps_on and group.call is not None and _is_operator_argument(scene):
         return Fix(text=(
-            f"make {source} a tensor and index stacked values with it: torch.stack(...)[{source}] instead of the list "
-            f"in `{line}`; each value of {source} selects other code, and is compiled once and kept"
+            f"each value of {source} is a constant of an operator in `{line}`, so it is another program, compiled once "
+            f"and kept: if its values are few and known, raise torch._dynamo.config.recompile_limit above their "
+            f"number and call {scene.name} once with each before any timing; else keep this line outside {scene.name}"
         ))
     if "._" in source:      # the user does not replace a private field
         return Fix(text=(
@@ -236,6 +251,51 @@ def _int(scene: Scene) -> Fix:
         f"{_if_needed(scene)}make it a tensor{f', torch.tensor({scene.value})' if scene.value else ''}; "
         "an int argument is dynamic from its second value on, "
         f"unless the code needs its value, as range({source}) does"
+    ))
+
+
+def _index(scene: Scene) -> Fix:
+    """An int that selects from a list is a constant; one that indexes a tensor is dynamic, unlike a 0-d tensor."""
+    source, line = scene.group.source, scene.group.reasons[0].code
+    if not scene.group.keeps_on:
+        return Fix(text=f"nothing needs to change if it does not recur: {source} is dynamic where it indexes a tensor")
+    stays = (
+        f"{source} stays an int, which is dynamic where it indexes a tensor; "
+        f"a tensor as index is not, except in index_select"
+    )
+    if re.search(rf"\[\s*{re.escape(source)}\s*\]\(", line):
+        return Fix(text=(
+            f"call every module of the list in `{line}` and index the stacked results with {source}: "
+            f"torch.stack([module(x) for module in ...])[{source}]; {stays}; or, if the modules are few, raise "
+            f"torch._dynamo.config.recompile_limit above their number: each is compiled once and kept"
+        ))
+    return Fix(text=(
+        f"make the list in `{line}` one tensor before the compiled call: torch.tensor(...) of numbers, "
+        f"torch.stack(...) of tensors; {stays}"
+    ))
+
+
+# The arguments of these operators are numbers, never tensors: a kernel size, a stride.
+_OPERATOR = r"\b(?:\w*(?:pool|conv)\w*|unfold|fold)\("
+
+
+def _is_operator_argument(scene: Scene) -> bool:
+    source = re.escape(scene.group.source)
+    return re.search(rf"{_OPERATOR}.*(?<![\w.]){source}\b", scene.group.reasons[0].code) is not None
+
+
+def _from_tensor(scene: Scene) -> Fix:
+    """A number that was read from a tensor: by .item() before a break, or as an index."""
+    source, line = scene.group.source, scene.group.reasons[0].code
+    tensor = source.removesuffix(".item()")
+    if tensor != source and re.search(rf"\[\s*{re.escape(tensor)}\s*\]", line):
+        return Fix(text=(
+            f"`{line}` reads the value of {tensor} as an index: use .index_select(0, {tensor}) instead of "
+            f"[{tensor}], or pass {tensor} as an int, which is dynamic where it indexes a tensor"
+        ))
+    return Fix(text=(
+        "keep the value in a tensor instead of reading it with .item(); if the number itself is needed, "
+        "torch._dynamo.config.capture_scalar_outputs = True keeps it in the graph"
     ))
 
 
@@ -329,11 +389,26 @@ def _length(scene: Scene) -> Fix:
             f"pass the values as one tensor: {_stacked(scene)} {scene.before_call}, whose size "
             f"becomes dynamic; or give {source} all its keys before the first call"
         ))
+    growth = _growth(scene)
+    if growth:
+        return Fix(text=(
+            f"take `{growth}` out of {scene.name}: it makes {source} longer in each call, and each length is compiled; "
+            f"return the value, and append it outside {scene.name}"
+        ))
     value = scene.value
     stacked = f"pass torch.stack({value})" if value else "stack it to one tensor with torch.stack"
     return Fix(text=(
         f"pad {value or scene.described} to a fixed length {scene.before_call}, or {stacked}: its size becomes dynamic"
     ))
+
+
+def _growth(scene: Scene) -> str:
+    """The statement of the function that makes a list of its module longer; empty if the source shows none."""
+    if not scene.group.source.startswith("self."):
+        return ""
+    body = f"{scene.body}\n{scene.group.reasons[0].code}"
+    found = re.search(rf"^\s*({re.escape(scene.group.source)}(?:\.(?:append|extend|insert)\(.*| \+= .*))$", body, re.M)
+    return found[1].strip() if found else ""
 
 
 def _stacked(scene: Scene) -> str:
@@ -506,5 +581,5 @@ _BY_SCENE: dict[str, Callable[[Scene], Fix]] = {
     "TT209": _grad_mode, "TT210": _flag, "TT211": _dtype, "TT213": _stride, "TT214": _rank, "TT216": _keys,
     "TT217": _length, "TT218": _presence,
     "TT215": _requires_grad, "TT219": _identity, "TT220": _global, "TT224": _text_value,
-    "TT221": _zero_one, "TT223": _type, "TT225": _symbolic, "TT299": _other,
+    "TT221": _zero_one, "TT222": _from_tensor, "TT223": _type, "TT225": _symbolic, "TT299": _other,
 }

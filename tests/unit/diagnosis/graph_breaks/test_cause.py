@@ -401,3 +401,10 @@ def test_an_assert_with_a_multiline_message_is_named_by_its_condition() -> None:
     cause = classify(a_break("Data-dependent branching", "GB0170"), "assert not torch.isnan(loss), (")
     assert cause.subject == "the branch on `not torch.isnan(loss)`"
     assert cause.remedy.text.startswith("torch._assert_async(~(torch.isnan(loss))) instead of the assert")
+
+
+def test_a_filter_of_warnings_is_not_a_call_that_logs() -> None:
+    event = a_break(SKIPPED, "GB0007", context="module: warnings, qualname: simplefilter, skip reason: x")
+    fix = classify(event, 'warnings.simplefilter("ignore")').remedy.full
+    assert fix.startswith("set the filter of warnings before the compiled call")
+    assert "reorderable" not in fix

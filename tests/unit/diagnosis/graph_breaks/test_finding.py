@@ -416,3 +416,35 @@ def test_a_function_that_is_left_to_eager_names_its_next_break() -> None:
     assert finding.fix.text.endswith("; if only this line is changed, model.py:15 breaks next, in the same way")
     [cut] = diagnose(a_start("0/0", "forward"), a_break(), an_end("0/0", "forward", 1.0), sources=sources)
     assert "breaks next" not in cut.fix.text    # the rest was traced, and its breaks have their own findings
+
+
+IN_STEP = {"type": "Call to `torch._dynamo.graph_break()`", "gb_id": "GB0025", "explanation": "User-inserted."}
+STEP = {"path": f"{TORCH}/optim/optimizer.py", "function": "wrapper", "line": 500}
+CUT = entry(path=f"{TORCH}/optim/optimizer.py", line=79, function="_use_grad", code="torch._dynamo.graph_break()")
+
+
+def test_the_cut_of_torch_in_a_step_that_is_compiled_alone_needs_no_action() -> None:
+    call = entry(line=19, function="<module>", code="step()")
+    start = CompileStart(**STEP, compile_id="0/0", stack=(call, entry(**STEP, code="return func(*args)")))
+    [finding] = diagnose(start, a_break(call, CUT, **IN_STEP))
+    assert (finding.code, finding.severity) == ("TT118", Severity.P4)
+    assert finding.fix.text.startswith("nothing to do")
+
+
+def test_the_same_cut_inside_a_function_of_the_user_is_to_be_taken_out() -> None:
+    call = entry(line=19, function="update", code="optimizer.step()")
+    start = a_start("0/0", "update")
+    [finding] = diagnose(start, a_break(call, CUT, **IN_STEP))
+    assert (finding.code, finding.severity) == ("TT118", Severity.P3)
+    assert "outside this compiled function" in finding.fix.text
+
+
+def test_a_step_that_a_scheduler_wrapped_is_to_be_compiled_before_the_scheduler() -> None:
+    wrapper = entry(path=f"{TORCH}/_dynamo/external_utils.py", line=69, function="inner", code="return fn(*args)")
+    skipped = f"function `Adam.step` in file `{TORCH}/optim/lr_scheduler.py` should not be traced."
+    [finding] = diagnose(a_break(
+        entry(line=19, function="<module>", code="step()"), wrapper, gb_id="GB0007", explanation=skipped,
+        type="Attempted to call function marked as skipped",
+    ))
+    assert finding.code == "TT118"
+    assert finding.fix.text.startswith("call torch.compile(opt.step) before a scheduler is made")

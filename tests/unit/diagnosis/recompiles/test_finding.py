@@ -77,7 +77,7 @@ CASES: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
     ("TT203", (size(32, 17),), (size(32, 17, dim=1),)),
     ("TT204", ("k == 2",), ("k == 0.5",)),
     ("TT204", ("k == 2", "k == 3", "k == 5"), ("k == 'a'",)),
-    ("TT204", ("cfg.n == 2", "cfg.n == 3"), ("cfg.n == 2", "cfg.n == 3", "cfg.n == 4")),
+    ("TT204", ("cfg.n == 2", "cfg.n == 3", "cfg.n == 4"), ("self.n == 2", "self.n == 3", "self.n == 4")),
     ("TT205", ("lr == 0.1",), ("lr == 1",)),
     ("TT205", ("self.param_groups[0]['lr'] == 0.1",), ("self.param_groups[0]['lr'] == None",)),
     ("TT206", ("self.n == 0", "self.n == 1", "self.n == 2"), ("self.n == 0", "self.n == 5", "self.n == 6")),
@@ -110,6 +110,7 @@ CASES: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
     ("TT221", (size(4, 1),), (size(4, 2),)),
     ("TT221", ("2 <= x.size()[0]",), ("3 <= x.size()[0]",)),
     ("TT222", ("___stack0 == 4.0",), ("stack0 == 4.0",)),
+    ("TT222", ("t.item() == 3",), ("t.items == 3",)),
     ("TT223", ("___check_type_id(o, 94255702714736), type=<class '__main__.Obj'>",),
      ("___check_obj_id(o, 94255702714736)",)),
     ("TT224", ("mode == 'a'",), ("mode == 1",)),
@@ -453,8 +454,9 @@ def test_the_fix_for_a_rank_depends_on_the_ranks(old: int, new: int, expected: s
 
 @pytest.mark.parametrize(("line", "expected"), [
     ("for _ in range(k):", "compile the body of the loop instead of Net.forward"),
-    ("return self.heads[k](x)", "index stacked values with it"),
+    ("return self.heads[k](x)", "index the stacked results with k"),
     ("return x * k", "make it a tensor, torch.tensor(k)"),
+    ("return x * self.gains[k]", "torch.tensor(...) of numbers"),
 ])
 def test_the_fix_for_an_int_depends_on_its_use(line: str, expected: str) -> None:
     [finding] = findings_of(events_of(*(f"k == {n}  # {line}  # net.py:6 in forward" for n in range(3))))
@@ -511,3 +513,29 @@ def test_a_shape_spec_is_offered_where_the_recorded_torch_has_it(reasons: tuple[
 def test_a_shape_spec_cannot_name_what_is_not_a_parameter() -> None:
     (finding,) = findings_of([STATIC, *events_of(size(4, 1, name="self.cache"))], torch="2.15.0")
     assert "dynamic_shapes=" not in finding.fix.text
+
+
+def test_an_int_that_an_operator_needs_is_not_advised_to_be_a_tensor() -> None:
+    line = "return F.max_pool1d(x, cfg.kernel)"
+    reasons = [f"cfg.kernel == {n}  # {line}  # net.py:6 in forward" for n in range(2, 6)]
+    [finding] = findings_of([replace(STATIC, dynamic=None), *events_of(*reasons)])
+    assert (finding.code, "torch.tensor" in finding.fix.text) == ("TT204", False)
+    assert "recompile_limit above their number" in finding.fix.text
+
+
+def test_a_tensor_that_is_read_as_an_index_goes_through_index_select() -> None:
+    reasons = [f"t.item() == {n}  # a = self.table[t]  # net.py:6 in forward" for n in range(4)]
+    [finding] = findings_of(events_of(*reasons))
+    assert (finding.code, ".index_select(0, t) instead of [t]" in finding.fix.text) == ("TT222", True)
+
+
+def test_a_list_that_the_function_makes_longer_is_not_padded() -> None:
+    line = "self.seen.append(x.mean())"
+    reasons = [f"len(self.seen) == {n}  # {line}  # net.py:6 in forward" for n in range(4)]
+    [finding] = findings_of(events_of(*reasons))
+    assert finding.fix.text.startswith(f"take `{line}` out of Net.forward")
+
+
+def test_an_index_that_changed_once_needs_no_action() -> None:
+    [finding] = findings_of([AUTOMATIC, *events_of("t == 3  # a = self.table[t]  # net.py:6 in forward")])
+    assert finding.fix.text.startswith("nothing needs to change")
