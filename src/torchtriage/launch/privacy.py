@@ -40,6 +40,7 @@ _NO_SECRET = re.compile(
     r"by-?pass|num[_-]pass(?:es)?|authors?\b", re.I)
 _SEPARATOR = re.compile(r"=|(?<!:):(?![:/])")     # between a name and its value; not `::` or the colon of a URL
 _SCHEME = re.compile(r"\b(Bearer|Basic)\s+\S.*", re.I | re.S)     # of an Authorization header
+_HOST = re.compile(r"[\w.-]+\.[a-z]{2,}(?:[:/?#]|$)", re.I)
 # Forms that the services of this field give their tokens.
 _TOKEN = re.compile(
     r"(?<!\w)(?:hf_|gh[pousr]_|github_pat_|glpat-|sk-|xox[abeprs]-|AKIA|ASIA|AIza|eyJ)[\w.-]{8,}")
@@ -86,9 +87,9 @@ def _is_secret(name: str) -> bool:
 
 
 def _without_user(word: str) -> str:
-    """A URL without user and password; an @ may also be part of its path."""
+    """A URL without user and password; an @ may also be part of its path, and a slash part of a token."""
     scheme, is_url, rest = word.partition("://")
     user, at, host = rest.rpartition("@")
-    if is_url and at and (":" in user or "/" not in user):
+    if is_url and at and (":" in user or "/" not in user or _HOST.match(host)):
         return f"{scheme}://{HIDDEN}@{host}"
     return word

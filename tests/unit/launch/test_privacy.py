@@ -98,6 +98,11 @@ def test_a_planted_secret_never_survives(
     assert "hunter2" not in " ".join(redacted([*before, *words, *after]))
 
 
+@pytest.mark.parametrize("secret", ["hunter2/", "a/hunter2", "hunter2/x:y"])
+def test_a_token_with_a_slash_before_a_host_is_hidden(secret: str) -> None:
+    assert redacted([f"https://{secret}@github.com/a/b"]) == ["https://***@github.com/a/b"]
+
+
 @pytest.mark.parametrize("words", [
     ["train.py", "--tokenizer", "gpt2", "--max-new-tokens", "100", "out"],
     ["train.py", "optim.lr=0.1", "--num-passes=3"],
