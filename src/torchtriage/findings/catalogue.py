@@ -1,8 +1,8 @@
 """The catalogue of rules: for every code its slug, category, default severity and page."""
 
-import importlib.resources
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from torchtriage.findings.model import Category, Severity
 
@@ -41,13 +41,14 @@ def parse_page(text: str) -> Rule:
     )
 
 
+_PAGES = Path(__file__).with_name("rules")     # importlib.resources imports zipfile and others, which takes long
 _cache: dict[str, Rule] = {}
 
 
 def rule(code: str) -> Rule:
     """The rule with this code; KeyError if there is none."""
     if code not in _cache:
-        page = importlib.resources.files("torchtriage.findings") / "rules" / f"{code}.md"
+        page = _PAGES / f"{code}.md"
         if not page.is_file():
             raise KeyError(code)
         _cache[code] = parse_page(page.read_text(encoding="utf-8"))
@@ -56,5 +57,5 @@ def rule(code: str) -> Rule:
 
 def codes() -> list[str]:
     """Every code, sorted."""
-    pages = (importlib.resources.files("torchtriage.findings") / "rules").iterdir()
+    pages = _PAGES.iterdir()
     return sorted(page.name.removesuffix(".md") for page in pages if page.name.endswith(".md"))
