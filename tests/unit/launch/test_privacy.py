@@ -97,6 +97,8 @@ planted = st.text("abcXYZ019_-/.+", min_size=1, max_size=20).map(lambda text: f"
 def test_a_planted_secret_never_survives(
     before: list[str], form: list[str], name: str, secret: str, after: list[str],
 ) -> None:
+    if "://{}@" in form[0]:
+        secret = secret.replace("/", "-")       # a slash would make it the host
     words = [word.format(secret, name=name) for word in form]
     assert "hunter2" not in " ".join(redacted([*before, *words, *after]))
 
