@@ -9,7 +9,7 @@ export TORCHINDUCTOR_CACHE_DIR ?= $(CURDIR)/.cache/inductor
 # The tests start hundreds of processes: what Python compiles of ours is kept, as it is after an install.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all fuzz golden check bench soak docs transcripts test-torch clean
+.PHONY: demo test test-all fuzz golden check bench soak docs transcripts dist test-torch clean
 
 demo: $(STAMP)
 	$(BIN)/torchtriage demo
@@ -53,6 +53,15 @@ docs: $(STAMP)
 # Runs the commands of the docs and rewrites their transcripts; what `git diff` then shows is what a reader would see change.
 transcripts: $(STAMP)
 	$(BIN)/python docs/transcripts.py
+
+# Builds the sdist and the wheel into dist, checks what PyPI would check, and tests both in empty environments.
+dist: $(STAMP)
+	rm -rf dist
+	$(BIN)/python -m hatchling build
+	$(PYTHON) -m venv build/twine
+	build/twine/bin/pip install --quiet --disable-pip-version-check twine
+	build/twine/bin/twine check --strict dist/*
+	$(BIN)/python -m pytest tests/integration/test_wheel.py
 
 # make test-torch VERSION=2.15.0 PYTHON=python3.12: the integration tests on another torch or Python; not part of CI. What is tested is the
 # installed wheel. Each version has its own venv, of about 7 GB: torch from PyPI asks for the CUDA libraries.

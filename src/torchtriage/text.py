@@ -3,6 +3,7 @@
 Every folder uses these functions, so one value reads the same in every report, ticket and message.
 """
 
+import functools
 import math
 import os
 import re
@@ -26,6 +27,12 @@ _STANDARD_LIBRARY = re.compile(r"(?:^|/)lib/python3\.\d+/")
 CELL = "cell "      # how the path of a notebook cell begins: `cell In[3]`
 _DRIVE = re.compile(r"[A-Za-z]:/")
 _RESUME_FUNCTION = re.compile(r"torch_dynamo_resume_in_(.+)_at_(\d+)$")
+
+
+@functools.cache
+def pattern(text: str, flags: int = 0) -> re.Pattern[str]:
+    """A pattern of a table, compiled when it is first tried: most commands need few of these tables."""
+    return re.compile(text, flags)
 
 
 def duration(seconds: float) -> str:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from tests.programs import TORCHTRIAGE, command, environment, write
+from torchtriage.capture import launcher_file
+from torchtriage.commands.main import main
 
 SCRIPT = Path(__file__).parent.parent / "unchanged_programs.py"
 NAMES = re.findall(r"^@program\ndef (\w+)", SCRIPT.read_text(), re.M)     # without an import of torch
@@ -64,6 +66,48 @@ def test_a_deleted_folder_is_reported_and_a_failure_of_the_program_kept(
     assert done.returncode == expected, done.stderr
     assert "out.triage was deleted or moved while the program ran" in done.stderr
     assert done.stdout == ""
+
+
+STREAMS = """\
+import os, sys
+open("seen", "w").write(repr([stream is None for stream in (sys.stdin, sys.stdout, sys.stderr)]))
+print("ran")
+sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_is_closed_is_closed_for_the_program(closed: str, tmp_path: Path) -> None:
+    write(tmp_path, STREAMS)
+    seen = []
+    for words in ([sys.executable], [*TORCHTRIAGE, "run", "-q", "-f", "-o", "out"]):
+        done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *words, "train.py"], cwd=tmp_path,
+                              env=environment(), capture_output=True, text=True, timeout=120)
+        assert "Traceback" not in done.stderr
+        seen.append((done.returncode, (tmp_path / "seen").read_text()))
+    assert seen[0] == seen[1]
+
+
+def test_a_full_disk_at_the_end_keeps_the_status_of_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(writer: object, code: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(launcher_file, "end", fail)
+    write(tmp_path, "import sys; sys.exit(3)")
+    assert main(["run", "-o", str(tmp_path / "out"), str(tmp_path / "train.py")]) == 3
+    assert "cannot write how the run ended: [Errno 28] No space left on device" in capsys.readouterr().err
+
+
+def test_a_report_to_a_full_device_is_refused_with_a_message(tmp_path: Path) -> None:
+    write(tmp_path, "print('ran')")
+    command(tmp_path, "run", "-o", "out", "train.py")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*TORCHTRIAGE, "report", "out.triage"], cwd=tmp_path, env=environment(), stdout=full,
+                              stderr=subprocess.PIPE, text=True, timeout=120)
+    assert done.returncode == 2
+    assert done.stderr == "torchtriage: cannot write to stdout: No space left on device\n"
 
 
 def test_with_stderr_closed_no_message_goes_to_stdout(tmp_path: Path) -> None:

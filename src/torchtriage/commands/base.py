@@ -175,9 +175,11 @@ def write_out(text: str) -> None:
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
         # Python flushes stdout again at exit, which would raise a second time.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            raise CommandError(f"cannot write to stdout: {error.strerror}") from error
 
 
 def write_text(text: str) -> None:

@@ -58,8 +58,7 @@ def build_parser(names: Iterable[str] = tuple(COMMANDS)) -> Parser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    if sys.stderr is None:      # closed by the caller; print() would write to stdout instead
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - open to the end
+    _open_closed_streams()
     words = list(sys.argv[1:] if argv is None else argv)
     words, plain_command = _split_plain_command(words)
     args = build_parser(_needed(words)).parse_args(words)
@@ -78,6 +77,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(harmless_text(traceback.format_exc()))
         complain(f"internal error, {type(error).__name__}: {error}; please report it with the lines above")
         return 2
+
+
+def _open_closed_streams() -> None:
+    """Discard what is written to a stream that the caller closed.
+
+    Its descriptor is taken, so that no file becomes stdout: SQLite would open it read-only for all child processes. A
+    child process still finds it closed, as descriptors of os.open are not inherited.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)      # takes the lowest number that is free
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:          # print() would write what is for stderr to stdout
+            setattr(sys, name, open(os.devnull, "w"))   # noqa: SIM115 - open to the end
 
 
 def _split_plain_command(words: list[str]) -> tuple[list[str], list[str] | None]:

@@ -4,8 +4,9 @@ import argparse
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 from torchtriage.commands.base import (
     add_baseline_flags,
@@ -18,12 +19,14 @@ from torchtriage.commands.base import (
 )
 from torchtriage.config import Config
 from torchtriage.errors import CommandError
+from torchtriage.files import open_regular
 from torchtriage.recording.recording import Recording
 from torchtriage.text import counted
 
 # The head of a line of torch's loggers, `V1115 23:29:16.365000 4711 torch/_dynamo/guards.py:1] [0/1] ...`.
 _TORCH_LINE = re.compile(
     r"\b[VDIWEC]\d{4} \d\d:\d\d:\d\d\.\d{1,9} [^\]\n]{1,400}?\.py:\d{1,9}\]|torch/_(?:dynamo|inductor|functorch)/")
+MAX_LINE = 1 << 20      # characters; a longer line, which no logger writes, is read as several
 
 
 class ReportCommand:
@@ -80,7 +83,7 @@ def read_source(source: str) -> Recording:
         raise CommandError(f"cannot read {error.filename}: permission denied") from error
 
 
-def _log(lines: Iterable[str], name: str, year: int | None) -> Recording:
+def _log(text: TextIO, name: str, year: int | None) -> Recording:
     """A text log; refused if no line of it is one of torch's, as "no findings" would then mean nothing."""
     from torchtriage.capture.readers.log_file import read_log
 
@@ -88,7 +91,7 @@ def _log(lines: Iterable[str], name: str, year: int | None) -> Recording:
 
     def counted_lines() -> Iterator[str]:
         nonlocal num_lines, num_of_torch
-        for line in lines:
+        for line in iter(lambda: text.readline(MAX_LINE), ""):
             num_lines += bool(line.strip())
             num_of_torch += bool(_TORCH_LINE.search(line))
             yield line
@@ -107,8 +110,11 @@ def _trace_files(folder: Path) -> list[Path]:
     from torchtriage.capture.readers.trace_file import is_trace
 
     traces = []
-    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-        with path.open("rb") as file:
+    for path in sorted(folder.rglob("*")):
+        # A folder from elsewhere may have links to files of this machine, and pipes.
+        if path.is_symlink() or not path.is_file():
+            continue
+        with open_regular(path) as file:
             if is_trace(file.read(1 << 16)):
                 traces.append(path)
     if not traces:

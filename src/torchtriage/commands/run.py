@@ -160,7 +160,7 @@ def _note_end(launcher: "Writer", code: int) -> None:
 
     try:
         launcher_file.end(launcher, code)
-    except sqlite3.Error as error:
+    except (OSError, sqlite3.Error) as error:
         complain(f"cannot write how the run ended: {error}")
 
 

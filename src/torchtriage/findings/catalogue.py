@@ -1,9 +1,9 @@
 """The catalogue of rules: for every code its slug, category, default severity, page."""
 
-import importlib.resources
 import json
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from torchtriage.findings.model import Category, Severity
 
@@ -52,13 +52,14 @@ def parse_page(text: str) -> Rule:
     )
 
 
+_PAGES = Path(__file__).with_name("rules")     # importlib.resources imports zipfile and others, which takes long
 _cache: dict[str, Rule] = {}
 
 
 def rule(code: str) -> Rule:
     """The rule with this code; KeyError if there is none."""
     if code not in _cache:
-        page = importlib.resources.files("torchtriage.findings") / "rules" / f"{code}.md"
+        page = _PAGES / f"{code}.md"
         if not page.is_file():
             raise KeyError(code)
         _cache[code] = parse_page(page.read_text(encoding="utf-8"))
@@ -67,13 +68,13 @@ def rule(code: str) -> Rule:
 
 def codes() -> list[str]:
     """Every code, sorted."""
-    pages = (importlib.resources.files("torchtriage.findings") / "rules").iterdir()
+    pages = _PAGES.iterdir()
     return sorted(page.name.removesuffix(".md") for page in pages if page.name.endswith(".md"))
 
 
 def tried_options(code: str) -> list[TriedOption]:
     """The options of a rule that the benchmark of the advice has tried; its `--record` writes the file."""
-    text = (importlib.resources.files("torchtriage.findings") / "tried_options.json").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("tried_options.json").read_text(encoding="utf-8")
     return [
         TriedOption(code=row["code"], program=row["program"], option=row["option"], torch=tuple(row["torch"]))
         for row in json.loads(text) if row["code"] == code

@@ -3,7 +3,7 @@
 import re
 
 from torchtriage.findings.model import UNKNOWN_PLACE, Check, CheckKind, Location
-from torchtriage.text import short_place
+from torchtriage.text import pattern, short_place
 
 _SENTENCES = {
     CheckKind.NO_GRAPH_BREAK: "0 graph breaks at {place} in the next recording",
@@ -33,7 +33,7 @@ def sentence(check: Check) -> str:
 # Every wording that a ticket file may contain. Add a new wording here and keep the old ones: tickets on disk have them.
 _NEXT = r"(?: in the next recording)?"
 _NAME = r"(?P<subject>\S+|the (?:compiled|module) .+?)"     # a frame without its own name is "the compiled module"
-_WORDINGS = tuple((re.compile(wording, re.IGNORECASE), kind) for wording, kind in (
+_WORDINGS = (
     (rf"(?:0|no) graph breaks? at (?:unknown|(?P<path>.+):(?P<line>\d{{1,9}})){_NEXT}", CheckKind.NO_GRAPH_BREAK),
     (rf"all of {_NAME} no longer runs eager", CheckKind.NOT_EAGER),
     (rf"the rest of {_NAME} no longer runs eager", CheckKind.REST_NOT_EAGER),
@@ -50,14 +50,14 @@ _WORDINGS = tuple((re.compile(wording, re.IGNORECASE), kind) for wording, kind i
     (r"fewer cache misses in the next recording", CheckKind.FEWER_CACHE_MISSES),
     (r".*\bnot (?:be )?(?:in|inside|part of) (?:any |a |the )?compiled (?:paths?|regions?|code|graphs?|functions?)\b.*",
      CheckKind.NOT_IN_COMPILED_CODE),
-))
+)
 
 
 def check_in(text: str) -> Check:
     """The check that a line of a ticket's checklist states; BY_HAND if no wording of torchtriage matches."""
     line = " ".join(text.split()).rstrip(".")
     for wording, kind in _WORDINGS:
-        match = wording.fullmatch(line)
+        match = pattern(wording, re.IGNORECASE).fullmatch(line)
         if match is None:
             continue
         fields = match.groupdict(default="")

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from torchtriage.config import Config
 from torchtriage.errors import CommandError
-from torchtriage.files import replace_file
+from torchtriage.files import read_regular, replace_file
 from torchtriage.findings import catalogue
 from torchtriage.findings.model import Finding, Severity
 from torchtriage.findings.report import Report
 
 BASELINE_SCHEMA = 1
+MAX_BASELINE = 64 << 20     # bytes; an accepted finding takes about 250
 
 
 def check_rules_exist(config: Config) -> None:
@@ -48,7 +49,7 @@ def failing(report: Report, config: Config) -> list[Finding]:
 def read_baseline(path: Path) -> set[str]:
     """The fingerprints that a baseline file accepts."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(read_regular(path, MAX_BASELINE, follow=True))
         schema = data["schema"]
         if schema != BASELINE_SCHEMA:
             raise CommandError(
@@ -58,7 +59,8 @@ def read_baseline(path: Path) -> set[str]:
     except FileNotFoundError:
         raise CommandError(f"no baseline at {path}; make one with --update-baseline") from None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CommandError(f"cannot read baseline {path}: {error}; write it again with --update-baseline") from error
+        reason = getattr(error, "strerror", None) or error
+        raise CommandError(f"cannot read baseline {path}: {reason}; write it again with --update-baseline") from error
 
 
 def write_baseline(path: Path, findings: Iterable[Finding]) -> int:

@@ -65,7 +65,7 @@ def join_folder(environ: MutableMapping[str, str]) -> str | None:
 
 
 def _check_name(name: str) -> None:
-    if name.lower() in _SWITCHES:
+    if name.lower() in _SWITCHES or not name.strip() or name.startswith("~"):
         raise OSError(None, f"TORCHTRIAGE={name} names no folder; {_ADVICE}")
     if os.path.join(os.path.abspath("."), "").startswith(os.path.join(os.path.abspath(name), "")):
         raise OSError(None, f"it is the working folder or one above it; {_ADVICE}")

@@ -29,6 +29,6 @@ def begin(folder: Path, run_id: str, command: Sequence[str]) -> Writer:
 
 
 def end(writer: Writer, exit_status: int) -> None:
-    """Write the end of the run; raises sqlite3.Error if it cannot be written."""
+    """Write the end of the run; raises OSError or sqlite3.Error if it cannot be written."""
     writer.put_facts({"end": time.time(), "exit_status": exit_status})
     writer.close()

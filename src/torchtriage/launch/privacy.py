@@ -33,7 +33,9 @@ _VARIABLES = frozenset({
     "TORCH_DYNAMO_AUTOMATIC_DYNAMIC_SHAPES", "TORCH_LOGS", "TORCH_LOGS_FORMAT", "TORCH_LOGS_OUT", "TORCH_TRACE",
     "WORLD_SIZE",
 })
-_SECRET = re.compile(r"key|token|secret|pass|pwd|cred|auth|bearer|cookie|signature|webhook", re.I)
+_SECRET = re.compile(
+    r"key|token|secret|pass|pwd|cred|auth|bearer|cookie|signature|webhook|(?<![a-z])(?:pw|pat|psk|sas|sig|dsn|otp)(?![a-z])",
+    re.I)
 # Names that only look like a secret, which many trainings have as a flag.
 _NO_SECRET = re.compile(
     r"tokeni[sz]\w*|(?:max|min|num|n|new|total)[_-](?:\w+[_-])?tokens|tokens[_-]per|key[_-]?points?|"
@@ -41,9 +43,13 @@ _NO_SECRET = re.compile(
 _SEPARATOR = re.compile(r"=|(?<!:):(?![:/])")     # between a name and its value; not `::` or the colon of a URL
 _SCHEME = re.compile(r"\b(Bearer|Basic)\s+\S.*", re.I | re.S)     # of an Authorization header
 _HOST = re.compile(r"[\w.-]+\.[a-z]{2,}(?:[:/?#]|$)", re.I)
-# Forms that the services of this field give their tokens.
+# Forms that the services of this field give their tokens, and addresses that are secrets.
 _TOKEN = re.compile(
-    r"(?<!\w)(?:hf_|gh[pousr]_|github_pat_|glpat-|sk-|xox[abeprs]-|AKIA|ASIA|AIza|eyJ)[\w.-]{8,}")
+    r"(?<!\w)(?:hf_|gh[pousr]_|github_pat_|glpat-|sk-|xox[abeprs]-|AKIA|ASIA|AIza|eyJ)[\w.-]{8,}|"
+    r"(?<=hooks\.slack\.com/services/)\S+|(?<=discord\.com/api/webhooks/)\S+")
+_USER_FLAGS = ("-u", "--user", "--proxy-user")
+_USER_AND_PASSWORD = re.compile(r"^([^\s:/@]+):[^\s/@]+(?=@[\w.-]+)")     # before a host, in a URL without a scheme
+_SPACE = re.compile(r"(\s+)")
 
 
 def allowed_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -65,10 +71,20 @@ def redacted(words: Sequence[str]) -> list[str]:
             is_first = False
             continue
         shown = _word(word)
-        result.append(shown)
+        if result and result[-1] in _USER_FLAGS and ":" in word:
+            shown = f"{word.partition(':')[0]}:{HIDDEN}"
+        result.append(_inner_words(shown))
         is_flag = word.startswith("-") and not _SEPARATOR.search(word) and _is_secret(word)
         is_value = is_first = is_flag or shown == f"{word}{HIDDEN}" or word.lower() in ("bearer", "basic")
     return result
+
+
+def _inner_words(word: str) -> str:
+    """A word that is itself a command line, as that of `sh -c`, without the values of its secret flags."""
+    parts = _SPACE.split(word)
+    if len(parts) > 1:
+        parts[::2] = redacted(parts[::2])
+    return "".join(parts)
 
 
 def _word(word: str) -> str:
@@ -78,7 +94,7 @@ def _word(word: str) -> str:
         if _is_secret(word[begin:separator.start()]):
             return word[:separator.end()] + HIDDEN
         begin = separator.end()
-    word = _SCHEME.sub(rf"\1 {HIDDEN}", _without_user(word))
+    word = _SCHEME.sub(rf"\1 {HIDDEN}", _without_user(_USER_AND_PASSWORD.sub(rf"\1:{HIDDEN}", word)))
     return _TOKEN.sub(HIDDEN, word)
 
 

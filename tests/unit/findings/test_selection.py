@@ -1,6 +1,7 @@
 """A baseline is read back unchanged; one that cannot be read gives an error with what to do."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,11 @@ def test_a_baseline_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> N
         write_baseline(tmp_path / "file" / "b.json", [a_finding()])
     with pytest.raises(CommandError, match="cannot write baseline"):
         write_baseline(tmp_path, [a_finding()])
+
+
+def test_a_baseline_that_is_not_a_regular_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "link.json").symlink_to("/dev/zero")
+    for name in ("pipe.json", "link.json"):
+        with pytest.raises(CommandError, match=r"cannot read baseline .*: it is not a regular file; write it again"):
+            read_baseline(tmp_path / name)

@@ -103,7 +103,7 @@ def test_a_folder_with_other_files_is_never_joined(tmp_path: Path, stderr: pytes
     assert said.endswith("; the program runs unobserved\n")
 
 
-@pytest.mark.parametrize("name", [".", "./", "..", "/", "1", "0", "true", "ON"])
+@pytest.mark.parametrize("name", [".", "./", "..", "/", "1", "0", "true", "ON", "~", "~/run", " "])
 def test_a_word_that_is_no_new_folder_is_refused(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stderr: pytest.CaptureFixture[str],
 ) -> None:

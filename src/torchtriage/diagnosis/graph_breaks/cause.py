@@ -9,6 +9,7 @@ from torchtriage.diagnosis.graph_breaks.remedies import Remedy, is_scheduled_ste
 from torchtriage.diagnosis.graph_breaks.text import BrokenLine, plain_type, quote, read_break, standard_call, subject_of
 from torchtriage.diagnosis.statement import Statement
 from torchtriage.recording.events import GraphBreak
+from torchtriage.text import pattern
 
 _LOGGING_FILE = re.compile(r"/(logging/__init__|warnings|loguru/\w+|absl/logging/__init__)\.py$")
 _LOGGING_CALL = re.compile(r"^(_?warnings|logging|loguru|absl\.logging)\.|\bLogger\.|^warn$|warning_once$"
@@ -97,7 +98,6 @@ _BY_TYPE: tuple[tuple[str, str], ...] = (
     ("TT112", r"COW tensor|data pointer|rank-relative"),
     ("TT112", r"torch\.distributed|async_op|accelerator|get_device_module|deterministic|torch function mode"),
 )
-_TABLE = tuple((code, re.compile(pattern, re.IGNORECASE)) for code, pattern in _BY_TYPE)
 
 # The rule by id, for events whose kind is missing or hidden behind the name of an enclosing operator.
 _BY_ID = {gb_id: code for code, gb_ids in (
@@ -247,7 +247,7 @@ def _note(code: str, broken: BrokenLine) -> str:
 def code_of_type(kind: str, gb_id: str | None) -> str:
     """The rule for PyTorch's name of a kind of break; TT199 if no rule fits."""
     kind = plain_type(kind)
-    for code, pattern in _TABLE:
-        if kind and pattern.search(kind):
+    for code, text in _BY_TYPE:
+        if kind and pattern(text, re.IGNORECASE).search(kind):
             return code
     return _BY_ID.get(gb_id or "", "TT199")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from torchtriage.diagnosis.statement import Statement
 from torchtriage.recording.events import GraphBreak
-from torchtriage.text import short_place, shortened
+from torchtriage.text import pattern, short_place, shortened
 
 MAX_QUOTE = 60      # a quoted expression must leave room for the sentence around it
 MAX_TITLE_QUOTE = 40      # a title also names the function and fits on a line
@@ -31,7 +31,6 @@ _CALLS: tuple[tuple[str, str], ...] = (
     ("context", r"<(?:bound method|function) (?P<name>[\w.<>]+?)(?: at | of |>)"),
     ("explanation", r"function `(?P<name>[\w.]+)`"),
 )
-_CALLED = tuple((field, re.compile(pattern)) for field, pattern in _CALLS)
 _MODULE = re.compile(r"\b(LSTM|GRU|RNN)(?:Cell)?\(")
 _MANAGER = re.compile(r"enter a `([^`]+)` context manager")
 _RAISED = re.compile(r"raised exception (\w+)")
@@ -147,8 +146,8 @@ def standard_call(event: GraphBreak, line: str) -> str:
 
 
 def _called(event: GraphBreak) -> str:
-    for field, pattern in _CALLED:
-        match = pattern.search(event.context if field == "context" else event.explanation)
+    for field, form in _CALLS:
+        match = pattern(form).search(event.context if field == "context" else event.explanation)
         if match:
             owner = match.groupdict().get("owner") or ""
             name = match["name"].strip().strip(".")
@@ -259,7 +258,7 @@ def _manager(broken: BrokenLine) -> str:
 
 def _object(broken: BrokenLine) -> str:
     kind = broken.event.type.lower()
-    named = next((name for pattern, name in _OBJECTS if re.search(pattern, kind)), "")
+    named = next((name for form, name in _OBJECTS if re.search(form, kind)), "")
     class_name = broken.object_type.rsplit(".", 1)[-1]
     return named or _or("an object of type ", class_name, _at("an unsupported object", broken))
 

@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from torchtriage.text import pattern
+
 
 class Kind(enum.StrEnum):
     """The property that the failed guard checks; the value is part of fingerprints."""
@@ -147,8 +149,8 @@ def _written_at(comment: str, stack: str) -> tuple[str, str]:
 def _match(guard: str, raw: str) -> Reason:
     if not guard:
         return Reason(kind=Kind.EMPTY, raw=raw)
-    for pattern, read in _FORMS:
-        match = pattern.fullmatch(guard)
+    for form, read in _FORMS:
+        match = pattern(form, re.DOTALL).fullmatch(guard)
         reason = read(match, Reason(kind=Kind.UNPARSED, raw=raw, guard=guard)) if match else None
         if reason and reason.kind is Kind.EQUALS and not reason.is_plain:
             # `((-0.3)*age) == -0.15` guards a number that is computed from age: the value of age is not known.
@@ -270,7 +272,7 @@ def _symbolic(match: re.Match[str], reason: Reason) -> Reason:
     return replace(reason, kind=Kind.SYMBOLIC, path=path, dim=dim)
 
 
-_FORMS: tuple[tuple[re.Pattern[str], Read], ...] = tuple((re.compile(pattern, re.DOTALL), read) for pattern, read in (
+_FORMS: tuple[tuple[str, Read], ...] = (
     (r"tensor '(?P<path>.+)' (?:Tensor )?(?P<what>size|stride|rank|dtype|dispatch key set|requires_grad|device index)"
      r" mismatch(?: at index (?P<dim>\d{1,4}))?\. [Ee]xpected (?:requires_grad=|device index to be )?"
      r"(?P<old>.+?)(?:, actual (?P<new>.+))?", _tensor),
@@ -319,7 +321,7 @@ _FORMS: tuple[tuple[re.Pattern[str], Read], ...] = tuple((re.compile(pattern, re
      _as(Kind.EQUALS)),
     (r"(?P<path>(?:[^=<>!'\"]|'[^']*'|\"[^\"]*\")+?) == (?P<old>.+)", _as(Kind.EQUALS)),
     (r"not (?P<path>[\w.'\"\[\]]+)", _as(Kind.LENGTH, old="0")),
-))
+)
 
 
 # Torch's name of a guarded value as the user writes it: `L['self']._modules['0'].idx` -> `self[0].idx`

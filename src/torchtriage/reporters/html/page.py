@@ -3,11 +3,10 @@
 import base64
 import functools
 import hashlib
-import importlib.resources
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from torchtriage.findings.history import MomentKind
@@ -130,7 +129,7 @@ def _source(run: Mapping[str, Any]) -> str:
 
 @functools.cache
 def _file(name: str) -> str:
-    return (importlib.resources.files("torchtriage.reporters.html") / name).read_text(encoding="utf-8")
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
 def _style() -> str:

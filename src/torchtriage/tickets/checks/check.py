@@ -30,13 +30,14 @@ import datetime
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from torchtriage.files import read_regular
 from torchtriage.tickets.batches.parse import BatchFile, parse_batch_file
 from torchtriage.tickets.checks.code import code_problems
 from torchtriage.tickets.checks.pairs import duplicate_problems, report_and_ticket_problems
 from torchtriage.tickets.checks.report import report_problems
 from torchtriage.tickets.checks.ticket import date_year_problems, mojibake_problems, ticket_problems
 from torchtriage.tickets.files.read import TicketFile
-from torchtriage.tickets.files.store import decode, unreadable_reason
+from torchtriage.tickets.files.store import MAX_FILE_BYTES, decode, unreadable_reason
 from torchtriage.tickets.model import Problem
 
 NOTES = frozenset({"file-missing"})     # reported, but not a reason to fail
@@ -65,7 +66,7 @@ def check(
 def read_report(path: Path) -> BatchFile | Problem:
     """The batch report in a file; a problem if the file cannot be read."""
     try:
-        return parse_batch_file(decode(path.read_bytes()), path)
+        return parse_batch_file(decode(read_regular(path, MAX_FILE_BYTES, follow=True)), path)
     except (OSError, UnicodeDecodeError) as error:
         message = f"cannot be read as a batch report: {unreadable_reason(error)}; name another file or convert it"
         return Problem(path=str(path), line=None, kind="report-unreadable", message=message)

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import combinations
 
 from torchtriage.text import row
 from torchtriage.tickets.batches.parse import BatchReport, FindingRow
@@ -32,15 +31,24 @@ def duplicate_problems(files: Sequence[TicketFile]) -> Iterator[Problem]:
                     same = f"{file.ticket.id} has the same {kind} as {first.ticket.id} in {first.path}"
                     yield problem(file, "id", f"duplicate-{kind}", f"{same}: {value}; {hint}")
                 reported.add(pair)
-    for one, other in combinations([file for file in files if not is_ended(file)], 2):
-        if (str(one.path), str(other.path)) in reported or _are_distinct(one.ticket, other.ticket):
-            continue
-        place = _shared_place(one.ticket, other.ticket)
-        if place:
-            signs = f"same file {place}, overlapping lines, same category, similar summary"
-            message = f"{other.ticket.id} looks like a duplicate of {one.ticket.id} in {one.path} ({signs})"
-            hint = "end one of them, or name them as related if they are distinct"
-            yield problem(other, "id", "duplicate-finding", f"{message}; {hint}")
+    yield from _similar_tickets([file for file in files if not is_ended(file)], reported)
+
+
+def _similar_tickets(files: Sequence[TicketFile], reported: set[tuple[str, str]]) -> Iterator[Problem]:
+    """Tickets that look like an earlier one; the first of a group stands for the others."""
+    distinct: list[TicketFile] = []
+    for other in files:
+        for one in distinct:
+            if (str(one.path), str(other.path)) in reported or _are_distinct(one.ticket, other.ticket):
+                continue
+            if place := _shared_place(one.ticket, other.ticket):
+                signs = f"same file {place}, overlapping lines, same category, similar summary"
+                message = f"{other.ticket.id} looks like a duplicate of {one.ticket.id} in {one.path} ({signs})"
+                hint = "end one of them, or name them as related if they are distinct"
+                yield problem(other, "id", "duplicate-finding", f"{message}; {hint}")
+                break
+        else:
+            distinct.append(other)
 
 
 def _groups(files: Sequence[TicketFile], field: str) -> dict[str, list[TicketFile]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from torchtriage.errors import CommandError, TriageError
-from torchtriage.files import replace_file
+from torchtriage.files import read_regular, replace_file
 from torchtriage.text import listed
 from torchtriage.tickets.files.read import CONFLICT, TicketFile, parse
 from torchtriage.tickets.files.render import render
@@ -17,6 +17,7 @@ from torchtriage.tickets.model import Problem, Ticket
 from torchtriage.tickets.naming import ticket_file_name
 
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+MAX_FILE_BYTES = 16 << 20   # a ticket has a few kilobytes, the largest batch report some hundreds
 
 
 @dataclass(slots=True, kw_only=True)
@@ -104,7 +105,7 @@ def open_store(folder: Path) -> Store:
         )
     for path in _markdown_files(folder):
         try:
-            data = path.read_bytes()
+            data = read_regular(path, MAX_FILE_BYTES, follow=True)
             file = parse(decode(data), path)
         except (OSError, UnicodeDecodeError) as error:
             message = f"cannot be read: {unreadable_reason(error)}"
@@ -149,7 +150,7 @@ def decode(data: bytes) -> str:
 def read_text(path: Path) -> str:
     """The text of a file with its line endings unchanged; raises CommandError if it cannot be read."""
     try:
-        return decode(path.read_bytes())
+        return decode(read_regular(path, MAX_FILE_BYTES, follow=True))
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(f"cannot read {path}: {unreadable_reason(error)}") from error
 

@@ -174,6 +174,7 @@ def test_a_duplicate_is_reported_once_by_its_clearest_sign() -> None:
     assert kinds(twin(1, fingerprint="f"), twin(2, fingerprint="f")) == ["duplicate-fingerprint"]
     assert kinds(twin(1, fingerprint="f"), twin(2, fingerprint="g")) == []
     assert kinds(twin(1), twin(2, lines="20-25")) == ["duplicate-finding"]
+    assert kinds(*[twin(number) for number in range(1, 5)]) == ["duplicate-finding"] * 3
 
 
 @pytest.mark.parametrize("fields", [

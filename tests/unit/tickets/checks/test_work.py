@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.tickets.samples import seed_text
 from torchtriage.tickets.batches.parse import parse_batch_file
 from torchtriage.tickets.checks.check import check
 from torchtriage.tickets.files.read import parse
@@ -47,7 +48,14 @@ def report_with(number: int) -> Callable[[], object]:
     return lambda: check([], [parse_batch_file(text, Path("r.md"))], Path("nowhere"), datetime.date(2026, 1, 1))
 
 
+def copies_of_a_ticket(number: int) -> Callable[[], object]:
+    text = seed_text("B7-PT-07")
+    files = [parse(text.replace("B7-PT-07", f"B7-PT-{each}"), Path(f"{each}.md")) for each in range(number)]
+    return lambda: check(files, [], Path("nowhere"), datetime.date(2026, 1, 1))
+
+
 @pytest.mark.parametrize("work", [
+    pytest.param(copies_of_a_ticket, id="copies of a ticket"),
     pytest.param(lambda number: ticket_with("## Part {}\n\ntext\n", number), id="other headings"),
     pytest.param(lambda number: ticket_with("## Cross-Review ({})\n\n**Verdict:** maybe\n", number), id="reviews"),
     pytest.param(lambda number: ticket_with("## Metadata\n\n| Ticket ID | B1-X-{} |\n", number), id="tables"),

@@ -1,6 +1,7 @@
 """The folder of tickets: other files are skipped, damaged ones are reported, nothing is ever lost."""
 
 import codecs
+import os
 import stat
 from pathlib import Path
 
@@ -188,3 +189,21 @@ def test_a_file_that_cannot_be_imported_is_reported(tmp_path: Path, text: bytes,
     assert isinstance(result, str)
     assert message in result
     assert not (tmp_path / "docs").exists()
+
+
+def test_a_pipe_or_device_among_tickets_is_not_read(folder: Path) -> None:
+    os.mkfifo(folder / "B1-PT-01.md")
+    (folder / "B1-PT-02.md").symlink_to("/dev/zero")
+    (folder / "B1-PT-03.md").symlink_to(folder / "nowhere")
+    store = open_store(folder)
+    assert len(store.files) == len(TICKETS)
+    assert [problem.message for problem in store.unreadable] == [
+        "cannot be read: it is not a regular file", "cannot be read: it is not a regular file",
+        "cannot be read: No such file or directory",
+    ]
+
+
+def test_a_pipe_is_not_imported(folder: Path) -> None:
+    os.mkfifo(folder / "new.md")
+    [reason] = import_file(open_store(folder), folder / "new.md", "2026-01-01")
+    assert str(reason).endswith("it is not a regular file")
