@@ -15,6 +15,7 @@ MAY_IMPORT = {
     "findings": set(), "recording": set(), "launch": set(),
     "diagnosis": {"findings", "recording"},
     "reporters": {"findings"},
+    "lint": {"findings"},
     "tickets": {"findings", "recording", "diagnosis"},
     "capture": {"recording", "launch", "telemetry"},    # telemetry lazily, when the taps first see a training
     "rl": {"telemetry"},
@@ -132,6 +133,7 @@ SUBPACKAGES: dict[str, dict[str, set[str]]] = {
         "history": {".", "compiles", "coverage", "graph_breaks", "learning", "recompiles"},
     },
     "commands": {"ticket": {"."}},
+    "lint": {"types": {"."}, "reach": {".", "types"}, "rules": {".", "reach", "types"}},
     "reporters": {"html": {"."}},
     "rl": {
         "compile": set(), "normalize": set(), "envs": {"."},
