@@ -10,10 +10,14 @@ from torchtriage.findings.report import Report
 from torchtriage.findings.selection import suppressed
 from torchtriage.findings.tap_state import SOURCE, TapState, TapStatus
 from torchtriage.lint.project import SourceTree, python_files, read_tree
+from torchtriage.lint.reach.interpreter import reach_of
 from torchtriage.lint.rule import FILE_RULES, TREE_RULES
 
 # The modules that register rules when they are imported.
-RULE_MODULES: tuple[str, ...] = ()
+RULE_MODULES: tuple[str, ...] = (
+    "torchtriage.lint.rules.side_effects",
+    "torchtriage.lint.rules.tensor_values",
+)
 
 
 def lint(paths: Sequence[Path], *, working_folder: str, roots: Sequence[str] = ()) -> Report:
@@ -75,7 +79,10 @@ def report_of(findings: Sequence[Finding], tree: SourceTree, working_folder: str
 
 
 def _facts(tree: SourceTree, working_folder: str) -> Mapping[str, object]:
+    reach = reach_of(tree)
     return {
         "cwd": working_folder, "origin": SOURCE, "num_files": len(tree.files),
+        "num_compile_sites": len({(site.file.path, site.line) for site in reach.sites}),
+        "num_reached": len({(r.file.path, r.name) for r in reach.reached}),
         "num_lines": sum(len(file.lines) for file in tree.files),
     }
