@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from torchtriage.lint.source import SourceFile
-from torchtriage.lint.types.values import CompiledValue, FunctionValue, PythonValue, Scope, Value
+from torchtriage.lint.types.values import UNKNOWN, CompiledValue, FunctionValue, PythonValue, Scope, Value
 from torchtriage.text import short_place
 
 
@@ -83,7 +83,7 @@ class Reached:
         return self.file.qualname(self.function.node)
 
     def value(self, node: ast.AST) -> Value:
-        return self.values.get(node, Value())
+        return self.values.get(node, UNKNOWN)
 
     @property
     def path_text(self) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 MAX_OPTIONS = 6     # of a union; more say nothing
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Value:
     """A value of which nothing is known; the others say more."""
 
@@ -64,7 +64,7 @@ class ContainerValue(Value):
     keys: Value = UNKNOWN
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Scope:
     """The names of a function or module while it is evaluated, and those of the function around it."""
 
@@ -82,7 +82,7 @@ class Scope:
         return None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class FunctionValue(Value):
     """A function of the project, with the names around it and the object that it is bound to."""
 
@@ -98,7 +98,7 @@ class FunctionValue(Value):
         return "<lambda>" if isinstance(self.node, ast.Lambda) else self.node.name
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ClassValue(Value):
     """A class of the project."""
 
@@ -109,7 +109,7 @@ class ClassValue(Value):
     members: dict[str, Value] = field(default_factory=dict)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, repr=False)
 class InstanceValue:
     """An object of a class of the project; its attributes are filled while its methods are evaluated."""
 
