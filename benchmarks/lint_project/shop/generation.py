@@ -157,7 +157,7 @@ def rounded(x):
 
 @fast
 def contains(x, ids):
-    if END in ids:  # hazard: TT103
+    if END in ids:  # hazard: TT119
         return x
     return x * 2
 

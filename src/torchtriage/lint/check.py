@@ -15,6 +15,8 @@ from torchtriage.lint.rule import FILE_RULES, TREE_RULES
 
 # The modules that register rules when they are imported.
 RULE_MODULES: tuple[str, ...] = (
+    "torchtriage.lint.rules.autograd",
+    "torchtriage.lint.rules.objects",
     "torchtriage.lint.rules.side_effects",
     "torchtriage.lint.rules.tensor_values",
 )

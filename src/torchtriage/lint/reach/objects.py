@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from torchtriage.lint.reach.machine import Machine
 from torchtriage.lint.source import SourceFile
-from torchtriage.lint.types.torch_calls import BOOL, attribute_of_name, tensor_attribute
+from torchtriage.lint.types.torch_calls import BOOL, attribute_of_name, module_attribute, tensor_attribute
 from torchtriage.lint.types.values import (
     UNKNOWN,
     ClassValue,
@@ -112,6 +112,9 @@ class Objects(Machine):
         if isinstance(value, ContainerValue) and name in ("values", "indices", "Q", "R", "U", "S", "V"):
             if isinstance(value.element, TensorValue) and value.kind == "tuple":
                 return value.element
+        if isinstance(value, LibraryObject) and value.name.startswith("torch.nn."):
+            known = module_attribute(name)
+            return MethodValue(value, name) if known is None else known
         if isinstance(value, (LibraryObject, ContainerValue)):
             return MethodValue(value, name)
         if isinstance(value, ClassValue):

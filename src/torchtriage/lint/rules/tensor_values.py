@@ -75,6 +75,21 @@ def _branch_fix(node: ast.AST, test: str) -> str:
 
 
 @hazard_rule
+def memberships(reached: Reached) -> Iterator[Hazard]:
+    """`x in tensor`, which asks the tensor for a Python bool inside of torch's own code."""
+    for node in list(reached.values):
+        if isinstance(node, ast.Compare) and any(isinstance(op, (ast.In, ast.NotIn)) for op in node.ops):
+            tensor = tensor_in(reached.value(node.comparators[-1]))
+            if tensor is not None and tensor.sure:
+                yield Hazard(
+                    code="TT119", node=node, subject=quote(reached, node),
+                    cause="`in` needs the values of a tensor, and is asked in a method of torch that cannot be cut",
+                    fix=f"torch.isin, or ({reached.file.segment(node.comparators[-1])} == value).any() with torch.where, "
+                        f"instead of {quote(reached, node)}",
+                )
+
+
+@hazard_rule
 def scalars(reached: Reached) -> Iterator[Hazard]:
     """A Python number made of a tensor."""
     for call in calls(reached):

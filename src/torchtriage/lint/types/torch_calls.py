@@ -154,6 +154,8 @@ def library_call(name: str, args: Sequence[Value], keywords: Sequence[str], node
         return LibraryObject("random.Random") if last == "Random" else UNKNOWN
     if name in ("copy.deepcopy", "copy.copy", "typing.cast"):
         return args[-1] if args else UNKNOWN
+    if name in ("threading.Lock", "threading.RLock"):
+        return LibraryObject(name)
     return LibraryObject(name, node, tuple(args)) if last[:1].isupper() else _other_call(name, args)
 
 
@@ -193,10 +195,24 @@ def module_result(name: str) -> Value:
     return TENSORS if name.rpartition(".")[2] in _MULTI else TENSOR
 
 
+def module_attribute(name: str) -> Value | None:
+    """An attribute of a module of torch.nn that is not a method; None if it may be one."""
+    if name in ("weight", "bias", "running_mean", "running_var", "in_proj_weight", "in_proj_bias"):
+        return TENSOR
+    if name.startswith(("weight_", "bias_")):
+        return TENSOR
+    if name in ("in_features", "out_features", "hidden_size", "input_size", "num_layers", "embedding_dim", "num_features",
+                "in_channels", "out_channels", "num_heads", "embed_dim", "num_embeddings"):
+        return INT
+    return BOOL if name in ("training", "batch_first", "bidirectional") else None
+
+
 def object_method(owner: LibraryObject, method: str) -> Value:
     """What a method of an object of a library returns."""
     if owner.name.startswith("torch.distributions."):
         return UNKNOWN if method in ("expand",) else TENSOR
+    if owner.name == "torch.Generator" and method == "manual_seed":
+        return owner
     if owner.name == "numpy.random.Generator":
         return FLOAT
     if owner.name == "numpy.ndarray":
