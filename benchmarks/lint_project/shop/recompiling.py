@@ -44,6 +44,7 @@ def reduced(x, mode):
 
 @torch.compile(backend="eager")
 def masked(x, mask=None):
+    x = x + 1
     return x if mask is None else x * mask  # harmless
 
 
@@ -69,15 +70,16 @@ def fixed(x, k: int, mode: str):
     return x.roll(k) if mode == "roll" else x  # harmless
 
 
+def gate(a):
+    return a.sigmoid() * a
+
+
 class Gated(nn.Module):
     def __init__(self):
         super().__init__()
         self.lin = nn.Linear(8, 8)
 
     def forward(self, x):
-        def gate(a):
-            return a.sigmoid() * a
-
         fused = torch.compile(gate, backend="eager")  # hazard: TT309
         return fused(self.lin(x))
 
@@ -86,7 +88,7 @@ class Once(nn.Module):
     def __init__(self):
         super().__init__()
         self.lin = nn.Linear(8, 8)
-        self.fused = torch.compile(torch.nn.functional.silu, backend="eager")  # harmless
+        self.fused = torch.compile(gate, backend="eager")  # harmless
 
     def forward(self, x):
         return self.fused(self.lin(x))
@@ -140,8 +142,9 @@ def precise(x):
 def ragged():
     loader = DataLoader(TensorDataset(torch.randn(50, 8)), batch_size=16)
     net = torch.compile(nn.Linear(8, 3), backend="eager", dynamic=False)  # hazard: TT203
-    for (batch,) in loader:
-        net(batch)
+    for epoch in range(2):
+        for (batch,) in loader:
+            net(batch)
 
 
 def even():
@@ -164,10 +167,10 @@ def wrong_entry(x):
 
 def bypassed(x):
     model = nn.Linear(8, 8)
-    compiled = torch.compile(model, backend="eager")
+    compiled = torch.compile(model, backend="eager")  # hazard: TT310
     for _ in range(3):
         compiled(x).sum().backward()
-        model(x)  # hazard: TT310
+        model(x)
 
 
 def validated(x):
@@ -179,7 +182,7 @@ def validated(x):
 
 
 def loops(x):
-    for step in range(3):
+    for step in range(8):
         compiled = torch.compile(lambda a: a * 2, backend="eager")  # hazard: TT309
         compiled(x)
 
@@ -203,7 +206,7 @@ def main():
     for p in (0.1, 0.2, 0.3, 0.4, 0.5):
         dropped(x, p)  # hazard: TT205
     gated, once = Gated(), Once()
-    for _ in range(3):
+    for _ in range(8):
         gated(x)
         once(x)
     flips(x)

@@ -16,6 +16,10 @@ from torchtriage.lint.rule import FILE_RULES, TREE_RULES
 # The modules that register rules when they are imported.
 RULE_MODULES: tuple[str, ...] = (
     "torchtriage.lint.rules.autograd",
+    "torchtriage.lint.rules.changing_state",
+    "torchtriage.lint.rules.changing_values",
+    "torchtriage.lint.rules.compile_calls",
+    "torchtriage.lint.rules.mode_flips",
     "torchtriage.lint.rules.objects",
     "torchtriage.lint.rules.side_effects",
     "torchtriage.lint.rules.tensor_values",

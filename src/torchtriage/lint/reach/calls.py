@@ -363,6 +363,10 @@ class Calls(Objects):
         self, function: FunctionValue, arguments: Sequence[Value], keywords: Mapping[str, Value], node: ast.AST,
         scope: Scope,
     ) -> Value:
+        if self.site is None and isinstance(node, ast.Call):
+            callers = self.reach.callers.setdefault(function.node, [])
+            if all(known is not node for _, known in callers):
+                callers.append((scope.file, node))
         limit = MAX_DEPTH if self.site is not None else MAX_EAGER_DEPTH
         given = (*function.preset, *arguments)
         if function.bound is not None:

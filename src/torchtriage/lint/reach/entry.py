@@ -44,12 +44,12 @@ def entry_value(
         default = spec.defaults[number - len(parameters) + num_defaults] if has_default else None
         passed = [
             call.arguments[number] if number < len(call.arguments) else call.keywords.get(parameter.arg)
-            for call in site.calls
+            for call in site.calls if not call.attribute
         ]
         arguments.append(_one(machine, function, parameter, passed, default, is_first=number == 0))
     keywords = {}
     for parameter, default in zip(spec.kwonlyargs, spec.kw_defaults, strict=True):
-        passed = [call.keywords.get(parameter.arg) for call in site.calls]
+        passed = [call.keywords.get(parameter.arg) for call in site.calls if not call.attribute]
         keywords[parameter.arg] = _one(machine, function, parameter, passed, default)
     if spec.vararg is not None:
         arguments.append(TENSOR)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from torchtriage.lint.source import SourceFile
-from torchtriage.lint.types.values import UNKNOWN, CompiledValue, FunctionValue, PythonValue, Scope, Value
+from torchtriage.lint.types.values import UNKNOWN, FunctionValue, PythonValue, Scope, Value
 from torchtriage.text import short_place
 
 
@@ -103,5 +103,5 @@ class Reach:
 
     sites: list[TargetSite] = field(default_factory=list)
     reached: list[Reached] = field(default_factory=list)
-    # Calls that were evaluated, for rules about the program around the compiled code.
-    compiled_names: dict[ast.AST, CompiledValue] = field(default_factory=dict)
+    # For each function, the calls of it in eager code.
+    callers: dict[ast.AST, list[tuple[SourceFile, ast.AST]]] = field(default_factory=dict)

@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from torchtriage.lint.reach.machine import Machine
+from torchtriage.lint.reach.model import SiteCall
 from torchtriage.lint.source import SourceFile
 from torchtriage.lint.types.torch_calls import BOOL, attribute_of_name, module_attribute, tensor_attribute
 from torchtriage.lint.types.values import (
@@ -127,7 +128,13 @@ class Objects(Machine):
             return value
         if name == "_orig_mod":
             return value.target
-        return self.attribute(value.target, name, node, scope)
+        found = self.attribute(value.target, name, node, scope)
+        call = scope.file.parent(node)
+        if self.site is None and isinstance(found, FunctionValue) and isinstance(call, ast.Call) and call.func is node:
+            site = self.reach.sites[value.site]
+            if all(known.node is not call for known in site.calls):
+                site.calls.append(SiteCall(scope.file, call, (), {}, attribute=name))
+        return found
 
     def _object_attribute(self, owner: ObjectValue, name: str, node: ast.AST, scope: Scope) -> Value:
         instance = owner.instance

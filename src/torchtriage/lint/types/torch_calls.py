@@ -61,6 +61,7 @@ _DTYPES = frozenset({
 })
 _CONSTANTS = frozenset({"pi", "inf", "nan", "e"})
 _MULTI = frozenset({"MultiheadAttention", "LSTM", "GRU", "RNN", "LSTMCell"})
+_CONTEXTS = frozenset({"no_grad", "enable_grad", "inference_mode", "set_grad_enabled", "autocast"})
 _LOGGERS = frozenset({"logging.getLogger", "logging.Logger", "structlog.get_logger", "absl.logging.get_absl_logger"})
 
 
@@ -172,6 +173,8 @@ def _torch_call(
         return TENSOR
     if last[:1].isupper():
         return LibraryObject(_public(name), node, tuple(args))
+    if last in _CONTEXTS or room.startswith(("torch.amp", "torch.cuda")):
+        return LibraryObject(name, node, tuple(args)) if last in _CONTEXTS else UNKNOWN
     has_dim = "dim" in keywords
     if room in _TENSOR_ROOMS:
         if last == "tensor" or last == "as_tensor":
