@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Mapping, Sequence
 
-from torchtriage.lint.reach.machine import MAX_DEPTH, MAX_EAGER_DEPTH
+from torchtriage.lint.reach.machine import MAX_CONTEXTS, MAX_DEPTH, MAX_EAGER_CONTEXTS, MAX_EAGER_DEPTH
 from torchtriage.lint.reach.model import Hop, Reached, SiteCall, TargetSite
 from torchtriage.lint.reach.objects import Objects, find_member, is_module, module_items
 from torchtriage.lint.types.torch_calls import (
@@ -379,6 +379,8 @@ class Calls(Objects):
         if known is not None or self.depth >= limit:
             return UNKNOWN if known is None else known
         self.memo[key] = UNKNOWN        # a recursive call
+        if not self._has_contexts_left(function):
+            return UNKNOWN
         inner = Scope(function.file, {}, function.outer, function)
         self._bind(function, given, keywords, inner)
         self.depth += 1
@@ -388,6 +390,12 @@ class Calls(Objects):
             self.depth -= 1
         self.memo[key] = result
         return result
+
+    def _has_contexts_left(self, function: FunctionValue) -> bool:
+        bound = function.bound.instance if isinstance(function.bound, ObjectValue) else None
+        key = (function.node, self.site, bound if self.site is not None else None)
+        self.num_contexts[key] = self.num_contexts.get(key, 0) + 1
+        return self.num_contexts[key] <= (MAX_CONTEXTS if self.site is not None else MAX_EAGER_CONTEXTS)
 
     def _body(self, function: FunctionValue, inner: Scope, node: ast.AST, scope: Scope) -> Value:
         saved = self.current

@@ -9,9 +9,12 @@ from torchtriage.lint.reach.model import Hop, Reach, Reached, TargetSite
 from torchtriage.lint.source import SourceFile
 from torchtriage.lint.types.values import UNKNOWN, FunctionValue, Scope, Value
 
-MAX_STEPS = 400_000     # statements in one call of lint; far above what a project of 1,000 files takes
+MAX_STEPS = 200_000     # statements in one call of lint; far above what a project of 1,000 files takes
 MAX_DEPTH = 40          # nested calls
-MAX_EAGER_DEPTH = 10
+MAX_EAGER_DEPTH = 8
+# A function is evaluated again for other arguments; what a further time would add is not worth it.
+MAX_CONTEXTS = 8
+MAX_EAGER_CONTEXTS = 3
 
 
 class Machine:
@@ -25,6 +28,7 @@ class Machine:
         self.path: list[Hop] = []
         self.returns: list[list[Value]] = []
         self.yields: list[list[Value]] = []
+        self.num_contexts: dict[object, int] = {}
         self.memo: dict[object, Value] = {}
         self.modules: dict[SourceFile, Scope] = {}
         self.sites_by_node: dict[tuple[ast.AST, int], int] = {}
