@@ -21,9 +21,12 @@ class LintCommand:
     name = "lint"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("paths", nargs="*", metavar="PATH", help=(
-            "Python files, or folders that contain them (default: the working folder)"
-        ))
+        parser.add_argument(
+            "paths",
+            nargs="*",
+            metavar="PATH",
+            help=("Python files, or folders that contain them (default: the working folder)"),
+        )
         add_redact_flag(parser)
         add_baseline_flags(parser)
         add_shared_flags(parser)

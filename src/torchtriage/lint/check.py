@@ -78,8 +78,11 @@ def report_of(findings: Sequence[Finding], tree: SourceTree, working_folder: str
     comments = {(file.path, line): comment for file in tree.files for line, comment in file.suppressions.items()}
     remaining, num_suppressed, unused = suppressed(list(findings), comments)
     return Report(
-        findings=remaining, num_suppressed=num_suppressed, unused_suppressions=unused,
-        run=_facts(tree, working_folder), watched=[TapState(name=SOURCE)],
+        findings=remaining,
+        num_suppressed=num_suppressed,
+        unused_suppressions=unused,
+        run=_facts(tree, working_folder),
+        watched=[TapState(name=SOURCE)],
         not_seen=[TapState(name=u.path, status=TapStatus.NOT_PARSED, detail=u.reason) for u in tree.unread],
     )
 
@@ -87,7 +90,9 @@ def report_of(findings: Sequence[Finding], tree: SourceTree, working_folder: str
 def _facts(tree: SourceTree, working_folder: str) -> Mapping[str, object]:
     reach = reach_of(tree)
     return {
-        "cwd": working_folder, "origin": SOURCE, "num_files": len(tree.files),
+        "cwd": working_folder,
+        "origin": SOURCE,
+        "num_files": len(tree.files),
         "num_compile_sites": len({(site.file.path, site.line) for site in reach.sites}),
         "num_reached": len({(r.file.path, r.name) for r in reach.reached}),
         "num_lines": sum(len(file.lines) for file in tree.files),

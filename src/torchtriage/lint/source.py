@@ -51,7 +51,7 @@ class SourceFile:
         by_type: dict[type, list[ast.AST]] = {}
         parents: dict[ast.AST, ast.AST] = {}
         waiting: list[ast.AST] = [self.tree]
-        for node in waiting:        # grows while it is read, so parents precede their children
+        for node in waiting:  # grows while it is read, so parents precede their children
             by_type.setdefault(type(node), []).append(node)
             for child in ast.iter_child_nodes(node):
                 parents[child] = node

@@ -26,10 +26,15 @@ from torchtriage.lint.types.values import (
 )
 
 _COMPILING = ("is_compiling", "is_dynamo_compiling")
-_NEVER = frozenset({
-    "torch.jit.is_scripting", "torch.jit.is_tracing", "torch.onnx.is_in_onnx_export", "torch.compiler.is_exporting",
-    "typing.TYPE_CHECKING",
-})
+_NEVER = frozenset(
+    {
+        "torch.jit.is_scripting",
+        "torch.jit.is_tracing",
+        "torch.onnx.is_in_onnx_export",
+        "torch.compiler.is_exporting",
+        "typing.TYPE_CHECKING",
+    }
+)
 
 
 class Expressions(Machine):
@@ -99,7 +104,9 @@ class Expressions(Machine):
         tensors = [t for t in (tensor_in(left), tensor_in(right)) if t is not None]
         if tensors:
             sure = any(t.sure for t in tensors)
-            is_mask = isinstance(node.op, (ast.BitAnd, ast.BitOr, ast.BitXor)) and all(t.dtype == "bool" for t in tensors)
+            is_mask = isinstance(node.op, (ast.BitAnd, ast.BitOr, ast.BitXor)) and all(
+                t.dtype == "bool" for t in tensors
+            )
             dtype = "float" if isinstance(node.op, ast.Div) else ""
             return TensorValue(sure, "bool" if is_mask else dtype)
         if isinstance(left, PythonValue) and isinstance(right, PythonValue):
@@ -123,7 +130,7 @@ class Expressions(Machine):
             values.append(self.evaluate(part, scope))
             known = self.truth(part, scope)
             if known is not None and known is isinstance(node.op, ast.Or):
-                break       # the rest is not evaluated
+                break  # the rest is not evaluated
         return join(values)
 
     def _value_compare(self, node: ast.Compare, scope: Scope) -> Value:
@@ -170,7 +177,11 @@ class Expressions(Machine):
         if isinstance(owner, LibraryObject):
             if owner.name == "numpy.ndarray":
                 return owner
-            return self.attribute(owner, "__getitem__", node, scope) if owner.name == "" else self._module_item(owner, index)
+            return (
+                self.attribute(owner, "__getitem__", node, scope)
+                if owner.name == ""
+                else self._module_item(owner, index)
+            )
         return UNKNOWN
 
     def _module_item(self, owner: LibraryObject, index: Value) -> Value:
@@ -220,7 +231,9 @@ class Expressions(Machine):
 
     def _value_listcomp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp, scope: Scope) -> Value:
         inner = self._comprehension(node, scope)
-        return ContainerValue("generator" if isinstance(node, ast.GeneratorExp) else "list", self.evaluate(node.elt, inner))
+        return ContainerValue(
+            "generator" if isinstance(node, ast.GeneratorExp) else "list", self.evaluate(node.elt, inner)
+        )
 
     _value_setcomp = _value_listcomp
     _value_generatorexp = _value_listcomp

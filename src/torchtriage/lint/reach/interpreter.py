@@ -16,7 +16,6 @@ from torchtriage.lint.types.values import (
     CompiledValue,
     DisabledValue,
     FunctionValue,
-    InstanceValue,
     LibraryObject,
     MethodValue,
     ObjectValue,
@@ -26,7 +25,7 @@ from torchtriage.lint.types.values import (
     options,
 )
 
-MAX_OBJECTS = 4     # on which a decorated method is evaluated
+MAX_OBJECTS = 4  # on which a decorated method is evaluated
 _CACHE: list[tuple[SourceTree, Reach]] = []
 
 
@@ -83,7 +82,8 @@ class Interpreter(Statements, Expressions, Calls):
             if not is_method:
                 found.append(target)
                 continue
-            assert isinstance(target, FunctionValue) and target.owner is not None
+            assert isinstance(target, FunctionValue)
+            assert target.owner is not None
             bound = site.bound[:MAX_OBJECTS]
             if not bound:
                 made = self.call(target.owner, (), {}, target.owner.node, scope)
@@ -137,7 +137,7 @@ def reach_of(tree: SourceTree) -> Reach:
         if file in relevance.names:
             machine.explore(file, relevance)
     number = 0
-    while number < len(machine.reach.sites):        # following one may find another
+    while number < len(machine.reach.sites):  # following one may find another
         machine.follow(machine.reach.sites[number])
         number += 1
     _CACHE[:] = [(tree, machine.reach)]

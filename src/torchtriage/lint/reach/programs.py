@@ -28,7 +28,7 @@ class Relevance:
 def relevance_of(tree: SourceTree) -> Relevance:
     """The functions and classes that compile something, and those that use them, through all imports."""
     found = Relevance()
-    words: dict[SourceFile, set[str]] = {}      # names that lead to a compile, as the file writes them
+    words: dict[SourceFile, set[str]] = {}  # names that lead to a compile, as the file writes them
     waiting = []
     for file in tree.files:
         if "torch" in file.text and _COMPILES.search(file.text):
@@ -61,7 +61,7 @@ def _grow(file: SourceFile, names: set[str], words: set[str]) -> bool:
             name = _bound_name(node)
             if not name or name in names:
                 continue
-            text = "\n".join(file.lines[_first_line(node) - 1: node.end_lineno])
+            text = "\n".join(file.lines[_first_line(node) - 1 : node.end_lineno])
             if _COMPILES.search(text) or (pattern is not None and pattern.search(text)):
                 names.add(name)
                 changed = True
@@ -94,7 +94,11 @@ def _importers(tree: SourceTree) -> Mapping[SourceFile, dict[SourceFile, dict[st
 
 
 def _candidates(
-    tree: SourceTree, file: SourceFile, dotted: str, module: str, name: str,
+    tree: SourceTree,
+    file: SourceFile,
+    dotted: str,
+    module: str,
+    name: str,
 ) -> Iterable[tuple[SourceFile, str]]:
     whole = tree.module(dotted, file)
     if whole is not None:
@@ -102,6 +106,6 @@ def _candidates(
     parent = tree.module(module, file) if module else None
     if parent is not None:
         yield parent, name
-        definition = tree.definition(dotted, file)      # through a re-export
+        definition = tree.definition(dotted, file)  # through a re-export
         if definition is not None and definition.file is not parent:
             yield definition.file, name

@@ -97,7 +97,7 @@ class Statements(Machine):
 
     def _run_for(self, node: ast.For, scope: Scope) -> bool:
         element = self._element(self.evaluate(node.iter, scope), node, scope)
-        for _ in range(2):      # what the first pass assigns is known in the second one
+        for _ in range(2):  # what the first pass assigns is known in the second one
             before = dict(scope.names)
             self.assign(node.target, element, scope)
             self.run(node.body, scope)

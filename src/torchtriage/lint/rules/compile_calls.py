@@ -46,7 +46,11 @@ def _discarded(site: TargetSite, tree: SourceTree) -> Iterator[Finding]:
     if _is_function_call(site) and isinstance(site.file.parent(site.node), ast.Expr):
         text = site.file.segment(site.node)
         yield source_finding(
-            "TT303", site.file, site.node, tree, title="torch.compile compiled nothing: its result is discarded",
+            "TT303",
+            site.file,
+            site.node,
+            tree,
+            title="torch.compile compiled nothing: its result is discarded",
             cause=f"`{text}` returns the compiled function and leaves its argument unchanged",
             fix=f"keep the result and call it: compiled = {text}; or compile a module in place with module.compile()",
         )
@@ -62,15 +66,19 @@ def _wrong_entry(site: TargetSite, tree: SourceTree) -> Iterator[Finding]:
         if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load):
             user = site.file.parent(node)
             if not isinstance(user, ast.Attribute) or user.attr in ("forward", "__call__"):
-                return      # it may be called elsewhere
+                return  # it may be called elsewhere
     for call in others[:1]:
         yield source_finding(
-            "TT303", call.file, call.node, tree,
+            "TT303",
+            call.file,
+            call.node,
+            tree,
             title=f"torch.compile at {site.place} compiles forward, and {name}.{call.attribute} is called",
-            cause=f"a compiled module compiles its forward alone; {call.attribute} is the method of the original module "
-                  "and runs eager",
+            cause=f"a compiled module compiles its forward alone; {call.attribute} is the method of the "
+                f"original module "
+            "and runs eager",
             fix=f"compile the method: {name}.{call.attribute} = torch.compile({name}.{call.attribute}), or call "
-                f"{name}(...) itself",
+            f"{name}(...) itself",
         )
 
 
@@ -79,10 +87,14 @@ def _repeated(site: TargetSite, reach: Reach, tree: SourceTree) -> Iterator[Find
     if not where:
         return
     yield source_finding(
-        "TT309", site.file, site.node, tree, title=f"torch.compile is called again and again: {where}",
+        "TT309",
+        site.file,
+        site.node,
+        tree,
+        title=f"torch.compile is called again and again: {where}",
         cause="each call makes a new compiled function, whose guards and caches begin empty or are searched again",
         fix="call torch.compile once, in __init__ or at the top of the module, outside the forward and the loop, and "
-            "keep the result",
+        "keep the result",
     )
 
 
@@ -152,11 +164,14 @@ def _bypassed(site: TargetSite, tree: SourceTree) -> Iterator[Finding]:
         direct = calls_of_name(loop, original)
         if calls_of_name(loop, name) and direct and _is_module_call(site):
             yield source_finding(
-                "TT310", site.file, call, tree,
+                "TT310",
+                site.file,
+                call,
+                tree,
                 title=f"{name} is compiled, and {original}(...) at line {direct[0].lineno} calls the original module",
                 cause=f"the loop at line {loop.lineno} calls both; {original} itself runs eager",
                 fix=f"call {name} instead of {original} at line {direct[0].lineno}, or compile in place: "
-                    f"{original}.compile()",
+                f"{original}.compile()",
             )
             return
 
@@ -185,7 +200,12 @@ def suppressed_errors(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
 
 def _suppress_errors(file: SourceFile, node: ast.AST, tree: SourceTree) -> Finding:
     return source_finding(
-        "TT305", file, node, tree, title="suppress_errors is set: a failed compile becomes a silent eager run",
-        cause="with torch._dynamo.config.suppress_errors a function whose compile fails runs eager, with only a log line",
+        "TT305",
+        file,
+        node,
+        tree,
+        title="suppress_errors is set: a failed compile becomes a silent eager run",
+        cause="with torch._dynamo.config.suppress_errors a function whose compile fails runs eager, with only a "
+            "log line",
         fix="remove the setting, and exclude the code that cannot be compiled with torch.compiler.disable",
     )

@@ -51,9 +51,7 @@ def stored_names(node: ast.AST) -> set[str]:
 
 def calls_of_name(node: ast.AST, name: str) -> list[ast.Call]:
     """The calls of a variable in a node."""
-    return [
-        n for n in ast.walk(node) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == name
-    ]
+    return [n for n in ast.walk(node) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == name]
 
 
 def with_items(file: SourceFile, node: ast.AST) -> Iterator[ast.expr]:
