@@ -43,8 +43,12 @@ class SourceFile:
         return self.lines[number - 1] if 0 < number <= len(self.lines) else ""
 
     def segment(self, node: ast.AST) -> str:
-        """The source of a node in one line."""
-        return " ".join(ast.unparse(node).split())
+        """The source of a node in one line, as it is written if it fits on one."""
+        first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", None)
+        if not first or first != last:
+            return " ".join(ast.unparse(node).split())
+        data = self.line(first).encode()        # columns count bytes
+        return data[getattr(node, "col_offset", 0): getattr(node, "end_col_offset", None)].decode(errors="replace")
 
     @cached_property
     def _index(self) -> tuple[dict[type, list[ast.AST]], dict[ast.AST, ast.AST]]:

@@ -78,7 +78,7 @@ def _bound_name(node: ast.stmt) -> str:
 
 def _first_line(node: ast.stmt) -> int:
     decorators = getattr(node, "decorator_list", [])
-    return min([node.lineno, *(d.lineno for d in decorators)])
+    return min([int(node.lineno), *(int(d.lineno) for d in decorators)])
 
 
 def _importers(tree: SourceTree) -> Mapping[SourceFile, dict[SourceFile, dict[str, str]]]:
