@@ -116,12 +116,16 @@ def _finding_of(fields: Mapping[str, Any]) -> Finding:
     return Finding(
         code=fields["code"], slug=fields["slug"], title=fields["title"], severity=Severity(fields["severity"]),
         category=Category(fields["category"]), cause=fields["cause"], fix=Fix(**fields["fix"]),
-        location=Location(**fields["location"]), owner=YOU, evidence=evidence,
+        location=Location(**fields["location"]),
+        raised_at=_place_of(fields["raised_at"]), owner=YOU, evidence=evidence,
         verification=tuple(_check_of(check) for check in fields["verification"]),
         related=tuple(fields["related"]), fingerprint=fields["fingerprint"],
     )
 
 
 def _check_of(fields: Mapping[str, Any]) -> Check:
-    place = None if fields["place"] is None else Location(**fields["place"])
-    return Check(CheckKind(fields["kind"]), fields["subject"], place, fields["code"])
+    return Check(CheckKind(fields["kind"]), fields["subject"], _place_of(fields["place"]), fields["code"])
+
+
+def _place_of(fields: Mapping[str, Any] | None) -> Location | None:
+    return None if fields is None else Location(**fields)

@@ -39,14 +39,17 @@ def _unseen(finding: Finding, compiled: Collection[tuple[str, str]]) -> Finding:
 
 
 def _is_same(finding: Finding, run: Finding) -> bool:
-    """By fingerprint; else by place: a break by its line, a recompile by its code and function."""
+    """By fingerprint; else by place: a break by its line, a recompile by its code and the compiled function."""
     if finding.fingerprint == run.fingerprint:
         return True
-    own, other = finding.location, run.location
-    raised = run.raised_at or other
-    if own.path not in (other.path, raised.path):
-        return False
-    if own.line in (other.line, raised.line) and finding.code.startswith(_BREAKS) and run.code.startswith(_BREAKS):
-        return True
-    same_function = (own.function or "").rpartition(".")[2] == (other.function or "").rpartition(".")[2]
-    return finding.code == run.code and (own.line == other.line or (same_function and finding.code >= "TT2"))
+    lines = [(place.path, place.line) for place in (run.location, run.raised_at) if place is not None]
+    if (finding.location.path, finding.location.line) in lines:
+        both_break = finding.code.startswith(_BREAKS) and run.code.startswith(_BREAKS)
+        return both_break or finding.code == run.code
+    return finding.code == run.code and _is_same_frame(finding, run)
+
+
+def _is_same_frame(finding: Finding, run: Finding) -> bool:
+    frame = finding.raised_at or finding.location
+    own = (frame.path, (frame.function or "").rpartition(".")[2])
+    return finding.code >= "TT2" and own == (run.location.path, (run.location.function or "").rpartition(".")[2])

@@ -9,6 +9,7 @@ from torchtriage.lint.reach.interpreter import reach_of
 from torchtriage.lint.reach.model import Reached
 from torchtriage.lint.reach.objects import is_module
 from torchtriage.lint.rule import source_finding, tree_rule
+from torchtriage.lint.rules.places import frame_place
 from torchtriage.lint.source import SourceFile
 from torchtriage.lint.types.values import FunctionValue, ObjectValue, PythonValue
 
@@ -45,7 +46,7 @@ def _counters(reached: Reached, tree: SourceTree) -> Iterator[Finding]:
                 reached.file,
                 node,
                 tree,
-                reason=name,
+                reason=name, raised_at=frame_place(reached.path[0].function),
                 title=f"self.{name} counts in {reached.name}, which is compiled again for each value",
                 cause=f"torch treats a number on a module as a constant; {reached.path_text}",
                 fix=f"make it a tensor: self.register_buffer({name!r}, torch.zeros(())), updated in place, or count "
@@ -72,7 +73,7 @@ def _globals(reached: Reached, tree: SourceTree) -> Iterator[Finding]:
                 file,
                 node,
                 tree,
-                reason=node.id,
+                reason=node.id, raised_at=frame_place(reached.path[0].function),
                 title=f"the global {node.id} changes, and {reached.name} is compiled again for each value",
                 cause=f"a global is a constant to the compiler; line {changed.lineno} changes it; {reached.path_text}",
                 fix=f"pass {node.id} as an argument, as a tensor if it changes in each step",
@@ -123,7 +124,7 @@ def _layer_constants(reached: Reached, tree: SourceTree) -> Iterator[Finding]:
                 reached.file,
                 node,
                 tree,
-                reason=name,
+                reason=name, raised_at=frame_place(reached.path[0].function),
                 title=f"self.{name} differs from layer to layer, and {reached.name} is compiled for each",
                 cause=f"all {owner.node.name} objects share the code of {reached.name}, and each value of "
                     f"self.{name} counts "

@@ -9,7 +9,7 @@ from torchtriage.lint.project import SourceTree
 from torchtriage.lint.reach.interpreter import reach_of
 from torchtriage.lint.reach.model import SiteCall, TargetSite
 from torchtriage.lint.rule import source_finding, tree_rule
-from torchtriage.lint.rules.places import loops_around, names_in, scope_around
+from torchtriage.lint.rules.places import frame_place, loops_around, names_in, scope_around
 from torchtriage.lint.types.values import (
     ContainerValue,
     FunctionValue,
@@ -85,23 +85,26 @@ def _changes(argument: Argument, function: FunctionValue, site: TargetSite, tree
             kind = kinds[argument.node.id]
             if kind == "int" and _needs_int(function, argument.parameter):
                 yield _found(
-                    "TT204", argument, site, tree, "int", "is used as an index or a bound, so each value is compiled"
+                    function, "TT204", argument, site, tree, "int", "is used as an index or a bound, so each "
+                        "value is compiled"
                 )
             elif kind == "float" and _needs_float(function, argument.parameter):
-                yield _found("TT205", argument, site, tree, "float", "is a constant of the operator that receives it")
+                yield _found(function, "TT205", argument, site, tree, "float", "is a constant of the operator "
+                    "that receives it")
             elif kind == "str":
-                yield _found("TT224", argument, site, tree, "text", "is a constant to the compiler")
+                yield _found(function, "TT224", argument, site, tree, "text", "is a constant to the compiler")
         elif names and isinstance(argument.node, ast.ListComp) and _counts(argument.node, names):
-            yield _found("TT217", argument, site, tree, "length", "is a guard, so each length is compiled")
+            yield _found(function, "TT217", argument, site, tree, "length", "is a guard, so each length is compiled")
         elif isinstance(argument.node, ast.Dict) and any(
             k is not None and names_in(k) & set(kinds) for k in argument.node.keys
         ):
-            yield _found("TT216", argument, site, tree, "keys", "are a guard, so each set of keys is compiled")
+            yield _found(function, "TT216", argument, site, tree, "keys", "are a guard, so each set of keys is "
+                "compiled")
         elif isinstance(argument.node, ast.Name):
             code = _growth(loop, argument.node.id, kinds)
             if code:
                 what = "keys" if code == "TT216" else "length"
-                yield _found(code, argument, site, tree, what, "changes in the loop, and each is compiled")
+                yield _found(function, code, argument, site, tree, what, "changes in the loop, and each is compiled")
 
 
 def _loop_values(loop: ast.For, argument: Argument) -> dict[str, str]:
@@ -196,21 +199,23 @@ def _is_variable(node: ast.expr, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
-def _found(code: str, argument: Argument, site: TargetSite, tree: SourceTree, what: str, why: str) -> Finding:
-    function = site.file.segment(argument.call.node.func)
+def _found(
+    function: FunctionValue, code: str, argument: Argument, site: TargetSite, tree: SourceTree, what: str, why: str,
+) -> Finding:
+    name = argument.call.file.segment(argument.call.node.func)
     return source_finding(
         code,
         argument.call.file,
         argument.call.node,
         tree,
-        title=f"{function} is compiled again for each {what} of {argument.parameter}"
+        title=f"{name} is compiled again for each {what} of {argument.parameter}"
         if what != "keys"
-        else f"{function} is compiled again when the keys of {argument.parameter} change",
+        else f"{name} is compiled again when the keys of {argument.parameter} change",
         cause=f"the loop around the call changes `{argument.call.file.segment(argument.node)}`; "
             f"{argument.parameter} {why}; "
         f"compiled at {site.place}",
         fix=_FIXES[code].format(name=argument.parameter),
-        reason=argument.parameter,
+        reason=argument.parameter, raised_at=frame_place(function),
     )
 
 
@@ -243,7 +248,7 @@ def _none_or_not(site: TargetSite, function: FunctionValue, tree: SourceTree) ->
                 call.file,
                 call.node,
                 tree,
-                reason=name,
+                reason=name, raised_at=frame_place(function),
                 title=f"{call.file.segment(call.node.func)} is compiled twice: {name} is sometimes None",
                 cause=f"{name} is None at line {calls[missing.index(True)].node.lineno} and a value here; compiled at "
                 f"{site.place}",

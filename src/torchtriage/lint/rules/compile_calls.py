@@ -13,12 +13,13 @@ from torchtriage.lint.rules.places import (
     assigned_name,
     calls_of_name,
     enclosing_loop,
+    frame_place,
     names_in,
     scope_around,
     stored_names,
 )
 from torchtriage.lint.source import SourceFile
-from torchtriage.lint.types.values import FunctionValue
+from torchtriage.lint.types.values import FunctionValue, options
 
 
 @tree_rule
@@ -34,6 +35,35 @@ def compile_calls(tree: SourceTree) -> Iterator[Finding]:
         yield from _wrong_entry(site, tree)
         yield from _repeated(site, reach, tree)
         yield from _bypassed(site, tree)
+
+
+@tree_rule
+def compiled_generators(tree: SourceTree) -> Iterator[Finding]:
+    """A generator function that is compiled itself, which torch does not do."""
+    seen: set[ast.AST] = set()
+    for site in reach_of(tree).sites:
+        for target in options(site.target):
+            if not isinstance(target, FunctionValue) or target.node in seen or not _yields(target):
+                continue
+            seen.add(target.node)
+            place = frame_place(target)
+            yield source_finding(
+                "TT302", target.file, target.node, tree, raised_at=place,
+                title=f"{target.name} is a generator, which torch does not compile: it runs eager",
+                cause=f"a function with yield is skipped; compiled at {site.place}",
+                fix=f"return a list or a stacked tensor instead of yielding, or compile what {target.name} calls",
+            )
+
+
+def _yields(function: FunctionValue) -> bool:
+    """Whether the function itself yields, not one inside it."""
+    waiting: list[ast.AST] = list(ast.iter_child_nodes(function.node))
+    for node in waiting:
+        if isinstance(node, (ast.Yield, ast.YieldFrom)):
+            return True
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+            waiting.extend(ast.iter_child_nodes(node))
+    return False
 
 
 def _is_function_call(site: TargetSite) -> bool:

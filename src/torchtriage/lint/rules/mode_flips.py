@@ -23,6 +23,7 @@ def mode_flips(tree: SourceTree) -> Iterator[Finding]:
     for site in reach_of(tree).sites:
         yield from _grad_flips(site, tree)
         yield from _autocast_flips(site, tree)
+        yield from _autocast_beside(site, tree)
         yield from _train_flips(site, tree)
 
 
@@ -79,6 +80,24 @@ def _autocast_flips(site: TargetSite, tree: SourceTree) -> Iterator[Finding]:
                     fix="keep autocast on or off for all calls: torch.autocast(..., enabled=...) with a "
                         "constant, or compile "
                     "one function for each",
+                )
+                return
+
+
+def _autocast_beside(site: TargetSite, tree: SourceTree) -> Iterator[Finding]:
+    """One call under autocast and one without, in the same loop."""
+    calls = [call for call in site.calls if not call.attribute]
+    under = [call for call in calls if _is_under(call, _AUTOCAST)]
+    for call in under:
+        loop = enclosing_loop(call.file, call.node)
+        for other in calls:
+            if loop is not None and other not in under and enclosing_loop(other.file, other.node) is loop:
+                yield source_finding(
+                    "TT210", call.file, call.node, tree, severity=_SETTLES,
+                    title=f"{call.file.segment(call.node.func)} is compiled twice: with and without autocast",
+                    cause=f"the call is under autocast, that at line {other.node.lineno} is not; autocast is a guard; "
+                    f"compiled at {site.place}",
+                    fix="keep autocast on or off for all calls, or compile one function for each",
                 )
                 return
 
