@@ -4,10 +4,10 @@ import ast
 from collections.abc import Callable, Sequence
 
 from torchtriage.lint.reach.machine import Machine
-from torchtriage.lint.types.torch_calls import INT, STR, attribute_of_name
+from torchtriage.lint.reach.objects import module_items
+from torchtriage.lint.types.torch_calls import STR, attribute_of_name
 from torchtriage.lint.types.values import (
     NONE,
-    TENSOR,
     UNKNOWN,
     ContainerValue,
     FunctionValue,
@@ -177,17 +177,11 @@ class Expressions(Machine):
         if isinstance(owner, LibraryObject):
             if owner.name == "numpy.ndarray":
                 return owner
-            return (
-                self.attribute(owner, "__getitem__", node, scope)
-                if owner.name == ""
-                else self._module_item(owner, index)
-            )
+            return self._module_item(owner, index)
         return UNKNOWN
 
     def _module_item(self, owner: LibraryObject, index: Value) -> Value:
         """An item of nn.Sequential, nn.ModuleList or nn.ModuleDict."""
-        from torchtriage.lint.reach.objects import module_items
-
         items = module_items(owner)
         number = index.constant if isinstance(index, PythonValue) else ...
         if isinstance(number, int) and items and -len(items) <= number < len(items):
@@ -218,16 +212,9 @@ class Expressions(Machine):
         inner = Scope(scope.file, {}, scope, scope.function)
         for part in node.generators:
             iterated = self.evaluate(part.iter, inner)
-            self.assign(part.target, self.element(iterated, node, inner), inner)
+            self.assign(part.target, self.items_of(iterated), inner)
             self._all(part.ifs, inner)
         return inner
-
-    def element(self, iterated: Value, node: ast.AST, scope: Scope) -> Value:
-        if isinstance(iterated, LibraryObject):
-            from torchtriage.lint.reach.objects import module_items
-
-            return join(module_items(iterated))
-        return element_of(iterated)
 
     def _value_listcomp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp, scope: Scope) -> Value:
         inner = self._comprehension(node, scope)
@@ -310,5 +297,3 @@ class Expressions(Machine):
                 return False if isinstance(value, PythonValue) else None
         return None
 
-
-__all__ = ["INT", "TENSOR", "Expressions"]

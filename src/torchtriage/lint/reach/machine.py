@@ -80,6 +80,9 @@ class Machine:
     ) -> Value:
         raise NotImplementedError
 
+    def items_of(self, value: Value) -> Value:
+        raise NotImplementedError
+
     def define(self, node: ast.stmt, scope: Scope) -> Value:
         return UNKNOWN
 

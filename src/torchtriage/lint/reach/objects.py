@@ -14,7 +14,6 @@ from torchtriage.lint.types.values import (
     ContainerValue,
     DisabledValue,
     FunctionValue,
-    InstanceValue,
     LibraryName,
     LibraryObject,
     MethodValue,
@@ -227,7 +226,3 @@ def module_items(owner: LibraryObject) -> list[Value]:
         else:
             found.append(item)
     return found
-
-
-def new_instance(class_: ClassValue) -> InstanceValue:
-    return InstanceValue(class_)
