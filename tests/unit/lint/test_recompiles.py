@@ -33,8 +33,10 @@ def test_what_settles_or_never_changes_is_not_reported(program: str) -> None:
 
 
 def test_a_method_that_the_compiled_module_does_not_compile() -> None:
-    source = HEAD + "class Net(nn.Module):\n    def encode(self, x):\n        return x\n    def forward(self, "
-        "x):\n        return x\n"
+    source = HEAD + (
+        "class Net(nn.Module):\n    def encode(self, x):\n        return x\n"
+        "    def forward(self, x):\n        return x\n"
+    )
     called = source + "net = torch.compile(Net())\nnet.encode(torch.ones(2))\n"
     assert places(called) == ["TT303 train.py:10"]
     assert places(called + "net(torch.ones(2))\n") == []
