@@ -11,7 +11,7 @@ from torchtriage.findings.report import Report
 from torchtriage.findings.selection import suppressed
 from torchtriage.findings.tap_state import SOURCE, TapState, TapStatus
 from torchtriage.lint.cache import LintCache
-from torchtriage.lint.project import SourceTree, python_files, read_tree
+from torchtriage.lint.project import SourceTree, UnreadFile, python_files, read_tree
 from torchtriage.lint.reach.interpreter import reach_of
 from torchtriage.lint.result import LintResult
 from torchtriage.lint.rule import FILE_RULES, TREE_RULES
@@ -37,8 +37,9 @@ def lint(paths: Sequence[Path], roots: Sequence[str], cache: LintCache | None = 
     if known is not None:
         return known
     tree = read_tree(contents, roots)
+    cut = [UnreadFile(file.path, f"line {line} {reason}") for file, line, reason in reach_of(tree).cut]
     result = LintResult(
-        findings=findings_in(tree), facts=_facts(tree), unread=tree.unread,
+        findings=findings_in(tree), facts=_facts(tree), unread=[*tree.unread, *cut],
         comments={(file.path, line): c for file in tree.files for line, c in file.suppressions.items()},
     )
     if cache is not None:

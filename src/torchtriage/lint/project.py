@@ -158,7 +158,7 @@ def read_tree(contents: Mapping[str, bytes], roots: Sequence[str] = ()) -> Sourc
     files, unread = [], []
     for path, data in contents.items():
         if len(data) > MAX_BYTES:
-            unread.append(UnreadFile(path, f"larger than {MAX_BYTES >> 20} MiB"))
+            unread.append(UnreadFile(path, f"is larger than {MAX_BYTES >> 20} MiB"))
             continue
         try:
             with warnings.catch_warnings():
@@ -166,7 +166,7 @@ def read_tree(contents: Mapping[str, bytes], roots: Sequence[str] = ()) -> Sourc
                 files.append(parse(path, data))
         except SyntaxError as error:
             place = f"line {error.lineno}: " if error.lineno else ""
-            unread.append(UnreadFile(path, f"{place}{error.msg}"))
+            unread.append(UnreadFile(path, f"does not parse: {place}{error.msg}"))
         except (ValueError, RecursionError, MemoryError) as error:
-            unread.append(UnreadFile(path, str(error) or type(error).__name__))
+            unread.append(UnreadFile(path, f"does not parse: {error or type(error).__name__}"))
     return SourceTree(files=files, roots=tuple(roots), unread=unread)

@@ -133,7 +133,7 @@ def tap_text(tap: TapState) -> str:
     if tap.status is TapStatus.TOO_FAST:
         return f"{tap.name}: {counted(tap.number, 'sample')} could not be read in time"
     if tap.status is TapStatus.NOT_PARSED:
-        return f"{text.path_from_here(tap.name)} is not read: {tap.detail}"
+        return f"{text.path_from_here(tap.name)} {tap.detail}"
     if tap.status is TapStatus.NO_ROOM:
         remedy = "the number of metric names per process is limited; do not put the step into the name of a metric"
         return f"{tap.name}: {counted(tap.number, 'value')} of further metrics ({remedy})"

@@ -33,7 +33,16 @@ def test_a_file_that_does_not_parse_is_named_and_skipped(folder: Path) -> None:
     assert [f.code for f in made.findings] == ["TT101"]
     [missing] = made.not_seen
     assert missing.name.endswith("broken.py")
-    assert missing.detail.startswith("line 1: ")
+    assert missing.detail.startswith("does not parse: line 1: ")
+
+
+def test_source_that_is_nested_too_deeply_is_named(folder: Path) -> None:
+    deep = "import torch\n@torch.compile\ndef f(x):\n    return " + "(" * 150 + "x" + " + 1)" * 150 + "\n"
+    chain = "import torch\n@torch.compile\ndef f(x):\n    return x" + " + x" * 5000 + "\n"
+    (folder / "train.py").write_text(deep)
+    assert [missing.name for missing in report(folder).not_seen] == [str(folder / "broken.py")]
+    (folder / "train.py").write_text(chain)
+    assert str(folder / "train.py") in [missing.name for missing in report(folder).not_seen]
 
 
 def test_a_path_that_is_not_there_is_an_error(tmp_path: Path) -> None:

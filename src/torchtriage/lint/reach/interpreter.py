@@ -1,11 +1,14 @@
 """Finds every torch.compile of a tree and evaluates what it compiles."""
 
 import ast
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from torchtriage.lint.project import SourceTree
 from torchtriage.lint.reach.calls import CallEvaluator
 from torchtriage.lint.reach.entry import entry_value
 from torchtriage.lint.reach.expressions import ExpressionEvaluator
+from torchtriage.lint.reach.machine import MAX_STEPS
 from torchtriage.lint.reach.model import Reach, TargetSite
 from torchtriage.lint.reach.programs import Relevance, relevance_of
 from torchtriage.lint.reach.statements import StatementEvaluator
@@ -40,7 +43,8 @@ class Interpreter(StatementEvaluator, ExpressionEvaluator, CallEvaluator):
         scope = self.module_scope(file)
         for name, value in list(scope.names.items()):
             if relevance.is_relevant(file, name):
-                self._explore_value(value, scope)
+                with self._limits(file, 1):
+                    self._explore_value(value, scope)
 
     def _explore_value(self, value: Value, scope: NameScope) -> None:
         value = _plain(value)
@@ -69,10 +73,23 @@ class Interpreter(StatementEvaluator, ExpressionEvaluator, CallEvaluator):
         self.site, self.path = site, []
         scope = NameScope(site.file)
         try:
-            for target in self._targets(site, scope):
-                self._enter(target, site, scope)
+            with self._limits(site.file, site.line):
+                for target in self._targets(site, scope):
+                    self._enter(target, site, scope)
         finally:
             self.site = None
+
+    @contextmanager
+    def _limits(self, file: SourceFile, line: int) -> Iterator[None]:
+        """Say where the source is nested too deeply, or too large, to be followed to its end."""
+        depth, was_cut = self.depth, self.num_steps > MAX_STEPS
+        try:
+            yield
+        except RecursionError:
+            self.depth = depth
+            self.reach.cut.append((file, line, "is nested too deeply to be followed"))
+        if self.num_steps > MAX_STEPS and not was_cut:
+            self.reach.cut.append((file, line, f"leads to more than {MAX_STEPS:,} statements, the rest is not followed"))
 
     def _targets(self, site: TargetSite, scope: NameScope) -> list[Value]:
         """What the site compiles; a decorated method with the objects on which it is called, or with any object."""

@@ -103,5 +103,7 @@ class Reach:
 
     sites: list[TargetSite] = field(default_factory=list)
     reached: list[Reached] = field(default_factory=list)
+    # Files of which a part could not be followed: the first line of that part and the reason.
+    cut: list[tuple[SourceFile, int, str]] = field(default_factory=list)
     # For each function, the calls of it in eager code.
     callers: dict[ast.AST, list[tuple[SourceFile, ast.AST]]] = field(default_factory=dict)
