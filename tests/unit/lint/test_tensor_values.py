@@ -101,6 +101,11 @@ def test_python_that_needs_the_value_of_a_tensor_is_reported(line: str, code: st
     assert codes(line) == [f"{code} P3"]
 
 
+def test_a_shape_compared_with_an_unknown_value_is_not_a_tensor() -> None:
+    source = "import torch\n@torch.compile\ndef f(x, size):\n    if x.shape != size:\n        x = x * 2\n    return x\n"
+    assert [f.code for f in findings(source)] == []
+
+
 def test_a_value_that_may_be_a_tensor_gives_p4_and_says_may() -> None:
     [finding] = findings("import torch\n@torch.compile\ndef f(x):\n    if x > 0:\n        return x * 2\n    return x\n")
     assert (finding.code, finding.severity.name) == ("TT103", "P4")

@@ -137,6 +137,10 @@ class ExpressionEvaluator(Machine):
         values = [self.evaluate(node.left, scope), *self._all(node.comparators, scope)]
         if all(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops):
             return PythonValue("bool")
+        if any(isinstance(value, ContainerValue) and value.kind in ("tuple", "list") for value in values[:2]):
+            is_equality = all(isinstance(op, (ast.Eq, ast.NotEq)) for op in node.ops)
+            if is_equality:
+                return PythonValue("bool")      # of a shape, whatever the other side is
         if any(isinstance(op, (ast.In, ast.NotIn)) for op in node.ops):
             inside = tensor_in(values[-1])
             return PythonValue("bool", from_tensor=inside is not None and inside.sure)

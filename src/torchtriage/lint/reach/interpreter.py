@@ -89,7 +89,8 @@ class Interpreter(StatementEvaluator, ExpressionEvaluator, CallEvaluator):
             self.depth = depth
             self.reach.cut.append((file, line, "is nested too deeply to be followed"))
         if self.num_steps > MAX_STEPS and not was_cut:
-            self.reach.cut.append((file, line, f"leads to more than {MAX_STEPS:,} statements, the rest is not followed"))
+            reason = f"leads to more than {MAX_STEPS:,} statements, the rest is not followed"
+            self.reach.cut.append((file, line, reason))
 
     def _targets(self, site: TargetSite, scope: NameScope) -> list[Value]:
         """What the site compiles; a decorated method with the objects on which it is called, or with any object."""
