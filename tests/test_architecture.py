@@ -18,6 +18,7 @@ MAY_IMPORT = {
     "launch": {"recording"},        # its launcher_file only, which no observed process loads
     "diagnosis": {"findings", "recording"},
     "reporters": {"findings"},
+    "lint": {"findings"},
     "tickets": {"findings", "recording", "diagnosis"},
     "capture": {"recording", "launch", "telemetry"},    # telemetry lazily, when the taps first see a training
     "rl": {"telemetry"},
@@ -92,6 +93,7 @@ TRACE = (
 
 @pytest.mark.parametrize("words", [
     ["--help"], ["run", "--help"], ["train", "--help"], ["shapes", "--help"], ["shapes", "nowhere.py"],
+    ["lint", "--no-cache", "{trace}"],
     ["explain", "TT203"], ["explain", "GB0059"], ["report", "-"], ["report", "{trace}"], ["ticket", "list"],
 ])
 def test_the_command_starts_without_torch(words: list[str], tmp_path: Path) -> None:
@@ -157,6 +159,7 @@ SUBPACKAGES: dict[str, dict[str, set[str]]] = {
         "history": {".", "compiles", "coverage", "graph_breaks", "learning", "recompiles"},
     },
     "commands": {"ticket": {"."}},
+    "lint": {"types": {"."}, "reach": {".", "types"}, "rules": {".", "reach", "types"}},
     "reporters": {"html": {"."}},
     "rl": {
         "compile": set(), "normalize": set(), "envs": {"."},

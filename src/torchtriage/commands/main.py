@@ -19,6 +19,7 @@ from torchtriage.text import harmless_text
 COMMANDS = {
     "run": ("torchtriage.commands.run", "RunCommand"),
     "report": ("torchtriage.commands.report", "ReportCommand"),
+    "lint": ("torchtriage.commands.lint", "LintCommand"),
     "explain": ("torchtriage.commands.explain", "ExplainCommand"),
     "shapes": ("torchtriage.commands.shapes", "ShapesCommand"),
     "ticket": ("torchtriage.commands.ticket.command", "TicketCommand"),

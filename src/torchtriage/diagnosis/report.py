@@ -5,11 +5,12 @@ from typing import Any
 
 from torchtriage.diagnosis.diagnose import diagnose
 from torchtriage.diagnosis.shape_study import linked_to_study, study_of
-from torchtriage.diagnosis.suppress import comments_in, suppressed
+from torchtriage.diagnosis.suppress import comments_in
 from torchtriage.diagnosis.totals import totals
 from torchtriage.findings.history import History
 from torchtriage.findings.model import Finding
 from torchtriage.findings.report import Report
+from torchtriage.findings.selection import suppressed
 from torchtriage.findings.tap_state import (
     BREAK_COSTS,
     CACHES,

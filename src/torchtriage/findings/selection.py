@@ -1,8 +1,9 @@
-"""The findings that remain after --select, --ignore and the baseline, and those that --fail-on fails."""
+"""The findings that remain after --select, --ignore, the baseline and comments, and those that --fail-on fails."""
 
 import json
-from collections.abc import Iterable
-from dataclasses import replace
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torchtriage.config import Config
@@ -14,6 +15,8 @@ from torchtriage.findings.report import Report
 
 BASELINE_SCHEMA = 1
 MAX_BASELINE = 64 << 20     # bytes; an accepted finding takes about 250
+# `# torchtriage: ignore[TT101] reason`
+_COMMENT = re.compile(r"#\s*torchtriage:\s*ignore\b(?:\[([^\]]*)\])?\s*(.*)", re.IGNORECASE)
 
 
 def check_rules_exist(config: Config) -> None:
@@ -80,3 +83,43 @@ def write_baseline(path: Path, findings: Iterable[Finding]) -> int:
             f"cannot write baseline {path}: {error.strerror}; name another file with --baseline"
         ) from error
     return len(entries)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suppression:
+    """The codes that a comment accepts on its line, and its reason."""
+
+    codes: tuple[str, ...]
+    reason: str
+
+    def covers(self, code: str) -> bool:
+        return code in self.codes
+
+
+Comments = dict[tuple[str, int], Suppression]       # by path and line
+
+
+def suppression_in(line: str) -> Suppression | None:
+    """The suppression on a source line; without a code it accepts nothing and is reported as unused."""
+    match = _COMMENT.search(line)
+    if match is None:
+        return None
+    codes = tuple(code.strip().upper() for code in (match[1] or "").split(",") if code.strip())
+    return Suppression(codes=codes, reason=match[2].strip())
+
+
+def suppressed(findings: Sequence[Finding], comments: Comments) -> tuple[list[Finding], int, list[str]]:
+    """(remaining findings, number of suppressed findings, comments that suppressed nothing)."""
+    used: set[tuple[str, int]] = set()
+    remaining = []
+    for finding in findings:
+        place = (finding.location.path, finding.location.line or 0)
+        if place in comments and comments[place].covers(finding.code):
+            used.add(place)
+        else:
+            remaining.append(finding)
+    unused = []
+    for (path, line), comment in sorted(comments.items(), key=lambda item: item[0]):
+        if (path, line) not in used:
+            unused.append(f"{path}:{line}: ignore[{','.join(comment.codes)}]")
+    return remaining, len(findings) - len(remaining), unused

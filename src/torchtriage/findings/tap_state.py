@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 STRUCTURED_TRACE, TEXT_LOG = "structured trace", "text log"
+SOURCE = "source"     # read by lint
 BREAK_COSTS = "run-time cost of graph breaks"
 COMPILES = "compiles that gave up"
 LEARNING = "learning"
@@ -19,7 +20,7 @@ OWN_NAMES = frozenset({
     "trace", "steps", "compile calls", "whole-frame breaks", "piece timer", "silent-eager meter", "recorder",
     "policy", "call times", "call sizes", "shape marks", "gradients", "loss", "clipping and GradScaler",
     "gradients of some tensors", STRUCTURED_TRACE, TEXT_LOG, BREAK_COSTS, COMPILES, LEARNING, SHAPE_STUDY,
-    STEPS, SKIPPED_FRAMES, EAGER_CALLS, CALL_SITES, COMPILE_TIMES, CACHES, RECURRENT_STATE, PPO_UPDATES,
+    SOURCE, STEPS, SKIPPED_FRAMES, EAGER_CALLS, CALL_SITES, COMPILE_TIMES, CACHES, RECURRENT_STATE, PPO_UPDATES,
 })
 
 
@@ -34,6 +35,7 @@ class TapStatus(StrEnum):
     NOT_REPORTED = "not reported"       # only a program that passes it to a Monitor shows it
     NOT_EXPLAINED = "not explained"     # torch traced no reason, `number` times
     TOO_FAST = "too fast"               # `number` samples were overwritten before they were read
+    NOT_PARSED = "not parsed"           # `name` is a source file, `detail` says why
     NO_ROOM = "no room"                 # `number` values belong to metrics beyond the limit on metric names
 
 

@@ -10,7 +10,7 @@ from torchtriage import text
 from torchtriage.findings.model import UNKNOWN_PLACE, Cost, CostKind, Finding, Severity, SourceLine
 from torchtriage.findings.report import Report
 from torchtriage.findings.shape_study import DECIDED_BY_SHAPES
-from torchtriage.findings.tap_state import STRUCTURED_TRACE, TEXT_LOG, TapState, TapStatus
+from torchtriage.findings.tap_state import SOURCE, STRUCTURED_TRACE, TEXT_LOG, TapState, TapStatus
 from torchtriage.text import counted, duration, row
 
 LONG_COMPILING = 10.0    # seconds; less is noise in the share of a short run
@@ -82,6 +82,8 @@ def compile_share(report: Report) -> float | None:
 
 def totals_line(report: Report) -> str:
     """The counts of findings, compiles, recompiles and graph breaks, in one line."""
+    if is_of_source(report):
+        return _source_totals(report)
     totals = report.totals
     breaks = counted(totals.get("graph_breaks"), "graph break")
     parts = [
@@ -104,6 +106,21 @@ def totals_line(report: Report) -> str:
     return lead + ", ".join(parts)
 
 
+def is_of_source(report: Report) -> bool:
+    """Whether the report is one of lint: no program ran."""
+    return report.run.get("origin") == SOURCE
+
+
+def _source_totals(report: Report) -> str:
+    run = report.run
+    parts = [
+        f"{counted(len(report.findings), 'finding')} in {counted(run.get('num_files'), 'file')}",
+        counted(run.get("num_compile_sites"), "torch.compile call"),
+        counted(run.get("num_reached"), "function reached by them", "functions reached by them"),
+    ]
+    return ", ".join(parts)
+
+
 def tap_text(tap: TapState) -> str:
     """A tap as a phrase: its name, and the reason if it did not watch."""
     if tap.status is TapStatus.NOT_EXPLAINED:
@@ -115,6 +132,8 @@ def tap_text(tap: TapState) -> str:
         return f"{tap.name} (report it with torchtriage.telemetry.Monitor; torchtriage train does)"
     if tap.status is TapStatus.TOO_FAST:
         return f"{tap.name}: {counted(tap.number, 'sample')} could not be read in time"
+    if tap.status is TapStatus.NOT_PARSED:
+        return f"{text.path_from_here(tap.name)} {tap.detail}"
     if tap.status is TapStatus.NO_ROOM:
         remedy = "the number of metric names per process is limited; do not put the step into the name of a metric"
         return f"{tap.name}: {counted(tap.number, 'value')} of further metrics ({remedy})"
@@ -125,6 +144,7 @@ def tap_text(tap: TapState) -> str:
 
 _SOURCES: Mapping[str, str] = {
     STRUCTURED_TRACE: "graph breaks, recompiles, limits, compile times and caches of the structured trace",
+    SOURCE: "the source",
     TEXT_LOG: "graph breaks, recompiles and limits in the log",
 }
 

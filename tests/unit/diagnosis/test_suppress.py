@@ -3,7 +3,7 @@
 import pytest
 
 from torchtriage.diagnosis.report import build_report
-from torchtriage.diagnosis.suppress import suppression_in
+from torchtriage.findings.selection import suppression_in
 from torchtriage.recording.events import GraphBreak
 from torchtriage.recording.recording import Process, Recording, Source
 

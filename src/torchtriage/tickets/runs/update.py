@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torchtriage.diagnosis.suppress import comments_in, suppressed
+from torchtriage.diagnosis.suppress import comments_in
 from torchtriage.findings.checks import check_in
 from torchtriage.findings.model import Finding
+from torchtriage.findings.selection import suppressed
 from torchtriage.recording.recording import Recording
 from torchtriage.tickets.files.edit import set_box, set_field
 from torchtriage.tickets.files.read import TicketFile, parse

@@ -1,0 +1,162 @@
+"""Finds every torch.compile of a tree and evaluates what it compiles."""
+
+import ast
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torchtriage.lint.project import SourceTree
+from torchtriage.lint.reach.calls import CallEvaluator
+from torchtriage.lint.reach.entry import entry_value
+from torchtriage.lint.reach.expressions import ExpressionEvaluator
+from torchtriage.lint.reach.machine import MAX_STEPS
+from torchtriage.lint.reach.model import Reach, TargetSite
+from torchtriage.lint.reach.programs import Relevance, relevance_of
+from torchtriage.lint.reach.statements import StatementEvaluator
+from torchtriage.lint.source import SourceFile
+from torchtriage.lint.types.values import (
+    UNKNOWN,
+    ClassValue,
+    CompiledValue,
+    DisabledValue,
+    FunctionValue,
+    LibraryObject,
+    MethodValue,
+    NameScope,
+    ObjectValue,
+    PropertyValue,
+    Value,
+    options,
+)
+
+MAX_OBJECTS = 4  # on which a decorated method is evaluated
+_CACHE: list[tuple[SourceTree, Reach]] = []
+
+
+class Interpreter(StatementEvaluator, ExpressionEvaluator, CallEvaluator):
+    """All parts together."""
+
+    def rebind(self, node: ast.expr, value: Value, scope: NameScope) -> None:
+        self._rebind(node, value, scope)
+
+    def explore(self, file: SourceFile, relevance: Relevance) -> None:
+        """Evaluate the file as a program that runs, then each of its functions that leads to a torch.compile."""
+        scope = self.module_scope(file)
+        for name, value in list(scope.names.items()):
+            if relevance.is_relevant(file, name):
+                with self._limits(file, 1):
+                    self._explore_value(value, scope)
+
+    def _explore_value(self, value: Value, scope: NameScope) -> None:
+        value = _plain(value)
+        if isinstance(value, FunctionValue) and value.file is scope.file and value.bound is None:
+            self._explore_function(value, scope)
+        elif isinstance(value, ClassValue) and value.file is scope.file:
+            made = self.call(value, (), {}, value.node, scope)
+            for name, member in list(value.members.items()):
+                if isinstance(_plain(member), FunctionValue) and isinstance(made, ObjectValue) and name != "__init__":
+                    method = _plain(self._bound_member(made, name, scope))
+                    if isinstance(method, FunctionValue):
+                        self._explore_function(method, scope)
+
+    def _bound_member(self, made: ObjectValue, name: str, scope: NameScope) -> Value:
+        member = _plain(made.instance.of.members[name])
+        if isinstance(member, FunctionValue):
+            return FunctionValue(member.file, member.node, member.outer, made, member.owner)
+        return UNKNOWN
+
+    def _explore_function(self, function: FunctionValue, scope: NameScope) -> None:
+        with self.elsewhere():
+            self.run_function(function, (), {}, function.node, scope)
+
+    def follow(self, site: TargetSite) -> None:
+        """Evaluate what a compile call compiles."""
+        self.site, self.path = site, []
+        scope = NameScope(site.file)
+        try:
+            with self._limits(site.file, site.line):
+                for target in self._targets(site, scope):
+                    self._enter(target, site, scope)
+        finally:
+            self.site = None
+
+    @contextmanager
+    def _limits(self, file: SourceFile, line: int) -> Iterator[None]:
+        """Say where the source is nested too deeply, or too large, to be followed to its end."""
+        depth, was_cut = self.depth, self.num_steps > MAX_STEPS
+        try:
+            yield
+        except RecursionError:
+            self.depth = depth
+            self.reach.cut.append((file, line, "is nested too deeply to be followed"))
+        if self.num_steps > MAX_STEPS and not was_cut:
+            reason = f"leads to more than {MAX_STEPS:,} statements, the rest is not followed"
+            self.reach.cut.append((file, line, reason))
+
+    def _targets(self, site: TargetSite, scope: NameScope) -> list[Value]:
+        """What the site compiles; a decorated method with the objects on which it is called, or with any object."""
+        found: list[Value] = []
+        for target in options(site.target):
+            is_method = isinstance(target, FunctionValue) and target.owner is not None and target.bound is None
+            if not is_method:
+                found.append(target)
+                continue
+            assert isinstance(target, FunctionValue)
+            assert target.owner is not None
+            bound = site.bound[:MAX_OBJECTS]
+            if not bound:
+                made = self.call(target.owner, (), {}, target.owner.node, scope)
+                bound = [FunctionValue(target.file, target.node, target.outer, made, target.owner)]
+            found += bound
+        return found
+
+    def _enter(self, target: Value, site: TargetSite, scope: NameScope) -> None:
+        if isinstance(target, ObjectValue):
+            instance = target.instance
+            saved = instance.attributes.pop("__call__", None)
+            own = instance.attributes.get("forward")
+            if isinstance(own, CompiledValue):
+                del instance.attributes["forward"]
+            method = self.attribute(target, "forward", site.node, scope)
+            if not isinstance(method, FunctionValue):
+                method = self.attribute(target, "__call__", site.node, scope)
+            if saved is not None:
+                instance.attributes["__call__"] = saved
+            if own is not None:
+                instance.attributes["forward"] = own
+            target = method
+        if isinstance(target, CompiledValue):
+            return
+        if isinstance(target, FunctionValue):
+            arguments, keywords = entry_value(self, target, site)
+            self.run_function(target, arguments, keywords, site.node, scope)
+        elif isinstance(target, LibraryObject):
+            self.call(target, (), {}, site.node, scope)
+
+
+def _plain(value: Value) -> Value:
+    """The function behind its decorators."""
+    while True:
+        if isinstance(value, (CompiledValue, DisabledValue, PropertyValue)):
+            value = value.target
+        elif isinstance(value, MethodValue) and value.name == "static":
+            value = value.owner
+        else:
+            return value
+
+
+def reach_of(tree: SourceTree) -> Reach:
+    """The reach of a tree, worked out once."""
+    for known, reach in _CACHE:
+        if known is tree:
+            return reach
+    machine = Interpreter(tree)
+    relevance = relevance_of(tree)
+    for file in tree.files:
+        if file in relevance.names:
+            machine.explore(file, relevance)
+    number = 0
+    while number < len(machine.reach.sites):  # following one may find another
+        machine.follow(machine.reach.sites[number])
+        number += 1
+    _CACHE[:] = [(tree, machine.reach)]
+    return machine.reach
