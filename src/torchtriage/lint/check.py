@@ -13,7 +13,9 @@ from torchtriage.lint.project import SourceTree, python_files, read_tree
 from torchtriage.lint.rule import FILE_RULES, TREE_RULES
 
 # The modules that register rules when they are imported.
-RULE_MODULES: tuple[str, ...] = ()
+RULE_MODULES: tuple[str, ...] = (
+    "torchtriage.lint.training",
+)
 
 
 def lint(paths: Sequence[Path], *, working_folder: str, roots: Sequence[str] = ()) -> Report:

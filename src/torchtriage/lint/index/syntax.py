@@ -1,0 +1,135 @@
+"""Questions about pieces of syntax that several lint rules ask."""
+
+import ast
+from collections.abc import Iterable, Iterator
+
+from torchtriage.lint.source import FunctionNode, SourceFile
+
+Block = list[ast.stmt]
+_NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes below a node, in the order of the source, without those of nested functions and classes."""
+    waiting = list(reversed(list(ast.iter_child_nodes(node))))
+    while waiting:
+        current = waiting.pop()
+        yield current
+        if not isinstance(current, _NESTED):
+            waiting.extend(reversed(list(ast.iter_child_nodes(current))))
+
+
+def last_name(node: ast.AST | None) -> str:
+    """`norm` of `torch.norm`, `x.norm` and `norm`; of a call, the name of what it calls."""
+    if isinstance(node, ast.Call):
+        node = node.func
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def calls(nodes: Iterable[ast.AST], *names: str) -> list[ast.Call]:
+    """The calls among the nodes whose function or method has one of these names."""
+    return [node for node in nodes if isinstance(node, ast.Call) and last_name(node) in names]
+
+
+def receiver(call: ast.Call) -> ast.expr | None:
+    """`optimizer` of `optimizer.step()`."""
+    return call.func.value if isinstance(call.func, ast.Attribute) else None
+
+
+def keyword(call: ast.Call, name: str) -> ast.expr | None:
+    return next((each.value for each in call.keywords if each.arg == name), None)
+
+
+def text(node: ast.AST | None) -> str:
+    """The source of an expression on one line."""
+    return "" if node is None else " ".join(ast.unparse(node).split())
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """The plain names that are read in a node."""
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+
+
+def targets(statement: ast.AST) -> list[ast.expr]:
+    """What a statement assigns to, with tuples taken apart."""
+    found: list[ast.expr] = []
+    if isinstance(statement, ast.Assign):
+        found = list(statement.targets)
+    elif isinstance(statement, (ast.AugAssign, ast.AnnAssign, ast.For, ast.AsyncFor, ast.NamedExpr)):
+        found = [statement.target]
+    elif isinstance(statement, ast.comprehension):
+        found = [statement.target]
+    flat: list[ast.expr] = []
+    while found:
+        target = found.pop(0)
+        if isinstance(target, (ast.Tuple, ast.List)):
+            found = [*target.elts, *found]
+        else:
+            flat.append(target.value if isinstance(target, ast.Starred) else target)
+    return flat
+
+
+def target_names(statement: ast.AST) -> list[str]:
+    return [target.id for target in targets(statement) if isinstance(target, ast.Name)]
+
+
+def assigned_value(scope: ast.AST, name: str) -> ast.expr | None:
+    """The expression that a plain name is first bound to in a function."""
+    for node in own_nodes(scope):
+        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and name in target_names(node):
+            return node.value
+    return None
+
+
+def blocks(scope: ast.AST) -> Iterator[Block]:
+    """Every block of statements in a function or module, without nested functions."""
+    for node in [scope, *own_nodes(scope)]:
+        if node is not scope and isinstance(node, _NESTED):
+            continue
+        for field in ("body", "orelse", "finalbody"):
+            block = getattr(node, field, None)
+            if isinstance(block, list) and block:
+                yield block
+
+
+def scopes(file: SourceFile) -> Iterator[FunctionNode | ast.Module]:
+    """The module and each of its functions."""
+    yield file.tree
+    yield from functions(file)
+
+
+def functions(file: SourceFile) -> Iterator[FunctionNode]:
+    yield from file.of_type(ast.FunctionDef)
+    yield from file.of_type(ast.AsyncFunctionDef)
+
+
+def loops(scope: ast.AST) -> list[ast.stmt]:
+    return [node for node in own_nodes(scope) if isinstance(node, LOOPS)]
+
+
+def is_root(node: ast.AST) -> bool:
+    """Whether an expression takes a square root: `x ** 0.5`, `math.sqrt(x)`, `x.sqrt()`."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        return isinstance(node.right, ast.Constant) and node.right.value == 0.5
+    return isinstance(node, ast.Call) and last_name(node) in ("sqrt", "sqrt_")
+
+
+def is_method(file: SourceFile, function: FunctionNode) -> bool:
+    return isinstance(file.parent(function), ast.ClassDef)
+
+
+def decorators(node: FunctionNode | ast.ClassDef) -> set[str]:
+    return {last_name(decorator) for decorator in node.decorator_list}
+
+
+def docstring_statement(body: Block) -> bool:
+    return bool(body) and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant)
+
+
+def body_of(node: FunctionNode) -> Block:
+    """The statements of a function after its docstring."""
+    return node.body[1:] if docstring_statement(node.body) else node.body
