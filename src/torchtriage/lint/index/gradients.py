@@ -7,7 +7,7 @@ from collections.abc import Set
 from torchtriage.lint.index.syntax import COMPREHENSIONS, last_name, own_nodes, target_names, text
 
 _ITERATORS = ("parameters", "named_parameters", "buffers", "named_buffers")
-_LISTS = re.compile(r"^(?:all_|flat_|valid_|model_|trainable_|named_|module_)?(?:grads|gradients|params|parameters)$")
+_LISTS = re.compile(r"^(?:\w+_)?(?:grads|gradients|params|parameters)$")
 # What a tensor is asked that needs no read from the device.
 _ON_HOST = frozenset({
     "numel", "size", "shape", "dim", "ndim", "dtype", "device", "requires_grad", "is_cuda", "is_leaf", "name",
@@ -27,8 +27,14 @@ def is_parameter_iterable(node: ast.AST, lists: Set[str] = frozenset()) -> bool:
             return any(is_parameter_iterable(argument, lists) for argument in node.args)
         return name in ("items", "values") and is_parameter_iterable(_receiver(node), lists)
     if isinstance(node, COMPREHENSIONS):
+        if isinstance(node, (ast.ListComp, ast.GeneratorExp)) and last_name(node.elt) == "grad":
+            return True
         return is_parameter_iterable(node.generators[0].iter, lists)
     return isinstance(node, ast.Subscript) and text(node.slice) in ("'params'", '"params"')
+
+
+def _appends_gradient(call: ast.Call) -> bool:
+    return bool(call.args) and last_name(call.args[0]) == "grad"
 
 
 def _receiver(call: ast.Call) -> ast.AST:
@@ -42,6 +48,8 @@ def parameter_lists(scope: ast.AST) -> set[str]:
         if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
             if is_parameter_iterable(node.value, found):
                 found |= set(target_names(node))
+        elif isinstance(node, ast.Call) and last_name(node) == "append" and _appends_gradient(node):
+            found.add(text(_receiver(node)))
     return found
 
 
@@ -53,9 +61,12 @@ def parameter_names(scope: ast.AST) -> set[str]:
         if isinstance(node, (ast.For, ast.AsyncFor, ast.comprehension)) and is_parameter_iterable(node.iter, lists):
             found |= set(target_names(node))
     for node in own_nodes(scope):
-        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
-            if is_on_device(node.value, found):
-                found |= set(target_names(node))
+        if (
+            isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr))
+            and node.value is not None
+            and is_on_device(node.value, found)
+        ):
+            found |= set(target_names(node))
     return found
 
 
@@ -78,6 +89,8 @@ def is_on_device(node: ast.AST, tensors: set[str]) -> bool:
         return is_on_device(node.left, tensors) or is_on_device(node.right, tensors)
     if isinstance(node, ast.UnaryOp):
         return is_on_device(node.operand, tensors)
+    if isinstance(node, (ast.List, ast.Tuple)):
+        return any(is_on_device(element, tensors) for element in node.elts)
     if isinstance(node, ast.Subscript):
         return is_on_device(node.value, tensors)
     return isinstance(node, ast.IfExp) and (is_on_device(node.body, tensors) or is_on_device(node.orelse, tensors))

@@ -2,12 +2,19 @@
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 
-from torchtriage.lint.index.project_files import document_files, is_installed, is_test, other_files
+from torchtriage.lint.index.project_files import (
+    document_files,
+    is_installed,
+    is_test,
+    is_test_path,
+    other_files,
+    project_root,
+)
 from torchtriage.lint.index.syntax import last_name
 from torchtriage.lint.project import SourceTree
 from torchtriage.lint.source import SourceFile
@@ -22,8 +29,9 @@ class ProjectNames:
     `is_whole`: every file of the project was read, so "nothing names it" can be said. Tests are counted separately.
     """
 
-    files: Sequence[SourceFile]
+    tree: SourceTree
     other_words: Mapping[str, frozenset[str]]
+    other_tests: frozenset[str]
     is_whole: bool
     documents: frozenset[str] = frozenset()
 
@@ -34,28 +42,28 @@ class ProjectNames:
     @cached_property
     def _files_by_name(self) -> Mapping[str, list[SourceFile]]:
         index: dict[str, list[SourceFile]] = {}
-        for file in self.files:
+        for file in self.tree.files:
             for name in names_of(file):
                 index.setdefault(name, []).append(file)
         return index
 
     @cached_property
     def has_tests(self) -> bool:
-        return any(is_test(path) for path in [*(file.path for file in self.files), *self.other_words])
+        return bool(self.other_tests) or any(is_test(file, self.tree) for file in self.tree.files)
 
     def is_named_in_tests(self, name: str) -> bool:
-        if any(is_test(file.path) for file in self._files_by_name.get(name, ())):
+        if any(is_test(file, self.tree) for file in self._files_by_name.get(name, ())):
             return True
-        return any(name in words for path, words in self.other_words.items() if is_test(path))
+        return any(name in words for path, words in self.other_words.items() if path in self.other_tests)
 
     def is_named_in_other_source(self, name: str) -> bool:
         """Whether a file that is neither linted nor a test has this word."""
-        return any(name in words for path, words in self.other_words.items() if not is_test(path))
+        return any(name in words for path, words in self.other_words.items() if path not in self.other_tests)
 
     def uses(self, name: str) -> Iterator[tuple[SourceFile, ast.AST]]:
         """Every place in linted source, without tests, that reads a name, an attribute or a string of this name."""
         for file in self._files_by_name.get(name, ()):
-            if not is_test(file.path):
+            if not is_test(file, self.tree):
                 for node in uses_in(file, name):
                     yield file, node
 
@@ -64,10 +72,9 @@ class ProjectNames:
         if self.is_named_in_other_source(name):
             return True
         excluded = set(outside)
-        for file, node in self.uses(name):
-            if node not in excluded and excluded.isdisjoint(file.ancestors(node)):
-                return True
-        return False
+        return any(
+            node not in excluded and excluded.isdisjoint(file.ancestors(node)) for file, node in self.uses(name)
+        )
 
 
 @lru_cache(maxsize=2)
@@ -78,7 +85,9 @@ def project_names(tree: SourceTree) -> ProjectNames:
     installed = bool(paths) and all(is_installed(path) for path in paths)
     words = {str(path): _words(path) for path in others or ()}
     documents = frozenset().union(*(_words(path) for path in document_files(paths)))
-    return ProjectNames(tree.files, words, others is not None and not installed, documents)
+    root = project_root(paths)
+    tests = frozenset(path for path in words if root is not None and is_test_path(path, root))
+    return ProjectNames(tree, words, tests, others is not None and not installed, documents)
 
 
 def _words(path: Path) -> frozenset[str]:
@@ -96,9 +105,6 @@ def names_of(file: SourceFile) -> frozenset[str]:
     for node in file.of_type(ast.Constant):
         if isinstance(node.value, str) and node.value.isidentifier():
             found.add(node.value)
-    if is_test(file.path):
-        for imported in file.of_type(ast.ImportFrom):
-            found |= {alias.name for alias in imported.names}
     return frozenset(found)
 
 
@@ -124,7 +130,7 @@ def _in_all(file: SourceFile, node: ast.AST) -> bool:
 
 
 def exports(file: SourceFile) -> Mapping[str, ast.AST]:
-    """The names in `__all__` of a file, with their nodes; without `__all__`, what a package imports from its modules."""
+    """The names in `__all__` of a file, with their nodes; without it, what a package imports from its modules."""
     found: dict[str, ast.AST] = {}
     for constant in file.of_type(ast.Constant):
         if isinstance(constant.value, str) and _in_all(file, constant):

@@ -3,19 +3,40 @@
 import os
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
-from torchtriage.lint.project import python_files
+from torchtriage.lint.project import SourceTree, python_files
+from torchtriage.lint.source import SourceFile
 
 MARKERS = ("pyproject.toml", "setup.py", "setup.cfg", ".git")
 MAX_LEVELS = 6          # folders above the linted ones in which a project may begin
 MAX_OTHER_FILES = 3000  # a larger tree is not read for the sake of a few names
+# What is below such a folder is a project of its own, not a part of the one around it.
+_SEPARATE = frozenset({"test", "tests", "fixtures", "examples", "benchmarks"})
 _TEST_FILE = re.compile(r"(?:^|/)(?:tests?/.*|test_[^/]*|[^/]*_test|conftest)\.py$")
 
 
-def is_test(path: str) -> bool:
-    """Whether a file holds tests, by its name or folder."""
-    return bool(_TEST_FILE.search(path.replace(os.sep, "/")))
+def is_test(file: SourceFile, tree: SourceTree) -> bool:
+    """Whether a linted file holds tests, by its name or a folder below the linted ones."""
+    return file.path in _test_files(tree)
+
+
+@lru_cache(maxsize=2)
+def _test_files(tree: SourceTree) -> frozenset[str]:
+    paths = [file.path for file in tree.files]
+    folder = common_folder(paths)
+    return frozenset(path for path in paths if is_test_path(path, folder))
+
+
+def is_test_path(path: str, folder: Path) -> bool:
+    """Whether a path is one of tests, judged from this folder on: a project may itself be below a folder of tests."""
+    return bool(_TEST_FILE.search(os.path.relpath(path, folder).replace(os.sep, "/")))
+
+
+def common_folder(paths: Sequence[str]) -> Path:
+    """The innermost folder that holds all of the files."""
+    return Path(os.path.commonpath([os.path.dirname(path) for path in paths]))
 
 
 def is_installed(path: str) -> bool:
@@ -43,12 +64,14 @@ def project_root(paths: Sequence[str]) -> Path | None:
     """The folder in which the project of these files begins; None for a single file or files without a folder."""
     if len(paths) < 2:
         return None
-    common = Path(os.path.commonpath([os.path.dirname(path) for path in paths]))
+    common = common_folder(paths)
     if not common.is_dir():
         return None
     for folder in [common, *common.parents][:MAX_LEVELS]:
         if any((folder / marker).exists() for marker in MARKERS):
             return folder
+        if folder.name in _SEPARATE:
+            break
     while (common / "__init__.py").is_file():
         common = common.parent
     return common

@@ -59,9 +59,9 @@ def targets(statement: ast.AST) -> list[ast.expr]:
     found: list[ast.expr] = []
     if isinstance(statement, ast.Assign):
         found = list(statement.targets)
-    elif isinstance(statement, (ast.AugAssign, ast.AnnAssign, ast.For, ast.AsyncFor, ast.NamedExpr)):
-        found = [statement.target]
-    elif isinstance(statement, ast.comprehension):
+    elif isinstance(
+        statement, (ast.AugAssign, ast.AnnAssign, ast.For, ast.AsyncFor, ast.NamedExpr, ast.comprehension)
+    ):
         found = [statement.target]
     flat: list[ast.expr] = []
     while found:
@@ -133,3 +133,26 @@ def docstring_statement(body: Block) -> bool:
 def body_of(node: FunctionNode) -> Block:
     """The statements of a function after its docstring."""
     return node.body[1:] if docstring_statement(node.body) else node.body
+
+
+def default_of(file: SourceFile, name: str) -> object:
+    """The constant that a file gives a name: by an assignment, a field or the default of a parameter; None if none."""
+    for assign in file.of_type(ast.Assign):
+        if any(last_name(target) == name for target in assign.targets) and isinstance(assign.value, ast.Constant):
+            return assign.value.value
+    for field in file.of_type(ast.AnnAssign):
+        if last_name(field.target) == name and isinstance(field.value, ast.Constant):
+            return field.value.value
+    for function in functions(file):
+        default = parameter_defaults(function).get(name)
+        if isinstance(default, ast.Constant):
+            return default.value
+    return None
+
+
+def parameter_defaults(function: FunctionNode) -> dict[str, ast.expr]:
+    positional = [*function.args.posonlyargs, *function.args.args]
+    defaults = function.args.defaults
+    found = {a.arg: d for a, d in zip(positional[len(positional) - len(defaults):], defaults, strict=True)}
+    keyword_only = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
+    return found | {argument.arg: default for argument, default in keyword_only if default is not None}

@@ -18,7 +18,7 @@ _TENSOR = re.compile(r"\bTensor\b|torch\.(?:zeros|ones|empty|tensor|full|randn|r
 @file_rule
 def hook_on_compiled_module(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """A hook is registered below a compiled module that already ran."""
-    if is_test(file.path):
+    if is_test(file, tree):
         return
     for scope in scopes(file):
         models: dict[str, str] = {}     # the compiled name and the plain one, with the compiled name
@@ -38,9 +38,11 @@ def hook_on_compiled_module(file: SourceFile, tree: SourceTree) -> Iterator[Find
                     yield source_finding(
                         "TT732", file, node, tree,
                         title=f"the hook on {text(receiver(node))} is never called",
-                        cause=f"{models[base]} was compiled and called before; its graphs hold no hook of a module inside, and "
+                        cause=f"{models[base]} was compiled and called before; its graphs hold no hook of a module "
+                              f"inside, and "
                               "by default torch does not check for new ones",
-                        fix="register the hook before the first call of the compiled module, or call torch.compiler.reset() "
+                        fix="register the hook before the first call of the compiled module, or call "
+                            "torch.compiler.reset() "
                             "after it",
                     )
 
@@ -48,7 +50,7 @@ def hook_on_compiled_module(file: SourceFile, tree: SourceTree) -> Iterator[Find
 @file_rule
 def wandb_watch_with_compile(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """wandb.watch is called on a model that is compiled."""
-    if is_test(file.path):
+    if is_test(file, tree):
         return
     for call in file.of_type(ast.Call):
         if file.dotted(call.func) != "wandb.watch" or not call.args:
@@ -63,7 +65,8 @@ def wandb_watch_with_compile(file: SourceFile, tree: SourceTree) -> Iterator[Fin
                 yield source_finding(
                     "TT733", file, call, tree, may=True,
                     title=f"wandb.watch({model}) may cut the graphs of the compiled model",
-                    cause=f"wandb.watch registers Python hooks on the parameters and modules of {model}, which is compiled "
+                    cause=f"wandb.watch registers Python hooks on the parameters and modules of {model}, which is "
+                          f"compiled "
                           f"at line {compile_call.lineno}",
                     fix="log gradient statistics outside of the model, after backward()",
                 )
@@ -74,20 +77,24 @@ def wandb_watch_with_compile(file: SourceFile, tree: SourceTree) -> Iterator[Fin
 def locals_test(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """Code asks locals() whether a variable exists."""
     for node in file.of_type(ast.Compare):
-        if isinstance(node.ops[0], (ast.In, ast.NotIn)) and text(node.comparators[0]) == "locals()":
-            if not is_test(file.path) and "torch" in file.text:
-                yield source_finding(
-                    "TT734", file, node, tree,
-                    title=f"{text(node)} depends on the name of a variable",
-                    cause="renaming the variable changes the result without an error, and Dynamo cannot trace locals()",
-                    fix="bind the variable to None at the start of the function and test it with `is not None`",
-                )
+        if (
+            isinstance(node.ops[0], (ast.In, ast.NotIn))
+            and text(node.comparators[0]) == "locals()"
+            and not is_test(file, tree)
+            and "torch" in file.text
+        ):
+            yield source_finding(
+                "TT734", file, node, tree,
+                title=f"{text(node)} depends on the name of a variable",
+                cause="renaming the variable changes the result without an error, and Dynamo cannot trace locals()",
+                fix="bind the variable to None at the start of the function and test it with `is not None`",
+            )
 
 
 @file_rule
 def cast_in_hot_path(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """typing.cast is called in a loop of a training or in a forward."""
-    if is_test(file.path) or "torch" not in file.text:
+    if is_test(file, tree) or "torch" not in file.text:
         return
     for function in functions(file):
         found = [call for call in calls(own_nodes(function), "cast") if file.dotted(call.func) == "typing.cast"]
@@ -96,7 +103,8 @@ def cast_in_hot_path(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
             yield source_finding(
                 "TT735", file, hot[0], tree,
                 title=f"{text(hot[0])} is called again on every pass",
-                cause="typing.cast is a Python call that returns its argument; in a loop over steps it is paid each time, and "
+                cause="typing.cast is a Python call that returns its argument; in a loop over steps it is paid each "
+                      "time, and "
                       "in compiled code it is one more function to trace",
                 fix="annotate the variable where it is bound, outside of the loop",
             )
@@ -114,19 +122,22 @@ def _in_training_loop(file: SourceFile, node: ast.AST, function: FunctionNode) -
 @file_rule
 def tuple_keyed_tensors(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """Tensors are kept in a dict with tuples as keys."""
-    if is_test(file.path) or "torch" not in file.text:
+    if is_test(file, tree) or "torch" not in file.text:
         return
     seen: set[str] = set()
-    for node in [*file.of_type(ast.AnnAssign), *file.of_type(ast.Assign)]:
+    assignments: list[ast.AnnAssign | ast.Assign] = [*file.of_type(ast.AnnAssign), *file.of_type(ast.Assign)]
+    for node in assignments:
         name = last_name(node.target if isinstance(node, ast.AnnAssign) else node.targets[0])
         if name not in seen and _maps_tuples_to_tensors(node):
             seen.add(name)
             yield source_finding(
                 "TT736", file, node, tree, may=True, reason=name,
                 title=f"{name} may break graphs: its keys are tuples",
-                cause=f"{name} maps tuples to tensors; read inside a compiled function with a key that varies, every key is "
+                cause=f"{name} maps tuples to tensors; read inside a compiled function with a key that varies, "
+                      f"every key is "
                       "a guard of its own or a graph break. In eager code it costs nothing",
-                fix="use one integer per pair as the key (i * n + j), or one stacked tensor, or read it outside of compiled "
+                fix="use one integer per pair as the key (i * n + j), or one stacked tensor, or read it outside of "
+                    "compiled "
                     "functions and say so beside it",
             )
 
@@ -146,13 +157,14 @@ def _maps_tuples_to_tensors(node: ast.Assign | ast.AnnAssign) -> bool:
 @file_rule
 def device_migration(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """A method moves its own tensors to the device of its input without saying so."""
-    if is_test(file.path) or "device" not in file.text:
+    if is_test(file, tree) or "device" not in file.text:
         return
     for class_ in file.of_type(ast.ClassDef):
         places: list[tuple[ast.If, str]] = []
         for method in class_.body:
             if isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                places += [(node, method.name) for node in own_nodes(method) if isinstance(node, ast.If) and _migrates(node)]
+                branches = [node for node in own_nodes(method) if isinstance(node, ast.If)]
+                places += [(node, method.name) for node in branches if _migrates(node)]
         if places:
             lines = " and ".join(f"{name}() at line {node.lineno}" for node, name in places)
             first = places[0][0]
@@ -160,7 +172,8 @@ def device_migration(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
                 "TT738", file, first, tree, reason=class_.name,
                 evidence=Evidence(num_events=len(places), source=lines_around(file, first.lineno)),
                 title=f"{class_.name} moves its tensors to the device of the input, without a warning",
-                cause=f"{lines} compare devices and move: inside torch.compile the move is a graph break or a recompile, and "
+                cause=f"{lines} compare devices and move: inside torch.compile the move is a graph break or a "
+                      f"recompile, and "
                       "nothing tells that the object was made on the wrong device",
                 fix="make the object on the device where it is used; if it must move, say so with warnings.warn(..., "
                     "stacklevel=2) before the move",
@@ -174,4 +187,9 @@ def _migrates(node: ast.If) -> bool:
     inside = [part for statement in node.body for part in ast.walk(statement)]
     if calls(inside, "warn", "warning", "warn_once", "info"):
         return False
-    return any(text(receiver(call)).startswith("self") for call in calls(inside, "to", "cuda", "_move_to", "_to"))
+    for call in inside:
+        if isinstance(call, ast.Call) and text(receiver(call)).startswith("self"):
+            arguments = [*call.args, *(each.value for each in call.keywords)]
+            if last_name(call) in ("to", "cuda") or any(".device" in text(each) for each in arguments):
+                return True
+    return False

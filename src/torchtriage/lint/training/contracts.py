@@ -24,20 +24,22 @@ _STATE = frozenset({"state_dict", "load_state_dict"})
 @file_rule
 def private_torch_name(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """A private name of torch is used without a check that it exists."""
-    if is_test(file.path):
+    if is_test(file, tree):
         return
     uses: dict[str, list[ast.AST]] = {}
     for node in file.of_type(ast.Attribute):
         dotted = file.dotted(node)
-        if dotted.startswith("torch.") and re.match(r"_[a-z]", node.attr) and not _DOCUMENTED.match(dotted):
-            if not _is_checked(file, node):
-                uses.setdefault(dotted, []).append(node)
+        if isinstance(file.parent(node), ast.Attribute) or _DOCUMENTED.match(dotted):
+            continue
+        if dotted.startswith("torch.") and re.search(r"\._[a-z]", dotted) and not _is_checked(file, node):
+            uses.setdefault(dotted, []).append(node)
     for dotted, nodes in uses.items():
         nodes.sort(key=lambda node: getattr(node, "lineno", 0))
         yield source_finding(
             "TT716", file, nodes[0], tree, reason=dotted,
             title=f"{dotted} is private to torch",
-            cause=f"{counted(len(nodes), 'use')} in this file; a release of torch may rename or change it without a word",
+            cause=f"{counted(len(nodes), 'use')} in this file; a release of torch may rename or change it without a "
+                  f"word",
             fix="say beside it which versions of torch have it, test for it with hasattr, and fall back to public names"
                 + ("; torch.nn.utils.get_total_norm is public" if dotted == "torch._foreach_norm" else ""),
         )
@@ -64,11 +66,13 @@ def untested_state(tree: SourceTree) -> Iterator[Finding]:
     if not names.is_whole:
         return
     for file in tree.files:
-        if is_test(file.path):
+        if is_test(file, tree):
             continue
         for class_ in file.of_type(ast.ClassDef):
-            methods = {node.name: node for node in class_.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
-            kind = _kind(class_, methods)
+            methods = {
+                node.name: node for node in class_.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+            }
+            kind = _kind(class_, methods) or (_measured(file, class_) if names.has_tests else "")
             if not kind or class_.name.startswith("_") or _in_tests(names, file, class_):
                 continue
             has_tests = "no test names it" if names.has_tests else "the project has no tests"
@@ -92,6 +96,16 @@ def _kind(class_: ast.ClassDef, methods: dict[str, FunctionNode]) -> str:
     return ""
 
 
+def _measured(file: SourceFile, class_: ast.ClassDef) -> str:
+    """Why a record of numbers needs a test: a function of its file fills it with what it reads from tensors."""
+    for node in file.tree.body:
+        if isinstance(node, ast.FunctionDef) and "dataclass" in decorators(class_) and not node.name.startswith("_"):
+            called = {last_name(part) for part in ast.walk(node) if isinstance(part, ast.Call)}
+            if class_.name in called and called & {"tolist", "item"} and "torch" in file.text:
+                return f"holds what {node.name}() reads from tensors"
+    return ""
+
+
 def _compares_fields(method: FunctionNode) -> bool:
     compared = [node for node in ast.walk(method) if isinstance(node, ast.Compare)]
     fields = [
@@ -106,13 +120,18 @@ def _in_tests(names: ProjectNames, file: SourceFile, class_: ast.ClassDef) -> bo
     if names.is_named_in_tests(class_.name):
         return True
     for node in file.tree.body:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and names.is_named_in_tests(node.name):
-            if any(isinstance(part, ast.Call) and last_name(part) == class_.name for part in ast.walk(node)):
-                return True
+        if (
+            isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+            and names.is_named_in_tests(node.name)
+            and any(isinstance(part, ast.Call) and last_name(part) == class_.name for part in ast.walk(node))
+        ):
+            return True
     return False
 
 
 def _test_to_write(class_: ast.ClassDef, kind: str) -> str:
     if "state_dict" in kind:
         return f"test that a {class_.name} restored from its state_dict() goes on exactly like the original"
+    if "reads from tensors" in kind:
+        return "test the function with tensors whose statistics are known, also with NaN among them"
     return f"test {class_.name} with a healthy value, one on each side of each limit, and NaN"

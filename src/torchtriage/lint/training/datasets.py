@@ -18,7 +18,7 @@ def shared_worker_seed(tree: SourceTree) -> Iterator[Finding]:
     """Every worker of a DataLoader draws the same random numbers."""
     loaders = [
         (file, call) for file in tree.files for call in file.of_type(ast.Call)
-        if file.dotted(call.func) == "torch.utils.data.DataLoader" and not is_test(file.path)
+        if file.dotted(call.func) == "torch.utils.data.DataLoader" and not is_test(file, tree)
     ]
     loaded = {name for _, call in loaders if _has_workers(call) for name in _dataset_names(call)}
     if loaded:
@@ -43,7 +43,7 @@ def _generators_in_datasets(tree: SourceTree, loaded: set[str]) -> Iterator[Find
     for file in tree.files:
         for class_ in file.of_type(ast.ClassDef):
             methods = {node.name: node for node in class_.body if isinstance(node, ast.FunctionDef)}
-            if is_test(file.path) or "__getitem__" not in methods or not _is_loaded(tree, class_.name, loaded):
+            if is_test(file, tree) or "__getitem__" not in methods or not _is_loaded(tree, class_.name, loaded):
                 continue
             read = text(methods["__getitem__"])
             for node in ast.walk(methods.get("__init__", class_)):
@@ -57,7 +57,8 @@ def _generator_finding(file: SourceFile, tree: SourceTree, node: ast.AST, name: 
     return source_finding(
         "TT729", file, node, tree,
         title=f"all workers draw the same numbers from {name}",
-        cause=f"{dataset} makes the generator before its DataLoader starts workers; each worker gets a copy in the same "
+        cause=f"{dataset} makes the generator before its DataLoader starts workers; each worker gets a copy in the "
+              f"same "
               "state, and torch seeds only the global generators of the workers anew",
         fix="make the generator in the worker: in worker_init_fn, or at the first __getitem__, from "
             "torch.initial_seed(), which differs by worker and epoch",
@@ -69,9 +70,12 @@ def _is_loaded(tree: SourceTree, class_name: str, loaded: set[str]) -> bool:
         return True
     for file in tree.files:
         for node in file.of_type(ast.Assign):
-            if isinstance(node.value, ast.Call) and last_name(node.value) == class_name:
-                if any(last_name(target) in loaded for target in targets(node)):
-                    return True
+            if (
+                isinstance(node.value, ast.Call)
+                and last_name(node.value) == class_name
+                and any(last_name(target) in loaded for target in targets(node))
+            ):
+                return True
     return False
 
 
@@ -84,12 +88,17 @@ def _constant_seeds(file: SourceFile, call: ast.Call, tree: SourceTree) -> Itera
     if not isinstance(node, (ast.Lambda, ast.FunctionDef)):
         return
     for seed in ast.walk(node):
-        if isinstance(seed, ast.Call) and where.dotted(seed.func) in ("numpy.random.seed", "random.seed", "torch.manual_seed"):
-            if seed.args and isinstance(seed.args[0], ast.Constant):
-                yield source_finding(
-                    "TT729", where, seed, tree,
-                    title=f"{text(seed)} gives every worker the same numbers",
-                    cause="the function runs in each worker of the DataLoader, with the same constant",
-                    fix="leave the seeding to torch, or seed with torch.initial_seed() % 2**32, which differs by worker",
-                )
-                return
+        if (
+            isinstance(seed, ast.Call)
+            and where.dotted(seed.func) in ("numpy.random.seed", "random.seed", "torch.manual_seed")
+            and seed.args
+            and isinstance(seed.args[0], ast.Constant)
+        ):
+            yield source_finding(
+                "TT729", where, seed, tree,
+                title=f"{text(seed)} gives every worker the same numbers",
+                cause="the function runs in each worker of the DataLoader, with the same constant",
+                fix="leave the seeding to torch, or seed with torch.initial_seed() % 2**32, which differs by "
+                    "worker",
+            )
+            return

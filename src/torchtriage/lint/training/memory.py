@@ -30,7 +30,7 @@ _VECTOR = re.compile(r"vector|flat", re.IGNORECASE)     # a function of this nam
 def concatenated_gradients(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """All gradients or parameters are copied into one temporary tensor."""
     for function in functions(file):
-        if is_test(file.path) or _VECTOR.search(function.name):
+        if is_test(file, tree) or _VECTOR.search(function.name):
             continue
         lists = parameter_lists(function)
         for call in calls(own_nodes(function), "cat", "concat", "concatenate", "hstack", "parameters_to_vector"):
@@ -56,9 +56,14 @@ def _copies_the_model(call: ast.Call, function: FunctionNode, lists: set[str]) -
     if not isinstance(pieces, ast.Name):
         return False
     for node in own_nodes(function):
-        if isinstance(node, ast.Assign) and pieces.id in target_names(node) and isinstance(node.value, ast.ListComp):
-            if is_parameter_iterable(node.value.generators[0].iter, lists) and _is_flat(node.value.elt):
-                return True
+        if (
+            isinstance(node, ast.Assign)
+            and pieces.id in target_names(node)
+            and isinstance(node.value, ast.ListComp)
+            and is_parameter_iterable(node.value.generators[0].iter, lists)
+            and _is_flat(node.value.elt)
+        ):
+            return True
         if isinstance(node, ast.For) and is_parameter_iterable(node.iter, lists):
             for append in calls(own_nodes(node), "append"):
                 if text(receiver(append)) == pieces.id and append.args and _is_flat(append.args[0]):
@@ -74,7 +79,7 @@ def _is_flat(node: ast.AST) -> bool:
 def loss_kept_with_graph(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """A training loop adds up or collects losses together with their graphs."""
     for function in functions(file):
-        if is_test(file.path):
+        if is_test(file, tree):
             continue
         backward = {text(receiver(call)) for call in calls(own_nodes(function), "backward")}
         for loop in loops(function):
@@ -99,7 +104,8 @@ def _kept_finding(file: SourceFile, tree: SourceTree, statement: ast.AST, loss: 
 
 
 def _made_in(loop: ast.AST) -> set[str]:
-    return {name for node in own_nodes(loop) if isinstance(node, (ast.Assign, ast.AnnAssign)) for name in target_names(node)}
+    assignments = [node for node in own_nodes(loop) if isinstance(node, (ast.Assign, ast.AnnAssign))]
+    return {name for node in assignments for name in target_names(node)}
 
 
 def _kept(loop: ast.AST) -> Iterator[tuple[ast.AST, ast.expr]]:

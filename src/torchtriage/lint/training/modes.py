@@ -6,31 +6,39 @@ from collections.abc import Iterator
 
 from torchtriage.findings.model import Finding
 from torchtriage.lint.index.project_files import is_test
-from torchtriage.lint.index.syntax import body_of, calls, decorators, functions, last_name, loops, own_nodes, receiver, text
+from torchtriage.lint.index.syntax import (
+    body_of,
+    calls,
+    decorators,
+    functions,
+    last_name,
+    loops,
+    own_nodes,
+    receiver,
+    text,
+)
 from torchtriage.lint.project import SourceTree
 from torchtriage.lint.rule import file_rule, source_finding
 from torchtriage.lint.source import FunctionNode, SourceFile
 
 _NO_GRADIENTS = ("no_grad", "inference_mode", "set_grad_enabled", "enable_grad")
-MIN_WHOLE_SHARE = 0.6       # of a function's lines inside the `with`, beside guards and the return
+_TO_HOST = frozenset({"tolist", "item", "float", "int", "bool", "len", "max", "min"})
 _EVALUATION = re.compile(r"^_?(?:eval|evaluate|validate|validation|test_epoch|run_eval)", re.IGNORECASE)
 
 
 @file_rule
 def context_manager_for_decorator(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """A whole body is inside `with torch.no_grad()`, which is also a decorator."""
-    if is_test(file.path):
+    if is_test(file, tree):
         return
     for function in functions(file):
         body = body_of(function)
-        inside = [statement for statement in body if isinstance(statement, ast.With) and _switches_off(file, statement)]
+        inside = [statement for statement in body if isinstance(statement, ast.With) and _switches_off(statement)]
         if len(inside) != 1 or any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in own_nodes(function)):
             continue
         block = inside[0]
         others = [statement for statement in body if statement is not block]
-        lines = (block.end_lineno or block.lineno) - block.lineno + 1
-        all_lines = (body[-1].end_lineno or body[-1].lineno) - body[0].lineno + 1
-        if len(block.body) > 1 and lines >= MIN_WHOLE_SHARE * all_lines and all(_is_frame(each) for each in others):
+        if len(block.body) > 1 and all(_is_frame(each) for each in others):
             manager = text(block.items[0].context_expr)
             yield source_finding(
                 "TT718", file, block, tree,
@@ -40,7 +48,7 @@ def context_manager_for_decorator(file: SourceFile, tree: SourceTree) -> Iterato
             )
 
 
-def _switches_off(file: SourceFile, statement: ast.With) -> bool:
+def _switches_off(statement: ast.With) -> bool:
     if len(statement.items) != 1 or not isinstance(statement.items[0].context_expr, ast.Call):
         return False
     call = statement.items[0].context_expr
@@ -48,18 +56,18 @@ def _switches_off(file: SourceFile, statement: ast.With) -> bool:
 
 
 def _is_frame(statement: ast.stmt) -> bool:
-    """A guard, an unpacked argument or the return: nothing that could need gradients."""
+    """A guard, an unpacked argument, numbers read to the host or the return: nothing that could need gradients."""
     if isinstance(statement, ast.If):
         return all(isinstance(each, (ast.Return, ast.Raise)) for each in statement.body) and not statement.orelse
     if isinstance(statement, (ast.Assign, ast.AnnAssign)):
-        return not any(isinstance(node, ast.Call) for node in ast.walk(statement))
+        return all(last_name(node) in _TO_HOST for node in ast.walk(statement) if isinstance(node, ast.Call))
     return isinstance(statement, (ast.Return, ast.Assert))
 
 
 @file_rule
 def boolean_cast_for_stack(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """Flags are cast to float so that they fit into a stack, and nothing says why."""
-    if is_test(file.path):
+    if is_test(file, tree):
         return
     for function in functions(file):
         nodes = list(own_nodes(function))
@@ -76,7 +84,8 @@ def boolean_cast_for_stack(file: SourceFile, tree: SourceTree) -> Iterator[Findi
 
 
 def _casts_flag(call: ast.Call) -> bool:
-    is_cast = last_name(call) == "float" or (last_name(call) == "to" and "float" in text(call))
+    names_dtype = "float" in text(call) or ".dtype" in text(call)
+    is_cast = last_name(call) == "float" or (last_name(call) in ("to", "type") and names_dtype)
     inner = receiver(call)
     return is_cast and isinstance(inner, ast.Call) and last_name(inner) in ("any", "all")
 
@@ -90,7 +99,7 @@ def _is_explained(file: SourceFile, casts: list[ast.Call]) -> bool:
 @file_rule
 def eval_without_train(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """A training loop switches the model to evaluation and never back."""
-    if is_test(file.path):
+    if is_test(file, tree):
         return
     evaluators = {f.name: f for f in functions(file) if _switches_to_eval(f) is not None and not _switches_back(f)}
     for function in functions(file):
@@ -127,7 +136,7 @@ def _switches_back(scope: ast.AST) -> bool:
 @file_rule
 def evaluation_with_gradients(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """A model is evaluated while autograd records."""
-    if is_test(file.path):
+    if is_test(file, tree):
         return
     for function in functions(file):
         if not _EVALUATION.match(function.name) or set(_NO_GRADIENTS) & decorators(function):
@@ -142,9 +151,11 @@ def evaluation_with_gradients(file: SourceFile, tree: SourceTree) -> Iterator[Fi
             yield source_finding(
                 "TT728", file, used, tree,
                 title=f"{function.name}() records gradients that nothing uses",
-                cause=f"{text(used)} runs without torch.no_grad(): eval() changes layers, not autograd, so the graph and "
+                cause=f"{text(used)} runs without torch.no_grad(): eval() changes layers, not autograd, so the "
+                      f"graph and "
                       "its activations are kept for nothing",
-                fix="decorate the function with @torch.inference_mode(), or @torch.no_grad() if its results are trained on",
+                fix="decorate the function with @torch.inference_mode(), or @torch.no_grad() if its results are "
+                    "trained on",
             )
 
 
@@ -153,6 +164,9 @@ def _callers_switch_off(file: SourceFile, function: FunctionNode) -> bool:
     for call in file.of_type(ast.Call):
         if last_name(call) == function.name:
             for parent in file.ancestors(call):
-                if isinstance(parent, ast.With) and any(last_name(i.context_expr) in _NO_GRADIENTS for i in parent.items):
+                if (
+                    isinstance(parent, ast.With)
+                    and any(last_name(i.context_expr) in _NO_GRADIENTS for i in parent.items)
+                ):
                     return True
     return False

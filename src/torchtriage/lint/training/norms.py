@@ -11,6 +11,7 @@ from torchtriage.lint.index.syntax import (
     assigned_value,
     blocks,
     calls,
+    default_of,
     functions,
     is_root,
     last_name,
@@ -24,12 +25,16 @@ from torchtriage.lint.rule import file_rule, source_finding
 from torchtriage.lint.source import FunctionNode, SourceFile
 
 _WIDE = re.compile(r"double|float64|\.item\(\)|float\(")
-_COUNT = re.compile(r"^(?:self\.)?(?:n|num|count|total|number)(?:_\w+)?$|_(?:count|num|n)$|^len\(", re.IGNORECASE)
+_COUNT = re.compile(      # `n_grads`, `self.count`, `found["num"]`, `max(n, 1)`, `len(grads)`
+    r"(?:^|\W)(?:n|num|number|count)(?:_\w+)?\W*(?:, 1\)?)?$|(?:count|num)\W*(?:, 1\)?)?$|^len\(", re.IGNORECASE,
+)
 _SPREAD = re.compile(r"std|var|sigma|scale|norm_factor|spread|sqrt", re.IGNORECASE)
 _TRACKED = re.compile(r"ema|ewma|baseline|moving|running|smooth|average|avg|reference|previous|prev", re.IGNORECASE)
 _EPSILON = re.compile(r"^(?:\w+\.)?_?(?:eps|epsilon|tiny|smallest)\w*$", re.IGNORECASE)
 SMALLEST_FLOOR = 1e-7       # a floor at or above it bounds a ratio to numbers that a plot can show
-_STATISTICS = re.compile(r"grad\w*_?(?:norm|stat|health|hist|metric)|(?:collect|log|record|compute|measure)\w*grad", re.I)
+_STATISTICS = re.compile(
+    r"grad\w*_?(?:norm|stat|health|hist|metric)|(?:collect|log|record|compute|measure)\w*grad", re.IGNORECASE,
+)
 
 
 @file_rule
@@ -37,7 +42,7 @@ def overflowing_squared_sum(file: SourceFile, tree: SourceTree) -> Iterator[Find
     """A gradient norm is the root of squares that were added up in float32 or lower."""
     for function in functions(file):
         nodes = list(own_nodes(function))
-        if is_test(file.path) or not any(is_root(node) for node in nodes):
+        if is_test(file, tree) or not any(is_root(node) for node in nodes):
             continue
         gradients = parameter_names(function)
         lists = parameter_lists(function)
@@ -52,7 +57,8 @@ def overflowing_squared_sum(file: SourceFile, tree: SourceTree) -> Iterator[Find
                     title=f"{text(node)} overflows to inf for large gradients",
                     cause="the squares are added up in the gradients' own precision or in float32: in float16 elements "
                           "above 255, in float32 above 1.8e19 make the sum inf, and the norm with it",
-                    fix="use torch.nn.utils.get_total_norm(gradients) or torch.linalg.vector_norm of each tensor; for a "
+                    fix="use torch.nn.utils.get_total_norm(gradients) or torch.linalg.vector_norm of each tensor; "
+                        "for a "
                         "sum of squares convert to float64 first",
                 )
                 break
@@ -97,7 +103,7 @@ def norm_divided_by_count(file: SourceFile, tree: SourceTree) -> Iterator[Findin
     """An L2 norm over all tensors is divided by their number."""
     for scope in scopes(file):
         for node in own_nodes(scope):
-            if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div) or is_test(file.path):
+            if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div) or is_test(file, tree):
                 continue
             norm = node.left
             if isinstance(norm, ast.Name):
@@ -106,7 +112,8 @@ def norm_divided_by_count(file: SourceFile, tree: SourceTree) -> Iterator[Findin
                 yield source_finding(
                     "TT705", file, node, tree,
                     title=f"{text(node)} is neither the norm nor a mean",
-                    cause=f"{text(node.left)} is the L2 norm over all tensors together; divided by {text(node.right)} it "
+                    cause=f"{text(node.left)} is the L2 norm over all tensors together; divided by "
+                          f"{text(node.right)} it "
                           "shrinks as the model gains layers and compares with no published number",
                     fix="report the norm itself; for a number that does not grow with the model divide by the square "
                         "root of the number of elements",
@@ -126,16 +133,14 @@ def _is_norm(node: ast.AST) -> bool:
 def quotient_guarded_by_epsilon(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """A relative change is divided by a tracked value that only an epsilon keeps from zero."""
     for scope in scopes(file):
-        seen: set[str] = set()
         for node in own_nodes(scope):
-            if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div) or is_test(file.path):
+            if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div) or is_test(file, tree):
                 continue
             base = _guarded(node.right, scope, file)
             if base is None or _SPREAD.search(text(base)) or isinstance(base, ast.Constant):
                 continue
-            if text(base) in seen or not (_is_change_from(node.left, base) or _is_tracked(base)):
+            if not (_is_change_from(node.left, base) or _is_tracked(base)):
                 continue
-            seen.add(text(base))
             yield source_finding(
                 "TT706", file, node, tree,
                 title=f"{text(node)} jumps when {text(base)} is close to zero",
@@ -144,6 +149,7 @@ def quotient_guarded_by_epsilon(file: SourceFile, tree: SourceTree) -> Iterator[
                 fix=f"give {text(base)} a floor at the scale that matters, such as max({text(base)}, 1e-6), or compare "
                     "the difference itself",
             )
+            break
 
 
 def _guarded(node: ast.AST, scope: ast.AST, file: SourceFile) -> ast.expr | None:
@@ -167,33 +173,19 @@ def _is_tiny(node: ast.AST, file: SourceFile) -> bool:
         return isinstance(node.value, float) and 0 < node.value < SMALLEST_FLOOR
     if not _EPSILON.match(text(node)):
         return False
-    known = _default(file, last_name(node))
-    return known is None or 0 < known < SMALLEST_FLOOR
-
-
-def _default(file: SourceFile, name: str) -> float | None:
-    """The number that a file gives a name: by an assignment, a field or a parameter's default."""
-    for node in [*file.of_type(ast.Assign), *file.of_type(ast.AnnAssign)]:
-        names = node.targets if isinstance(node, ast.Assign) else [node.target]
-        if any(last_name(target) == name for target in names) and isinstance(node.value, ast.Constant):
-            return node.value.value if isinstance(node.value.value, float) else None
-    for function in functions(file):
-        arguments = function.args
-        positional = [*arguments.posonlyargs, *arguments.args]
-        pairs = [*zip(positional[len(positional) - len(arguments.defaults):], arguments.defaults, strict=True),
-                 *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)]
-        for argument, default in pairs:
-            if argument.arg == name and isinstance(default, ast.Constant) and isinstance(default.value, float):
-                return default.value
-    return None
+    known = default_of(file, last_name(node))
+    return not isinstance(known, float) or 0 < known < SMALLEST_FLOOR
 
 
 def _is_change_from(numerator: ast.AST, base: ast.AST) -> bool:
     """Whether a numerator contains the difference of something and the base."""
     for node in ast.walk(numerator):
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
-            if text(base) in (text(node.left), text(node.right)):
-                return True
+        if (
+            isinstance(node, ast.BinOp)
+            and isinstance(node.op, ast.Sub)
+            and text(base) in (text(node.left), text(node.right))
+        ):
+            return True
     return False
 
 
@@ -205,7 +197,7 @@ def _is_tracked(base: ast.AST) -> bool:
 def statistics_after_clipping(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """Gradient statistics are taken after the gradients were clipped."""
     for scope in scopes(file):
-        if is_test(file.path):
+        if is_test(file, tree):
             continue
         for block in blocks(scope):
             clipped = False
@@ -234,4 +226,4 @@ def _measures_gradients(call: ast.Call) -> bool:
     name = last_name(call)
     if name == "norm" and ".grad" in text(call):
         return True
-    return bool(_STATISTICS.search(name)) and not name.startswith(("clip", "get_total", "zero"))
+    return bool(_STATISTICS.search(name)) and "clip" not in name and not name.startswith(("get_total", "zero"))

@@ -24,14 +24,16 @@ from torchtriage.lint.source import SourceFile
 
 _OPTIMIZER = re.compile(r"^torch\.optim\.(?!lr_scheduler)(?:\w+\.)*[A-Z]\w+$")
 _OPTIMIZER_NAME = re.compile(r"opt", re.IGNORECASE)
-_NEW_PARAMETERS = re.compile(r"FullyShardedDataParallel|FSDP|fully_shard|get_peft_model|weight_norm|spectral_norm|parametrize")
+_NEW_PARAMETERS = re.compile(
+    r"FullyShardedDataParallel|FSDP|fully_shard|get_peft_model|weight_norm|spectral_norm|parametrize",
+)
 _MOVES = ("to", "cuda", "half", "bfloat16", "double")
 
 
 @file_rule
 def missing_zero_grad(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """A loop steps an optimizer and never clears the gradients."""
-    if is_test(file.path) or "zero_grad" in _called_helpers(file):
+    if is_test(file, tree) or "zero_grad" in _called_helpers(file):
         return
     for scope in scopes(file):
         if _clears(scope):
@@ -44,7 +46,8 @@ def missing_zero_grad(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
                 yield source_finding(
                     "TT724", file, steps[0], tree,
                     title=f"{text(steps[0])} adds the gradients of every earlier step",
-                    cause="backward() adds to .grad, and nothing in the function clears it, so each step uses the sum of all "
+                    cause="backward() adds to .grad, and nothing in the function clears it, so each step uses the "
+                          "sum of all "
                           "gradients so far",
                     fix=f"call {text(receiver(steps[0]))}.zero_grad() before backward() or after the step",
                 )
@@ -72,7 +75,7 @@ def _called_helpers(file: SourceFile) -> set[str]:
 @file_rule
 def optimizer_before_model_change(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """A model gets new parameters after its optimizer was made."""
-    if is_test(file.path):
+    if is_test(file, tree):
         return
     for scope in scopes(file):
         for block in blocks(scope):
@@ -82,9 +85,12 @@ def optimizer_before_model_change(file: SourceFile, tree: SourceTree) -> Iterato
                     change = _change(statement, model)
                     if change:
                         yield _change_finding(file, tree, statement, model, optimizer, change)
-                if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
-                    if _OPTIMIZER.match(file.dotted(statement.value.func)):
-                        models |= {m: text(statement.targets[0]) for m in _models(statement.value)}
+                if (
+                    isinstance(statement, ast.Assign)
+                    and isinstance(statement.value, ast.Call)
+                    and _OPTIMIZER.match(file.dotted(statement.value.func))
+                ):
+                    models |= {m: text(statement.targets[0]) for m in _models(statement.value)}
 
 
 def _models(call: ast.Call) -> list[str]:
@@ -114,7 +120,8 @@ def _change_finding(
         return source_finding(
             "TT725", file, statement, tree, severity=Severity.P4,
             title=f"{text(statement)} comes after {optimizer} was made",
-            cause="torch keeps the parameters when it moves a module, but promises it only for a move before the optimizer "
+            cause="torch keeps the parameters when it moves a module, but promises it only for a move before the "
+                  "optimizer "
                   "is made; state of the optimizer stays where it was",
             fix=f"move the model first, then make {optimizer}",
         )
@@ -129,7 +136,7 @@ def _change_finding(
 @file_rule
 def scheduler_never_stepped(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """A learning-rate scheduler is made and nothing uses it."""
-    if is_test(file.path):
+    if is_test(file, tree):
         return
     for scope in scopes(file):
         for node in own_nodes(scope):
@@ -142,8 +149,10 @@ def scheduler_never_stepped(file: SourceFile, tree: SourceTree) -> Iterator[Find
                 yield source_finding(
                     "TT730", file, node, tree,
                     title=f"{target.id} is never stepped",
-                    cause=f"nothing in the function reads {target.id} after this line, so the learning rate stays as it is",
-                    fix=f"call {target.id}.step() after the optimizer's step, once per epoch or per step as the schedule means",
+                    cause=f"nothing in the function reads {target.id} after this line, so the learning rate stays "
+                          f"as it is",
+                    fix=f"call {target.id}.step() after the optimizer's step, once per epoch or per step as the "
+                        f"schedule means",
                 )
 
 
@@ -156,7 +165,7 @@ def _read_elsewhere(scope: ast.AST, statement: ast.AST) -> set[str]:
 @file_rule
 def scheduler_before_optimizer(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """A scheduler steps before the optimizer does."""
-    if is_test(file.path):
+    if is_test(file, tree):
         return
     for scope in scopes(file):
         for loop in loops(scope):
@@ -172,7 +181,8 @@ def scheduler_before_optimizer(file: SourceFile, tree: SourceTree) -> Iterator[F
                     yield source_finding(
                         "TT731", file, stepped[position], tree,
                         title=f"{name}.step() runs before {later}.step()",
-                        cause="the first learning rate of the schedule is never used, and every later one comes a step early",
+                        cause="the first learning rate of the schedule is never used, and every later one comes a "
+                              "step early",
                         fix=f"move {name}.step() behind {later}.step()",
                     )
 

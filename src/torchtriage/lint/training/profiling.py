@@ -6,7 +6,20 @@ from collections.abc import Iterator
 
 from torchtriage.findings.model import Finding
 from torchtriage.lint.index.project_files import is_test
-from torchtriage.lint.index.syntax import blocks, calls, functions, keyword, last_name, own_nodes, receiver, scopes, targets, text
+from torchtriage.lint.index.syntax import (
+    blocks,
+    calls,
+    default_of,
+    functions,
+    keyword,
+    last_name,
+    own_nodes,
+    parameter_defaults,
+    receiver,
+    scopes,
+    targets,
+    text,
+)
 from torchtriage.lint.project import SourceTree
 from torchtriage.lint.rule import file_rule, source_finding
 from torchtriage.lint.source import FunctionNode, SourceFile
@@ -19,20 +32,22 @@ _WAITS = ("synchronize", "item", "tolist", "cpu", "numpy", "elapsed_time", "sync
 @file_rule
 def profiler_without_accelerators(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """A profiler records the processor and CUDA, and no other accelerator."""
-    if is_test(file.path) or re.search(r"XPU|MTIA|PrivateUse1|supported_activities|\bmps\b", file.text):
+    known = {node.attr for node in file.of_type(ast.Attribute)}
+    if is_test(file, tree) or known & {"XPU", "MTIA", "HPU", "PrivateUse1", "supported_activities", "mps"}:
         return
     for call in file.of_type(ast.Call):
         if file.dotted(call.func) not in ("torch.profiler.profile", "torch.autograd.profiler.profile"):
             continue
-        cuda = next((node for node in file.of_type(ast.Attribute) if text(node).endswith("ProfilerActivity.CUDA")), None)
-        cpu = next((node for node in file.of_type(ast.Attribute) if text(node).endswith("ProfilerActivity.CPU")), None)
+        named = {node.attr: node for node in file.of_type(ast.Attribute) if last_name(node.value) == "ProfilerActivity"}
+        cuda, cpu = named.get("CUDA"), named.get("CPU")
         if keyword(call, "activities") is not None and (cuda or cpu):
             yield source_finding(
                 "TT721", file, cuda or cpu or call, tree,
                 title="the profiler sees no accelerator but CUDA" if cuda else "the profiler sees no accelerator",
                 cause="its list of activities names " + ("the processor and CUDA" if cuda else "the processor")
                       + " alone, so on XPU, MTIA or an Apple GPU the trace shows the host and nothing else",
-                fix="pass activities=torch.profiler.supported_activities(), or leave activities out, which means the same; "
+                fix="pass activities=torch.profiler.supported_activities(), or leave activities out, which means "
+                    "the same; "
                     "for MPS use torch.mps.profiler beside it",
             )
         return
@@ -41,37 +56,37 @@ def profiler_without_accelerators(file: SourceFile, tree: SourceTree) -> Iterato
 @file_rule
 def short_profiler_schedule(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """A profiler's default schedule records a few steps and stops."""
-    if is_test(file.path):
+    if is_test(file, tree):
         return
     for function in functions(file):
         for call in calls(own_nodes(function), "schedule"):
-            active = _number(keyword(call, "active"), function)
-            repeat = _number(keyword(call, "repeat"), function)
+            active = _number(keyword(call, "active"), file, function)
+            repeat = _number(keyword(call, "repeat"), file, function)
             is_profiler = "profiler" in file.dotted(call.func) or "profiler" in text(call.func)
             if is_profiler and active is not None and active <= MAX_SHORT_ACTIVE and repeat == 1:
                 yield source_finding(
                     "TT722", file, _parameter(function, "active") or call, tree,
                     title=f"the profiler records {active} steps by default and stops",
-                    cause=f"wait, warmup and active={active} run once: where a step is one rollout and updates are rare, "
+                    cause=f"wait, warmup and active={active} run once: where a step is one rollout and updates are "
+                          f"rare, "
                           "the update may not be among the recorded steps",
-                    fix="say in the docstring what a step is and when to raise wait and active, or use repeat=0 so that "
+                    fix="say in the docstring what a step is and when to raise wait and active, or use repeat=0 so "
+                        "that "
                         "the schedule goes on",
                 )
 
 
-def _number(node: ast.expr | None, function: FunctionNode) -> int | None:
-    """A number in a call, also as the default of a parameter; a missing `repeat` is 0 for torch."""
-    if isinstance(node, ast.Name):
-        node = _defaults(function).get(node.id)
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, int) else None
-
-
-def _defaults(function: FunctionNode) -> dict[str, ast.expr]:
-    positional = [*function.args.posonlyargs, *function.args.args]
-    defaults = function.args.defaults
-    found = {a.arg: d for a, d in zip(positional[len(positional) - len(defaults):], defaults, strict=True)}
-    found |= {a.arg: d for a, d in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True) if d is not None}
-    return found
+def _number(node: ast.expr | None, file: SourceFile, function: FunctionNode) -> int | None:
+    """A number in a call, also as the default of a parameter, a constant or a field; None for a missing one."""
+    if isinstance(node, ast.Constant):
+        value: object = node.value
+    else:
+        default = parameter_defaults(function).get(last_name(node))
+        if isinstance(default, ast.Constant):
+            value = default.value
+        else:
+            value = default_of(file, last_name(node)) if node else None
+    return value if isinstance(value, int) else None
 
 
 def _parameter(function: FunctionNode, name: str) -> ast.arg | None:
@@ -82,7 +97,7 @@ def _parameter(function: FunctionNode, name: str) -> ast.arg | None:
 @file_rule
 def unsynchronised_timing(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """Work on a device is timed without waiting for it."""
-    if is_test(file.path) or not re.search(r"cuda|\.to\(|device", file.text) or "torch" not in file.text:
+    if is_test(file, tree) or not re.search(r"cuda|\.to\(|device", file.text) or "torch" not in file.text:
         return
     for scope in scopes(file):
         for block in blocks(scope):
@@ -100,7 +115,8 @@ def _timing_finding(file: SourceFile, tree: SourceTree, statement: ast.AST) -> F
     return source_finding(
         "TT723", file, statement, tree,
         title="the clock is read before the device has finished",
-        cause="the calls between the two clock readings only queue work on an accelerator, and nothing waits for it, so "
+        cause="the calls between the two clock readings only queue work on an accelerator, and nothing waits for "
+              "it, so "
               "the time is that of queueing",
         fix="call torch.accelerator.synchronize() (torch.cuda.synchronize() before torch 2.6) before both readings, or "
             "use torch.utils.benchmark.Timer",
@@ -113,7 +129,12 @@ def _is_clock(node: ast.AST | None) -> bool:
 
 def _stops(statement: ast.AST, name: str) -> bool:
     for node in [statement, *own_nodes(statement)]:
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and text(node.right) == name and _is_clock(node.left):
+        if (
+            isinstance(node, ast.BinOp)
+            and isinstance(node.op, ast.Sub)
+            and text(node.right) == name
+            and _is_clock(node.left)
+        ):
             return True
     return False
 

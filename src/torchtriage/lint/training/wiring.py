@@ -14,6 +14,7 @@ from torchtriage.lint.source import FunctionNode, SourceFile
 from torchtriage.text import counted
 
 _CHECK = re.compile(r"^_?(?:check|detect|verify)_\w+|_hook$")
+_VERB = re.compile(r"_?(?:check|detect|verify|test|find|flag|assess|inspect|validate|examine|screen|alarm|watch)_")
 _SETTINGS = re.compile(r"(?:Config|Configuration|Settings|Options|Hyperparameters|HParams)$")
 _FIELD_CLASSES = ("BaseModel", "BaseSettings", "NamedTuple")
 _READS_ALL = ("asdict", "vars", "fields", "model_dump", "__dict__", "_asdict")
@@ -28,11 +29,13 @@ def check_never_called(tree: SourceTree) -> Iterator[Finding]:
         return
     for file in _source_files(tree):
         for function in functions(file):
-            if not _CHECK.search(function.name) or function.decorator_list or _may_be_called_by_name(file, function):
+            if function.decorator_list or function.name.startswith("__") or _may_be_called_by_name(file, function):
+                continue
+            gatherer = _gatherer(file, function, tree)
+            if gatherer is None and not _CHECK.search(function.name):
                 continue
             if names.is_used(function.name, outside=[function]):
                 continue
-            gatherer = _gatherer(file, function)
             if gatherer is None and (is_method(file, function) or function.name in exported_names(tree)):
                 continue
             not_called_by = f"{gatherer.name}() calls the other checks and leaves it out" if gatherer else (
@@ -43,7 +46,8 @@ def check_never_called(tree: SourceTree) -> Iterator[Finding]:
                 "TT710", file, function, tree,
                 title=f"{function.name}() is never called",
                 cause=f"{not_called_by}{tests}, so what it looks for is not noticed",
-                fix=f"call it from {gatherer.name}()" if gatherer else "call or register it where it belongs, or delete it",
+                fix=f"call it from {gatherer.name}()" if gatherer else "call or register it where it belongs, or "
+                    "delete it",
             )
 
 
@@ -53,19 +57,30 @@ def _may_be_called_by_name(file: SourceFile, function: FunctionNode) -> bool:
     return isinstance(class_, ast.ClassDef) and any(last_name(base) != "object" for base in class_.bases)
 
 
-def _gatherer(file: SourceFile, function: FunctionNode) -> FunctionNode | None:
-    """The method of the same class that calls at least two other methods of this one's kind."""
+def _gatherer(file: SourceFile, function: FunctionNode, tree: SourceTree) -> FunctionNode | None:
+    """The method of the same class that uses at least two other methods of this one's kind, and not this one."""
     class_ = file.parent(function)
     if not isinstance(class_, ast.ClassDef):
         return None
-    kind = function.name.lstrip("_").split("_")[0] + "_"
-    for method in class_.body:
-        if isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)) and method is not function:
-            called = {call.func.attr for call in ast.walk(method)
-                      if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)}
-            if len({name for name in called if name.lstrip("_").startswith(kind)} - {function.name}) >= 2:
-                return method
+    methods = {node.name: node for node in class_.body if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
+    alike = {name for name, method in methods.items() if _is_alike(function, method, file, tree)} - {function.name}
+    for method in methods.values():
+        attributes = [node for node in ast.walk(method) if isinstance(node, ast.Attribute)]
+        used = {node.attr for node in attributes if text(node.value) == "self"}
+        if method is not function and len(used & alike - {method.name}) >= 2:
+            return method
     return None
+
+
+def _is_alike(function: FunctionNode, other: FunctionNode, file: SourceFile, tree: SourceTree) -> bool:
+    """Whether two methods look for the same thing: by their verb, or a class of the project that both return."""
+    verb = _VERB.match(function.name)
+    if verb is not None:
+        return other.name.startswith(verb[0])
+    returned = text(function.returns)
+    return bool(returned) and returned == text(other.returns) and function.returns is not None and (
+        tree.resolve(function.returns, file) is not None
+    )
 
 
 @tree_rule
@@ -87,7 +102,8 @@ def export_never_used(tree: SourceTree) -> Iterator[Finding]:
                 yield source_finding(
                     "TT711", file, node, tree, reason=name,
                     title=f"{name} is exported and nothing uses it",
-                    cause=f"{file.module} exports it, and no other file of the project, its tests and its documents names it",
+                    cause=f"{file.module} exports it, and no other file of the project, its tests and its documents "
+                          f"names it",
                     fix="use it, or say in its docstring that it is for callers outside of the project, or remove it",
                 )
 
@@ -111,24 +127,34 @@ def profiler_no_loop_calls(tree: SourceTree) -> Iterator[Finding]:
     if not names.is_whole:
         return
     for file in _source_files(tree):
-        for function in functions(file):
-            if not _is_profiler(function) or is_method(file, function):
+        for function in file.tree.body:
+            if not isinstance(function, (ast.FunctionDef, ast.ClassDef)) or not _is_profiler(function):
                 continue
-            if names.is_used(function.name, outside=[function]) or names.is_documented(function.name):
+            if "torch" not in file.text or names.is_documented(function.name):
+                continue
+            if names.is_used(function.name, outside=[function]):
                 continue
             yield source_finding(
                 "TT720", file, function, tree,
                 title=f"no training loop uses the profiler {function.name}()",
                 cause=f"{function.name}() sets up torch.profiler, and no file of the project calls it",
-                fix=f"enter it around the training loop and call step() of the profiler once per step, behind a flag such "
+                fix="enter it around the training loop and call step() of the profiler once per step, behind a flag "
+                    "such "
                     "as --profile",
             )
 
 
 def _is_profiler(node: ast.AST) -> bool:
+    """Whether a function or class sets up a profiler for others to enter."""
+    if isinstance(node, ast.ClassDef):
+        enters = any(getattr(part, "name", "") == "__enter__" for part in node.body)
+        return enters and bool(calls(ast.walk(node), "profile"))
     if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return False
-    return bool({"contextmanager", "asynccontextmanager"} & decorators(node)) and bool(calls(own_nodes(node), "profile"))
+    if {"contextmanager", "asynccontextmanager"} & decorators(node):
+        return bool(calls(own_nodes(node), "profile"))
+    returned = [part.value for part in own_nodes(node) if isinstance(part, ast.Return)]
+    return any(last_name(value) == "profile" and isinstance(value, ast.Call) for value in returned)
 
 
 @tree_rule
@@ -256,4 +282,4 @@ def _is_read_as_a_whole(names: ProjectNames, class_: ast.ClassDef) -> bool:
 
 
 def _source_files(tree: SourceTree) -> Sequence[SourceFile]:
-    return [file for file in tree.files if not is_test(file.path)]
+    return [file for file in tree.files if not is_test(file, tree)]
