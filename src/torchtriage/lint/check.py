@@ -10,10 +10,19 @@ from torchtriage.findings.report import Report
 from torchtriage.findings.selection import suppressed
 from torchtriage.findings.tap_state import SOURCE, TapState, TapStatus
 from torchtriage.lint.project import SourceTree, python_files, read_tree
+from torchtriage.lint.reach.interpreter import reach_of
 from torchtriage.lint.rule import FILE_RULES, TREE_RULES
 
 # The modules that register rules when they are imported.
 RULE_MODULES: tuple[str, ...] = (
+    "torchtriage.lint.rules.autograd",
+    "torchtriage.lint.rules.changing_state",
+    "torchtriage.lint.rules.changing_values",
+    "torchtriage.lint.rules.compile_calls",
+    "torchtriage.lint.rules.mode_flips",
+    "torchtriage.lint.rules.objects",
+    "torchtriage.lint.rules.side_effects",
+    "torchtriage.lint.rules.tensor_values",
     "torchtriage.lint.training",
 )
 
@@ -77,7 +86,10 @@ def report_of(findings: Sequence[Finding], tree: SourceTree, working_folder: str
 
 
 def _facts(tree: SourceTree, working_folder: str) -> Mapping[str, object]:
+    reach = reach_of(tree)
     return {
         "cwd": working_folder, "origin": SOURCE, "num_files": len(tree.files),
+        "num_compile_sites": len({(site.file.path, site.line) for site in reach.sites}),
+        "num_reached": len({(r.file.path, r.name) for r in reach.reached}),
         "num_lines": sum(len(file.lines) for file in tree.files),
     }

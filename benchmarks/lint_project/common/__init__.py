@@ -1,0 +1,1 @@
+"""Helpers that several programs of the project use."""

@@ -1,0 +1,1 @@
+"""Programs, one file for each kind of model."""

@@ -1,0 +1,301 @@
+"""Evaluates expressions: operators, names, attributes, containers."""
+
+import ast
+from collections.abc import Callable, Sequence
+
+from torchtriage.lint.reach.machine import Machine
+from torchtriage.lint.types.torch_calls import INT, STR, attribute_of_name
+from torchtriage.lint.types.values import (
+    NONE,
+    TENSOR,
+    UNKNOWN,
+    ContainerValue,
+    FunctionValue,
+    LibraryName,
+    LibraryObject,
+    ObjectValue,
+    PythonValue,
+    Scope,
+    TensorValue,
+    Value,
+    element_of,
+    is_none,
+    join,
+    options,
+    tensor_in,
+)
+
+_COMPILING = ("is_compiling", "is_dynamo_compiling")
+_NEVER = frozenset({
+    "torch.jit.is_scripting", "torch.jit.is_tracing", "torch.onnx.is_in_onnx_export", "torch.compiler.is_exporting",
+    "typing.TYPE_CHECKING",
+})
+
+
+class Expressions(Machine):
+    """Each method evaluates one kind of expression."""
+
+    def evaluate(self, node: ast.expr, scope: Scope) -> Value:
+        method: Callable[[ast.expr, Scope], Value] | None
+        method = getattr(self, f"_value_{type(node).__name__.lower()}", None)
+        value = UNKNOWN if method is None else method(node, scope)
+        if self.current is not None:
+            known = self.current.values.get(node)
+            self.current.values[node] = value if known is None or known == value else join((known, value))
+        return value
+
+    def _all(self, nodes: Sequence[ast.expr], scope: Scope) -> list[Value]:
+        return [self.evaluate(node, scope) for node in nodes]
+
+    def _value_constant(self, node: ast.Constant, scope: Scope) -> Value:
+        if node.value is None:
+            return NONE
+        return PythonValue(type(node.value).__name__, node.value)
+
+    def _value_name(self, node: ast.Name, scope: Scope) -> Value:
+        found = scope.find(node.id)
+        if found is not None:
+            return found
+        module = self.module_scope(scope.file)
+        if node.id in module.names:
+            return module.names[node.id]
+        if node.id in scope.file.imports:
+            return self.imported(scope.file.imports[node.id], scope)
+        return LibraryName(f"builtins.{node.id}")
+
+    def imported(self, dotted: str, scope: Scope) -> Value:
+        """The value of an imported name: of a file of the project, or the name of a library."""
+        if self.tree.module(dotted, scope.file) is not None and "." not in dotted.rpartition(".")[0]:
+            return LibraryName(dotted)
+        definition = self.tree.definition(dotted, scope.file)
+        if definition is not None:
+            name = next((n for n, v in self.tree.definitions(definition.file).items() if v is definition.node), "")
+            return self.module_scope(definition.file).names.get(name, UNKNOWN)
+        return attribute_of_name(dotted)
+
+    def _value_attribute(self, node: ast.Attribute, scope: Scope) -> Value:
+        return self.attribute(self.evaluate(node.value, scope), node.attr, node, scope)
+
+    def _value_call(self, node: ast.Call, scope: Scope) -> Value:
+        called = self.evaluate(node.func, scope)
+        arguments: list[Value] = []
+        for argument in node.args:
+            value = self.evaluate(argument, scope)
+            if isinstance(argument, ast.Starred):
+                arguments += value.items if isinstance(value, ContainerValue) and value.items else [element_of(value)]
+            else:
+                arguments.append(value)
+        keywords = {k.arg: self.evaluate(k.value, scope) for k in node.keywords if k.arg}
+        for keyword in node.keywords:
+            if keyword.arg is None:
+                self.evaluate(keyword.value, scope)
+        return join([self.call(option, arguments, keywords, node, scope) for option in options(called)])
+
+    def _value_starred(self, node: ast.Starred, scope: Scope) -> Value:
+        return self.evaluate(node.value, scope)
+
+    def _value_binop(self, node: ast.BinOp, scope: Scope) -> Value:
+        left, right = self.evaluate(node.left, scope), self.evaluate(node.right, scope)
+        tensors = [t for t in (tensor_in(left), tensor_in(right)) if t is not None]
+        if tensors:
+            sure = any(t.sure for t in tensors)
+            is_mask = isinstance(node.op, (ast.BitAnd, ast.BitOr, ast.BitXor)) and all(t.dtype == "bool" for t in tensors)
+            dtype = "float" if isinstance(node.op, ast.Div) else ""
+            return TensorValue(sure, "bool" if is_mask else dtype)
+        if isinstance(left, PythonValue) and isinstance(right, PythonValue):
+            kind = "float" if "float" in (left.type, right.type) or isinstance(node.op, ast.Div) else left.type
+            return PythonValue(kind, from_tensor=left.from_tensor or right.from_tensor)
+        if isinstance(left, ContainerValue) and isinstance(right, ContainerValue):
+            return ContainerValue(left.kind, join((element_of(left), element_of(right))))
+        return UNKNOWN
+
+    def _value_unaryop(self, node: ast.UnaryOp, scope: Scope) -> Value:
+        value = self.evaluate(node.operand, scope)
+        if isinstance(node.op, ast.Not):
+            return PythonValue("bool", from_tensor=isinstance(value, TensorValue))
+        if isinstance(value, PythonValue):
+            return PythonValue(value.type, from_tensor=value.from_tensor)
+        return value
+
+    def _value_boolop(self, node: ast.BoolOp, scope: Scope) -> Value:
+        values = []
+        for part in node.values:
+            values.append(self.evaluate(part, scope))
+            known = self.truth(part, scope)
+            if known is not None and known is isinstance(node.op, ast.Or):
+                break       # the rest is not evaluated
+        return join(values)
+
+    def _value_compare(self, node: ast.Compare, scope: Scope) -> Value:
+        values = [self.evaluate(node.left, scope), *self._all(node.comparators, scope)]
+        if all(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops):
+            return PythonValue("bool")
+        if any(isinstance(op, (ast.In, ast.NotIn)) for op in node.ops):
+            inside = tensor_in(values[-1])
+            return PythonValue("bool", from_tensor=inside is not None and inside.sure)
+        tensors = [t for t in map(tensor_in, values) if t is not None]
+        if tensors:
+            return TensorValue(any(t.sure for t in tensors), "bool")
+        return PythonValue("bool", from_tensor=any(isinstance(v, PythonValue) and v.from_tensor for v in values))
+
+    def _value_ifexp(self, node: ast.IfExp, scope: Scope) -> Value:
+        self.evaluate(node.test, scope)
+        known = self.truth(node.test, scope)
+        if known is not None:
+            return self.evaluate(node.body if known else node.orelse, scope)
+        return join((self.evaluate(node.body, scope), self.evaluate(node.orelse, scope)))
+
+    def _value_namedexpr(self, node: ast.NamedExpr, scope: Scope) -> Value:
+        value = self.evaluate(node.value, scope)
+        scope.names[node.target.id] = value
+        return value
+
+    def _value_subscript(self, node: ast.Subscript, scope: Scope) -> Value:
+        owner, index = self.evaluate(node.value, scope), self.evaluate(node.slice, scope)
+        return join(self._item(option, index, node, scope) for option in options(owner))
+
+    def _item(self, owner: Value, index: Value, node: ast.Subscript, scope: Scope) -> Value:
+        if isinstance(owner, ContainerValue):
+            if isinstance(node.slice, ast.Slice):
+                return ContainerValue(owner.kind, element_of(owner))
+            number = index.constant if isinstance(index, PythonValue) else ...
+            if owner.items is not None and isinstance(number, int) and -len(owner.items) <= number < len(owner.items):
+                return owner.items[number]
+            return element_of(owner)
+        if isinstance(owner, TensorValue):
+            return owner
+        if isinstance(owner, ObjectValue):
+            method = self.attribute(owner, "__getitem__", node, scope)
+            return self.call(method, (index,), {}, node, scope)
+        if isinstance(owner, LibraryObject):
+            if owner.name == "numpy.ndarray":
+                return owner
+            return self.attribute(owner, "__getitem__", node, scope) if owner.name == "" else self._module_item(owner, index)
+        return UNKNOWN
+
+    def _module_item(self, owner: LibraryObject, index: Value) -> Value:
+        """An item of nn.Sequential, nn.ModuleList or nn.ModuleDict."""
+        from torchtriage.lint.reach.objects import module_items
+
+        items = module_items(owner)
+        number = index.constant if isinstance(index, PythonValue) else ...
+        if isinstance(number, int) and items and -len(items) <= number < len(items):
+            return items[number]
+        return join(items)
+
+    def _value_slice(self, node: ast.Slice, scope: Scope) -> Value:
+        self._all([part for part in (node.lower, node.upper, node.step) if part is not None], scope)
+        return PythonValue("slice")
+
+    def _value_tuple(self, node: ast.Tuple | ast.List | ast.Set, scope: Scope) -> Value:
+        values = self._all(node.elts, scope)
+        kind = type(node).__name__.lower()
+        if any(isinstance(part, ast.Starred) for part in node.elts):
+            pairs = zip(node.elts, values, strict=True)
+            return ContainerValue(kind, join(element_of(v) if isinstance(p, ast.Starred) else v for p, v in pairs))
+        return ContainerValue(kind, join(values), tuple(values))
+
+    _value_list = _value_tuple
+    _value_set = _value_tuple
+
+    def _value_dict(self, node: ast.Dict, scope: Scope) -> Value:
+        keys = self._all([key for key in node.keys if key is not None], scope)
+        values = self._all(node.values, scope)
+        return ContainerValue("dict", join(values), keys=join(keys))
+
+    def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, scope: Scope) -> Scope:
+        inner = Scope(scope.file, {}, scope, scope.function)
+        for part in node.generators:
+            iterated = self.evaluate(part.iter, inner)
+            self.assign(part.target, self.element(iterated, node, inner), inner)
+            self._all(part.ifs, inner)
+        return inner
+
+    def element(self, iterated: Value, node: ast.AST, scope: Scope) -> Value:
+        if isinstance(iterated, LibraryObject):
+            from torchtriage.lint.reach.objects import module_items
+
+            return join(module_items(iterated))
+        return element_of(iterated)
+
+    def _value_listcomp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp, scope: Scope) -> Value:
+        inner = self._comprehension(node, scope)
+        return ContainerValue("generator" if isinstance(node, ast.GeneratorExp) else "list", self.evaluate(node.elt, inner))
+
+    _value_setcomp = _value_listcomp
+    _value_generatorexp = _value_listcomp
+
+    def _value_dictcomp(self, node: ast.DictComp, scope: Scope) -> Value:
+        inner = self._comprehension(node, scope)
+        key = self.evaluate(node.key, inner)
+        return ContainerValue("dict", self.evaluate(node.value, inner), keys=key)
+
+    def _value_joinedstr(self, node: ast.JoinedStr, scope: Scope) -> Value:
+        for part in node.values:
+            if isinstance(part, ast.FormattedValue):
+                self.evaluate(part.value, scope)
+        return STR
+
+    def _value_lambda(self, node: ast.Lambda, scope: Scope) -> Value:
+        return FunctionValue(scope.file, node, scope)
+
+    def _value_await(self, node: ast.Await, scope: Scope) -> Value:
+        return self.evaluate(node.value, scope)
+
+    def _value_yield(self, node: ast.Yield, scope: Scope) -> Value:
+        self.yields[-1].append(self.evaluate(node.value, scope) if node.value else NONE)
+        return UNKNOWN
+
+    def _value_yieldfrom(self, node: ast.YieldFrom, scope: Scope) -> Value:
+        self.yields[-1].append(element_of(self.evaluate(node.value, scope)))
+        return UNKNOWN
+
+    def truth(self, node: ast.expr, scope: Scope) -> bool | None:
+        """Whether a condition holds, if the source decides it: a guard for compiled code, a constant flag."""
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            inner = self.truth(node.operand, scope)
+            return None if inner is None else not inner
+        if isinstance(node, ast.BoolOp):
+            return self._truth_of_parts(node, scope)
+        if isinstance(node, ast.Call):
+            return self._truth_of_call(node, scope)
+        if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], (ast.Is, ast.IsNot)):
+            both = [self._quiet(node.left, scope), self._quiet(node.comparators[0], scope)]
+            return isinstance(node.ops[0], ast.Is) if all(map(is_none, both)) else None
+        value = self._quiet(node, scope)
+        if isinstance(value, LibraryName):
+            return False if value.name in _NEVER else None
+        if isinstance(value, PythonValue) and isinstance(value.constant, bool):
+            return value.constant
+        return False if is_none(value) and isinstance(node, (ast.Name, ast.Attribute)) else None
+
+    def _quiet(self, node: ast.expr, scope: Scope) -> Value:
+        """The value of a name, attribute or constant, which has been evaluated already."""
+        if isinstance(node, (ast.Name, ast.Constant, ast.Attribute)):
+            return self.evaluate(node, scope)
+        return UNKNOWN
+
+    def _truth_of_parts(self, node: ast.BoolOp, scope: Scope) -> bool | None:
+        parts = [self.truth(part, scope) for part in node.values]
+        decides = isinstance(node.op, ast.Or)
+        if decides in parts:
+            return decides
+        return None if None in parts else not decides
+
+    def _truth_of_call(self, node: ast.Call, scope: Scope) -> bool | None:
+        called = self._quiet(node.func, scope)
+        name = called.name if isinstance(called, LibraryName) else ""
+        if name.rpartition(".")[2] in _COMPILING and name.startswith("torch."):
+            return self.site is not None
+        if name in _NEVER:
+            return False
+        if name == "builtins.isinstance" and len(node.args) == 2:
+            value, class_ = self._quiet(node.args[0], scope), self._quiet(node.args[1], scope)
+            if class_ == LibraryName("torch.Tensor"):
+                if isinstance(value, TensorValue) and value.sure:
+                    return True
+                return False if isinstance(value, PythonValue) else None
+        return None
+
+
+__all__ = ["INT", "TENSOR", "Expressions"]

@@ -1,0 +1,166 @@
+"""Finds every torch.compile of a tree and evaluates what it compiles."""
+
+import ast
+import re
+
+from torchtriage.lint.project import SourceTree
+from torchtriage.lint.reach.calls import Calls
+from torchtriage.lint.reach.entry import entry_value
+from torchtriage.lint.reach.expressions import Expressions
+from torchtriage.lint.reach.model import Reach, TargetSite
+from torchtriage.lint.reach.statements import Statements
+from torchtriage.lint.source import SourceFile
+from torchtriage.lint.types.values import (
+    UNKNOWN,
+    ClassValue,
+    CompiledValue,
+    DisabledValue,
+    FunctionValue,
+    InstanceValue,
+    LibraryObject,
+    MethodValue,
+    ObjectValue,
+    PropertyValue,
+    Scope,
+    Value,
+    options,
+)
+
+MAX_OBJECTS = 4     # on which a decorated method is evaluated
+_COMPILES = re.compile(r"\bcompile\b")
+_CACHE: list[tuple[SourceTree, Reach]] = []
+
+
+class Interpreter(Statements, Expressions, Calls):
+    """All parts together."""
+
+    def rebind(self, node: ast.expr, value: Value, scope: Scope) -> None:
+        self._rebind(node, value, scope)
+
+    def explore(self, file: SourceFile) -> None:
+        """Evaluate the file as a program that runs, then each of its functions that nothing called."""
+        scope = self.module_scope(file)
+        for value in list(scope.names.values()):
+            self._explore_value(value, scope)
+
+    def _explore_value(self, value: Value, scope: Scope) -> None:
+        value = _plain(value)
+        if isinstance(value, FunctionValue) and value.file is scope.file and value.bound is None:
+            self._explore_function(value, scope)
+        elif isinstance(value, ClassValue) and value.file is scope.file:
+            made = self.call(value, (), {}, value.node, scope)
+            for name, member in list(value.members.items()):
+                if isinstance(_plain(member), FunctionValue) and isinstance(made, ObjectValue) and name != "__init__":
+                    method = _plain(self._bound_member(made, name, scope))
+                    if isinstance(method, FunctionValue):
+                        self._explore_function(method, scope)
+
+    def _bound_member(self, made: ObjectValue, name: str, scope: Scope) -> Value:
+        member = _plain(made.instance.of.members[name])
+        if isinstance(member, FunctionValue):
+            return FunctionValue(member.file, member.node, member.outer, made, member.owner)
+        return UNKNOWN
+
+    def _explore_function(self, function: FunctionValue, scope: Scope) -> None:
+        with self.elsewhere():
+            self.run_function(function, (), {}, function.node, scope)
+
+    def follow(self, site: TargetSite) -> None:
+        """Evaluate what a compile call compiles."""
+        self.site, self.path = site, []
+        scope = Scope(site.file)
+        try:
+            for target in self._targets(site, scope):
+                self._enter(target, site, scope)
+        finally:
+            self.site = None
+
+    def _targets(self, site: TargetSite, scope: Scope) -> list[Value]:
+        """What the site compiles; a decorated method with the objects on which it is called, or with any object."""
+        found: list[Value] = []
+        for target in options(site.target):
+            is_method = isinstance(target, FunctionValue) and target.owner is not None and target.bound is None
+            if not is_method:
+                found.append(target)
+                continue
+            assert isinstance(target, FunctionValue) and target.owner is not None
+            bound = site.bound[:MAX_OBJECTS]
+            if not bound:
+                made = self.call(target.owner, (), {}, target.owner.node, scope)
+                bound = [FunctionValue(target.file, target.node, target.outer, made, target.owner)]
+            found += bound
+        return found
+
+    def _enter(self, target: Value, site: TargetSite, scope: Scope) -> None:
+        if isinstance(target, ObjectValue):
+            instance = target.instance
+            saved = instance.attributes.pop("__call__", None)
+            own = instance.attributes.get("forward")
+            if isinstance(own, CompiledValue):
+                del instance.attributes["forward"]
+            method = self.attribute(target, "forward", site.node, scope)
+            if not isinstance(method, FunctionValue):
+                method = self.attribute(target, "__call__", site.node, scope)
+            if saved is not None:
+                instance.attributes["__call__"] = saved
+            if own is not None:
+                instance.attributes["forward"] = own
+            target = method
+        if isinstance(target, CompiledValue):
+            return
+        if isinstance(target, FunctionValue):
+            arguments, keywords = entry_value(self, target, site)
+            self.run_function(target, arguments, keywords, site.node, scope)
+        elif isinstance(target, LibraryObject):
+            self.call(target, (), {}, site.node, scope)
+
+
+def _plain(value: Value) -> Value:
+    """The function behind its decorators."""
+    while True:
+        if isinstance(value, (CompiledValue, DisabledValue, PropertyValue)):
+            value = value.target
+        elif isinstance(value, MethodValue) and value.name == "static":
+            value = value.owner
+        else:
+            return value
+
+
+def reach_of(tree: SourceTree) -> Reach:
+    """The reach of a tree, worked out once."""
+    for known, reach in _CACHE:
+        if known is tree:
+            return reach
+    machine = Interpreter(tree)
+    for file in _programs(tree):
+        machine.explore(file)
+    number = 0
+    while number < len(machine.reach.sites):        # following one may find another
+        machine.follow(machine.reach.sites[number])
+        number += 1
+    _CACHE[:] = [(tree, machine.reach)]
+    return machine.reach
+
+
+def _programs(tree: SourceTree) -> list[SourceFile]:
+    """The files that compile something, and those that import such a file, directly or not."""
+    chosen = {file for file in tree.files if "torch" in file.text and _COMPILES.search(file.text)}
+    if not chosen:
+        return []
+    importers: dict[SourceFile, set[SourceFile]] = {}
+    for file in tree.files:
+        for dotted in set(file.imports.values()):
+            for name in (dotted, dotted.rpartition(".")[0]):
+                other = tree.module(name, file) if name else None
+                if other is not None:
+                    importers.setdefault(other, set()).add(file)
+    waiting = list(chosen)
+    while waiting:
+        for file in importers.get(waiting.pop(), ()):
+            if file not in chosen:
+                chosen.add(file)
+                waiting.append(file)
+    return [file for file in tree.files if file in chosen]
+
+
+__all__ = ["InstanceValue", "Interpreter", "reach_of"]

@@ -1,0 +1,74 @@
+"""The state of an evaluation of source, and the operations that its parts use of each other."""
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from torchtriage.lint.project import SourceTree
+from torchtriage.lint.reach.model import Hop, Reach, Reached, TargetSite
+from torchtriage.lint.source import SourceFile
+from torchtriage.lint.types.values import UNKNOWN, FunctionValue, Scope, Value
+
+MAX_STEPS = 400_000     # statements in one call of lint; far above what a project of 1,000 files takes
+MAX_DEPTH = 40          # nested calls
+MAX_EAGER_DEPTH = 10
+
+
+class Machine:
+    """State that every part shares; the methods are those that a part needs of another one."""
+
+    def __init__(self, tree: SourceTree) -> None:
+        self.tree = tree
+        self.reach = Reach()
+        self.site: TargetSite | None = None         # the compile call whose code is evaluated; None: eager code
+        self.current: Reached | None = None
+        self.path: list[Hop] = []
+        self.returns: list[list[Value]] = []
+        self.yields: list[list[Value]] = []
+        self.memo: dict[object, Value] = {}
+        self.modules: dict[SourceFile, Scope] = {}
+        self.sites_by_node: dict[tuple[ast.AST, int], int] = {}
+        self.num_steps = 0
+        self.depth = 0
+
+    @contextmanager
+    def elsewhere(self) -> Iterator[None]:
+        """Evaluate eager code of another place, such as the top of an imported module."""
+        saved = self.site, self.current, self.path, self.returns, self.yields
+        self.site, self.current, self.path, self.returns, self.yields = None, None, [], [[]], [[]]
+        try:
+            yield
+        finally:
+            self.site, self.current, self.path, self.returns, self.yields = saved
+
+    def evaluate(self, node: ast.expr, scope: Scope) -> Value:
+        raise NotImplementedError
+
+    def run(self, body: Sequence[ast.stmt], scope: Scope) -> bool:
+        raise NotImplementedError
+
+    def truth(self, node: ast.expr, scope: Scope) -> bool | None:
+        raise NotImplementedError
+
+    def call(
+        self, called: Value, arguments: Sequence[Value], keywords: Mapping[str, Value], node: ast.AST, scope: Scope,
+    ) -> Value:
+        raise NotImplementedError
+
+    def attribute(self, value: Value, name: str, node: ast.AST, scope: Scope) -> Value:
+        raise NotImplementedError
+
+    def assign(self, target: ast.expr, value: Value, scope: Scope) -> None:
+        raise NotImplementedError
+
+    def run_function(
+        self, function: FunctionValue, arguments: Sequence[Value], keywords: Mapping[str, Value], node: ast.AST,
+        scope: Scope,
+    ) -> Value:
+        raise NotImplementedError
+
+    def define(self, node: ast.stmt, scope: Scope) -> Value:
+        return UNKNOWN
+
+    def module_scope(self, file: SourceFile) -> Scope:
+        raise NotImplementedError

@@ -1,0 +1,102 @@
+"""TT109, TT110, TT118: autograd and the optimizer inside compiled code."""
+
+import ast
+from collections.abc import Iterator
+
+from torchtriage.lint.reach.model import Reached
+from torchtriage.lint.rules.hazard import Hazard, calls, hazard_rule, is_set, names_of, quote
+from torchtriage.lint.types.values import LibraryObject, MethodValue, PythonValue, TensorValue, options, tensor_in
+
+_GRAD = frozenset({"torch.autograd.grad", "torch.autograd.backward"})
+_ONLY_SELF = "compile the forward and the loss"
+
+
+@hazard_rule
+def backward(reached: Reached) -> Iterator[Hazard]:
+    """backward() or torch.autograd.grad in compiled code."""
+    if is_set(reached, "trace_autograd_ops"):
+        return
+    for call in calls(reached):
+        called = reached.value(call.func)
+        tensor = _method_of_tensor(called, "backward")
+        if tensor is None and not names_of(called) & _GRAD:
+            continue
+        yield Hazard(
+            code="TT109", node=call, subject=quote(reached, call), may=tensor is not None and not tensor.sure,
+            cause="the autograd engine runs in the middle of the graph",
+            fix=f"call {quote(reached, call)} outside the compiled function, with zero_grad() and the optimizer's step: "
+                f"{_ONLY_SELF}",
+        )
+
+
+def _method_of_tensor(called: object, name: str) -> TensorValue | None:
+    for option in options(called):  # type: ignore[arg-type]  # a Value
+        if isinstance(option, MethodValue) and option.name == name and isinstance(option.owner, TensorValue):
+            return option.owner
+    return None
+
+
+@hazard_rule
+def requires_grad(reached: Reached) -> Iterator[Hazard]:
+    """requires_grad_() on a tensor in compiled code."""
+    parameters = _parameters(reached)
+    for call in calls(reached):
+        tensor = _method_of_tensor(reached.value(call.func), "requires_grad_")
+        receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if tensor is None or not (isinstance(receiver, ast.Name) and receiver.id in parameters) or _sets_false(call, reached):
+            continue
+        yield Hazard(
+            code="TT110", node=call, subject=quote(reached, call), may=not tensor.sure,
+            cause="requires_grad of an input cannot be changed inside the graph",
+            fix=f"set requires_grad before the compiled call instead of {quote(reached, call)}; detach() inside the "
+                "graph does not break",
+        )
+
+
+def _parameters(reached: Reached) -> set[str]:
+    """Parameters that the function does not assign again."""
+    spec = reached.function.node.args
+    names = {parameter.arg for parameter in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)}
+    assigned = {n.id for n in ast.walk(reached.function.node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return names - assigned
+
+
+def _sets_false(call: ast.Call, reached: Reached) -> bool:
+    value = reached.value(call.args[0]) if call.args else None
+    return isinstance(value, PythonValue) and value.constant is False
+
+
+@hazard_rule
+def optimizer_steps(reached: Reached) -> Iterator[Hazard]:
+    """The step of an optimizer together with other work."""
+    body = reached.function.node.body
+    for call in calls(reached):
+        called = reached.value(call.func)
+        is_step = (
+            isinstance(called, MethodValue) and called.name == "step" and isinstance(called.owner, LibraryObject)
+            and called.owner.name.startswith("torch.optim.") and ".lr_scheduler." not in called.owner.name
+        )
+        if is_step and isinstance(body, list) and len(body) > 1:
+            yield Hazard(
+                code="TT118", node=call, subject=quote(reached, call),
+                cause="the step of an optimizer is compiled by torch as a function of its own",
+                fix=f"call {quote(reached, call)} outside this compiled function: {_ONLY_SELF}; to compile the step too, "
+                    "do it alone: step = torch.compile(opt.step)",
+            )
+
+
+@hazard_rule
+def tensor_data(reached: Reached) -> Iterator[Hazard]:
+    """Assignment to .data of a tensor that the graph made."""
+    for node in list(ast.walk(reached.function.node)):
+        if not isinstance(node, ast.Assign) or node.value not in reached.values:
+            continue
+        for target in node.targets:
+            if isinstance(target, ast.Attribute) and target.attr == "data":
+                tensor = tensor_in(reached.value(target.value))
+                if tensor is not None and tensor.sure:
+                    yield Hazard(
+                        code="TT121", node=node, subject=quote(reached, target),
+                        cause="an assignment to .data of a tensor cannot be traced",
+                        fix=f"with torch.no_grad(): x.copy_(...), or make a new tensor, instead of {quote(reached, node)}",
+                    )

@@ -1,0 +1,118 @@
+"""TT208, TT209, TT210: a compiled function that is called under alternating modes."""
+
+import ast
+from collections.abc import Iterator
+
+from torchtriage.findings.model import Finding, Severity
+from torchtriage.lint.project import SourceTree
+from torchtriage.lint.reach.interpreter import reach_of
+from torchtriage.lint.reach.model import SiteCall, TargetSite
+from torchtriage.lint.rule import source_finding, tree_rule
+from torchtriage.lint.rules.places import assigned_name, enclosing_loop, with_items
+from torchtriage.lint.source import SourceFile
+
+# Each mode is compiled once, so a flip settles, as it does at run time.
+_SETTLES = Severity.P4
+_NO_GRAD = ("torch.no_grad", "torch.inference_mode")
+_AUTOCAST = ("torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast", "torch.cpu.amp.autocast")
+
+
+@tree_rule
+def mode_flips(tree: SourceTree) -> Iterator[Finding]:
+    """Calls of one compiled function under different modes."""
+    for site in reach_of(tree).sites:
+        yield from _grad_flips(site, tree)
+        yield from _autocast_flips(site, tree)
+        yield from _train_flips(site, tree)
+
+
+def _grad_flips(site: TargetSite, tree: SourceTree) -> Iterator[Finding]:
+    calls = [call for call in site.calls if not call.attribute]
+    without = [call for call in calls if _is_under(call, _NO_GRAD)]
+    with_grad = [call for call in calls if call not in without]
+    beside = [(one, other) for one in without for other in with_grad if _is_beside(one, other)]
+    if beside:
+        call, other = beside[0]
+        yield source_finding(
+            "TT209", call.file, call.node, tree, severity=_SETTLES,
+            title=f"{call.file.segment(call.node.func)} is compiled twice: with and without gradient recording",
+            cause=f"the call is under no_grad, that at line {other.node.lineno} is not; grad mode is a guard; compiled at "
+                  f"{site.place}",
+            fix="nothing if one extra compile is fine; else compile one function for each mode, or call it under one mode "
+                "and detach() the result",
+        )
+
+
+def _is_beside(one: SiteCall, other: SiteCall) -> bool:
+    """Whether two calls are in one function or loop; a validation in another function is compiled once, as meant."""
+    return one.file is other.file and one.file.enclosing_function(one.node) is other.file.enclosing_function(other.node)
+
+
+def _is_under(call: SiteCall, names: tuple[str, ...]) -> bool:
+    items = [item.func if isinstance(item, ast.Call) else item for item in with_items(call.file, call.node)]
+    function = call.file.enclosing_function(call.node)
+    if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        items += [d.func if isinstance(d, ast.Call) else d for d in function.decorator_list]
+    return any(call.file.dotted(item) in names for item in items)
+
+
+def _autocast_flips(site: TargetSite, tree: SourceTree) -> Iterator[Finding]:
+    for call in site.calls:
+        for item in with_items(call.file, call.node):
+            choice = _choice(call.file, item)
+            if choice is not None:
+                yield source_finding(
+                    "TT210", call.file, call.node, tree, severity=_SETTLES,
+                    title=f"{call.file.segment(call.node.func)} is compiled twice: with and without autocast",
+                    cause=f"`{call.file.segment(choice)}` decides whether autocast is on; it is a guard; compiled at "
+                          f"{site.place}",
+                    fix="keep autocast on or off for all calls: torch.autocast(..., enabled=...) with a constant, or compile "
+                        "one function for each",
+                )
+                return
+
+
+def _choice(file: SourceFile, node: ast.expr) -> ast.expr | None:
+    """The conditional expression of which one side is an autocast: there, or in the method that returns it."""
+    if isinstance(node, ast.IfExp):
+        sides = [side.func if isinstance(side, ast.Call) else side for side in (node.body, node.orelse)]
+        num_on = sum(file.dotted(side) in _AUTOCAST for side in sides)
+        return node if num_on == 1 else None
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
+        class_ = file.enclosing_class(node)
+        for method in class_.body if class_ is not None and node.func.value.id == "self" else ():
+            if isinstance(method, ast.FunctionDef) and method.name == node.func.attr:
+                returned = [s.value for s in ast.walk(method) if isinstance(s, ast.Return) and s.value is not None]
+                return next((value for value in returned if isinstance(value, ast.IfExp) and _choice(file, value)), None)
+    return None
+
+
+def _train_flips(site: TargetSite, tree: SourceTree) -> Iterator[Finding]:
+    names = {assigned_name(site.file, site.node)}
+    if isinstance(site.node, ast.Call) and site.node.args and isinstance(site.node.args[0], ast.Name):
+        names.add(site.node.args[0].id)
+    names.discard("")
+    seen: set[ast.AST] = set()
+    for call in site.calls:
+        loop = enclosing_loop(call.file, call.node)
+        if loop is None or loop in seen or call.file is not site.file:
+            continue
+        seen.add(loop)
+        train, evaluate = _mode_call(loop, names, "train"), _mode_call(loop, names, "eval")
+        num_calls = sum(enclosing_loop(c.file, c.node) is loop for c in site.calls if not c.attribute)
+        if train is not None and evaluate is not None and num_calls > 1:
+            yield source_finding(
+                "TT208", call.file, train, tree, severity=_SETTLES,
+                title=f"{site.file.segment(call.node.func)} is compiled twice: the loop alternates between train and eval",
+                cause=f"train() here and eval() at line {evaluate.lineno}; the mode of a module is a guard; compiled at "
+                      f"{site.place}",
+                fix="nothing if one extra compile is fine; else evaluate with the original module, or after the loop",
+            )
+
+
+def _mode_call(loop: ast.AST, names: set[str], mode: str) -> ast.Call | None:
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == mode and not node.args:
+            if isinstance(node.func.value, ast.Name) and node.func.value.id in names:
+                return node
+    return None

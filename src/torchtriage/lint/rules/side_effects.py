@@ -1,0 +1,148 @@
+"""TT101, TT102, TT106, TT107, TT114, TT125: calls into Python that have no place in a graph."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from torchtriage.lint.reach.model import Reached
+from torchtriage.lint.rules.hazard import Hazard, calls, hazard_rule, is_conditional, is_set, names_of, quote
+from torchtriage.lint.types.values import (
+    UNKNOWN,
+    ContainerValue,
+    LibraryObject,
+    MethodValue,
+    ObjectValue,
+    TensorValue,
+    options,
+    tensor_in,
+)
+
+REORDER = "torch._dynamo.config.reorderable_logging_functions.add"
+_LOG_SETTINGS = ("reorderable_logging_functions", "ignore_logging_functions", "ignore_logger_methods")
+_LOG_METHODS = frozenset({
+    "debug", "info", "warning", "warn", "error", "exception", "critical", "log", "warning_once",
+})
+_PRINTS = frozenset({"builtins.print", "pprint.pprint", "pprint.pp", "rich.print", "sys.stdout.write", "sys.stderr.write"})
+_NOT_TRACED = re.compile(
+    r"^(zlib|hashlib|pickle|json|bisect|struct|binascii|subprocess|socket|shutil|tempfile|ctypes|gc|requests|csv)\.\w"
+    r"|^os\.(path\.(exists|isfile|isdir|getsize|getmtime)|listdir|makedirs|remove|stat|system|getpid|urandom|popen)$"
+    r"|^torch\.(save|load)$|^torch\.cuda\.(synchronize|empty_cache|memory_allocated|max_memory_allocated|memory_reserved)$"
+    r"|^builtins\.(open|input|breakpoint|exec|eval)$"
+)
+_CLOCK = re.compile(
+    r"^time\.(time|time_ns|perf_counter|perf_counter_ns|monotonic|monotonic_ns|process_time|sleep)$"
+    r"|^datetime\.datetime\.(now|utcnow|today)$|^uuid\.uuid\d$|^secrets\.\w+$"
+    r"|^random\.(gauss|normalvariate|choice|choices|shuffle|sample|betavariate|expovariate|seed|triangular)$"
+)
+
+
+@hazard_rule
+def prints(reached: Reached) -> Iterator[Hazard]:
+    """A print in compiled code."""
+    if is_set(reached, "reorderable_logging_functions"):
+        return
+    for call in calls(reached):
+        if names_of(reached.value(call.func)) & _PRINTS:
+            plain = isinstance(call.func, ast.Name) and call.func.id == "print"
+            setting = f", or {REORDER}(print): it then prints after the graph" if plain else ""
+            yield Hazard(
+                code="TT101", node=call, subject=quote(reached, call), kind="Failed to trace builtin operator",
+                cause="a compiled function that prints is cut there",
+                fix=f"move {quote(reached, call)} out of the compiled function{setting}",
+                may=is_conditional(reached, call),
+            )
+
+
+@hazard_rule
+def logs(reached: Reached) -> Iterator[Hazard]:
+    """A call of a logger or of warnings.warn in compiled code."""
+    if any(is_set(reached, name) for name in _LOG_SETTINGS):
+        return
+    for call in calls(reached):
+        names = names_of(reached.value(call.func))
+        is_warning = any(name in ("warnings.warn", "warnings.warn_explicit") for name in names)
+        is_logging = any(_is_log_function(name) for name in names) or _is_logger_method(reached, call)
+        if not is_warning and not is_logging:
+            continue
+        yield Hazard(
+            code="TT102", node=call, subject=quote(reached, call), may=is_conditional(reached, call),
+            cause="a compiled function that logs is cut there",
+            fix=f"log outside the compiled function instead of {quote(reached, call)}, or put it under "
+                "`if not torch.compiler.is_compiling():`",
+        )
+
+
+def _is_log_function(name: str) -> bool:
+    room, _, last = name.rpartition(".")
+    return room in ("logging", "loguru.logger", "absl.logging") and last in _LOG_METHODS
+
+
+def _is_logger_method(reached: Reached, call: ast.Call) -> bool:
+    called = reached.value(call.func)
+    if isinstance(called, MethodValue) and isinstance(called.owner, LibraryObject):
+        return called.owner.name == "logging.Logger" and called.name in _LOG_METHODS
+    return False
+
+
+@hazard_rule
+def untraced_calls(reached: Reached) -> Iterator[Hazard]:
+    """A call of a C function, or of a file or process, in compiled code."""
+    for call in calls(reached):
+        for name in sorted(names_of(reached.value(call.func))):
+            plain = name.removeprefix("builtins.")
+            if _NOT_TRACED.search(name):
+                yield Hazard(
+                    code="TT106", node=call, subject=quote(reached, call),
+                    cause=f"the compiler cannot trace {plain}",
+                    fix=f"call {plain} before the compiled call and pass the result in", may=is_conditional(reached, call),
+                )
+            elif _CLOCK.search(name):
+                yield Hazard(
+                    code="TT125", node=call, subject=quote(reached, call),
+                    cause=f"the compiler cannot trace {plain}", fix=_clock_fix(name), may=is_conditional(reached, call),
+                )
+
+
+def _clock_fix(name: str) -> str:
+    if name.startswith(("random.", "uuid.", "secrets.")):
+        return "draw with torch (torch.rand, torch.randint, torch.randn), or draw before the compiled call and pass it in"
+    if name == "time.sleep":
+        return "sleep outside the compiled function"
+    return (f"read {name} before and after the compiled call, or only under "
+            "`if not torch.compiler.is_compiling():`")
+
+
+@hazard_rule
+def copies(reached: Reached) -> Iterator[Hazard]:
+    """A deepcopy of something that holds tensors."""
+    for call in calls(reached):
+        if "copy.deepcopy" in names_of(reached.value(call.func)) and call.args:
+            copied = reached.value(call.args[0])
+            holds = any(
+                isinstance(o, (ObjectValue, LibraryObject, TensorValue)) or
+                (isinstance(o, ContainerValue) and tensor_in(o.element)) for o in options(copied)
+            )
+            if holds or copied == UNKNOWN:
+                yield Hazard(
+                    code="TT107", node=call, subject=quote(reached, call), may=not holds,
+                    cause="copy.deepcopy of an object that holds tensors cannot be traced",
+                    fix=f"copy before the compiled call, or x.clone() for a tensor, instead of {quote(reached, call)}",
+                )
+
+
+@hazard_rule
+def numpy_draws(reached: Reached) -> Iterator[Hazard]:
+    """A random number of NumPy in compiled code."""
+    for call in calls(reached):
+        called = reached.value(call.func)
+        is_generator = (
+            isinstance(called, MethodValue) and isinstance(called.owner, LibraryObject)
+            and called.owner.name == "numpy.random.Generator"
+        )
+        if is_generator or any(name.startswith("numpy.random.") for name in names_of(called)):
+            yield Hazard(
+                code="TT114", node=call, subject=quote(reached, call),
+                cause="a random generator of NumPy cannot be traced",
+                fix="draw with torch (torch.rand, torch.randn, torch.randint), or draw before the compiled call and "
+                    "pass the value in as a tensor",
+            )
