@@ -18,6 +18,7 @@ FAMILIES = {
     "TT4": "gradients, weights, numerics",
     "TT5": "recurrent state",
     "TT6": "PPO",
+    "TT7": "training and telemetry code",
     "TT9": "the recording itself",
 }
 

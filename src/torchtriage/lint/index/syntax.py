@@ -1,7 +1,7 @@
 """Questions about pieces of syntax that several lint rules ask."""
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from torchtriage.lint.source import FunctionNode, SourceFile
 
@@ -11,8 +11,25 @@ LOOPS = (ast.For, ast.AsyncFor, ast.While)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
-def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes below a node, in the order of the source, without those of nested functions and classes."""
+def mentions(file: SourceFile, *words: str) -> bool:
+    """Whether the text of a file has one of these words, which is quicker to see than any node."""
+    return any(word in file.text for word in words)
+
+
+def own_nodes(node: ast.AST) -> Sequence[ast.AST]:
+    """The nodes below a node, in the order of the source, without those of nested functions and classes.
+
+    Many rules ask for those of a function, so they are kept on its node.
+    """
+    kept: Sequence[ast.AST] | None = getattr(node, "own_nodes", None)
+    if kept is None:
+        kept = tuple(_walk(node))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)):
+            node.own_nodes = kept  # type: ignore[union-attr]  # a node takes any attribute
+    return kept
+
+
+def _walk(node: ast.AST) -> Iterator[ast.AST]:
     waiting = list(reversed(list(ast.iter_child_nodes(node))))
     while waiting:
         current = waiting.pop()

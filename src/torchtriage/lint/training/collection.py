@@ -9,6 +9,7 @@ from torchtriage.lint.index.project_files import is_test
 from torchtriage.lint.index.syntax import (
     body_of,
     functions,
+    mentions,
     names_in,
     own_nodes,
     parameter_defaults,
@@ -131,6 +132,8 @@ def _reached(start: set[str], needs: dict[str, set[str]]) -> set[str]:
 @file_rule
 def duplicated_collection(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """Two functions of a file collect gradient statistics with the same statements."""
+    if not mentions(file, "grad"):
+        return
     if is_test(file, tree):
         return
     collectors = [f for f in functions(file) if _GRADIENTS.search(_text_of(file, f))]

@@ -6,7 +6,17 @@ from collections.abc import Iterator
 
 from torchtriage.findings.model import Evidence, Finding
 from torchtriage.lint.index.project_files import is_test
-from torchtriage.lint.index.syntax import calls, functions, last_name, own_nodes, receiver, scopes, target_names, text
+from torchtriage.lint.index.syntax import (
+    calls,
+    functions,
+    last_name,
+    mentions,
+    own_nodes,
+    receiver,
+    scopes,
+    target_names,
+    text,
+)
 from torchtriage.lint.project import SourceTree
 from torchtriage.lint.rule import file_rule, lines_around, source_finding
 from torchtriage.lint.source import FunctionNode, SourceFile
@@ -18,6 +28,8 @@ _TENSOR = re.compile(r"\bTensor\b|torch\.(?:zeros|ones|empty|tensor|full|randn|r
 @file_rule
 def hook_on_compiled_module(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """A hook is registered below a compiled module that already ran."""
+    if not mentions(file, "_hook("):
+        return
     if is_test(file, tree):
         return
     for scope in scopes(file):
@@ -50,6 +62,8 @@ def hook_on_compiled_module(file: SourceFile, tree: SourceTree) -> Iterator[Find
 @file_rule
 def wandb_watch_with_compile(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """wandb.watch is called on a model that is compiled."""
+    if not mentions(file, "wandb"):
+        return
     if is_test(file, tree):
         return
     for call in file.of_type(ast.Call):
@@ -76,6 +90,8 @@ def wandb_watch_with_compile(file: SourceFile, tree: SourceTree) -> Iterator[Fin
 @file_rule
 def locals_test(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """Code asks locals() whether a variable exists."""
+    if not mentions(file, "locals()"):
+        return
     for node in file.of_type(ast.Compare):
         if (
             isinstance(node.ops[0], (ast.In, ast.NotIn))
@@ -94,6 +110,8 @@ def locals_test(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
 @file_rule
 def cast_in_hot_path(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """typing.cast is called in a loop of a training or in a forward."""
+    if not mentions(file, "cast("):
+        return
     if is_test(file, tree) or "torch" not in file.text:
         return
     for function in functions(file):
@@ -164,7 +182,7 @@ def device_migration(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
         for method in class_.body:
             if isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 branches = [node for node in own_nodes(method) if isinstance(node, ast.If)]
-                places += [(node, method.name) for node in branches if _migrates(node)]
+                places += [(node, method.name) for node in branches if _migrates(node, class_)]
         if places:
             lines = " and ".join(f"{name}() at line {node.lineno}" for node, name in places)
             first = places[0][0]
@@ -180,12 +198,14 @@ def device_migration(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
             )
 
 
-def _migrates(node: ast.If) -> bool:
+def _migrates(node: ast.If, class_: ast.ClassDef) -> bool:
     test = text(node.test)
     if not isinstance(node.test, ast.Compare) or ".device" not in test or "self." not in test or "!=" not in test:
         return False
     inside = [part for statement in node.body for part in ast.walk(statement)]
-    if calls(inside, "warn", "warning", "warn_once", "info"):
+    methods = {part.name: part for part in class_.body if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef))}
+    called = [methods[last_name(part)] for part in inside if isinstance(part, ast.Call) and last_name(part) in methods]
+    if calls([*inside, *(part for method in called for part in ast.walk(method))], "warn", "warning", "warn_once"):
         return False
     for call in inside:
         if isinstance(call, ast.Call) and text(receiver(call)).startswith("self"):

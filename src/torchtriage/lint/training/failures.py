@@ -6,7 +6,14 @@ from collections.abc import Iterator
 
 from torchtriage.findings.model import Finding
 from torchtriage.lint.index.project_files import is_test
-from torchtriage.lint.index.syntax import keyword, last_name, own_nodes, receiver, text
+from torchtriage.lint.index.syntax import (
+    keyword,
+    last_name,
+    mentions,
+    own_nodes,
+    receiver,
+    text,
+)
 from torchtriage.lint.project import SourceTree
 from torchtriage.lint.rule import file_rule, source_finding
 from torchtriage.lint.source import SourceFile
@@ -22,6 +29,8 @@ _LEVELS = ("debug", "info", "warning", "warn", "error", "critical")
 @file_rule
 def broad_except_around_telemetry(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """A handler for every exception surrounds telemetry and goes on."""
+    if not mentions(file, "except"):
+        return
     for handler, statement in _broad_handlers(file, tree):
         called = [node for part in statement.body for node in ast.walk(part) if isinstance(node, ast.Call)]
         telemetry = next((call for call in called if _is_telemetry(call, file, tree)), None)
@@ -50,6 +59,8 @@ def _is_telemetry(call: ast.Call, file: SourceFile, tree: SourceTree) -> bool:
 @file_rule
 def traceback_lost_in_log(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """A handler for every exception logs the message without the traceback."""
+    if not mentions(file, "except"):
+        return
     for handler, _ in _broad_handlers(file, tree):
         nodes = [node for part in handler.body for node in ast.walk(part)]
         names = {last_name(node) for node in nodes if isinstance(node, ast.Call)}

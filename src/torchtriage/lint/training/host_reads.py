@@ -13,6 +13,7 @@ from torchtriage.lint.index.syntax import (
     decorators,
     functions,
     last_name,
+    mentions,
     own_nodes,
     receiver,
     scopes,
@@ -36,6 +37,8 @@ _ONCE = re.compile(r"(?:^|_)(?:load|save|init|print|summary|export|convert|test|
 @file_rule
 def host_read_in_parameter_loop(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """A loop over parameters reads a value of each from the device."""
+    if not mentions(file, "param", "grad"):
+        return
     if is_test(file, tree):
         return
     for scope in scopes(file):
@@ -124,6 +127,8 @@ def _truths(test: ast.AST, tensors: set[str]) -> Iterator[ast.AST]:
 @file_rule
 def host_read_in_minibatch_loop(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """A training loop reads several values from the device for each minibatch or environment."""
+    if not mentions(file, ".item(", ".tolist("):
+        return
     if is_test(file, tree) or "torch" not in file.text:
         return
     for function in functions(file):
@@ -163,6 +168,8 @@ def _body_nodes(loop: ast.For | ast.AsyncFor) -> Iterator[ast.AST]:
 @file_rule
 def stack_over_parameters(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """A function stacks one tensor per parameter, so its graph changes with the model."""
+    if not mentions(file, "parameters()"):
+        return
     for function in functions(file):
         if "disable" in decorators(function) or is_test(file, tree):
             continue

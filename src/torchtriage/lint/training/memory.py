@@ -12,6 +12,7 @@ from torchtriage.lint.index.syntax import (
     functions,
     last_name,
     loops,
+    mentions,
     names_in,
     own_nodes,
     receiver,
@@ -29,6 +30,8 @@ _VECTOR = re.compile(r"vector|flat", re.IGNORECASE)     # a function of this nam
 @file_rule
 def concatenated_gradients(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """All gradients or parameters are copied into one temporary tensor."""
+    if not mentions(file, "grad", "param"):
+        return
     for function in functions(file):
         if is_test(file, tree) or _VECTOR.search(function.name):
             continue
@@ -78,6 +81,8 @@ def _is_flat(node: ast.AST) -> bool:
 @file_rule
 def loss_kept_with_graph(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """A training loop adds up or collects losses together with their graphs."""
+    if not mentions(file, "backward"):
+        return
     for function in functions(file):
         if is_test(file, tree):
             continue

@@ -13,6 +13,7 @@ from torchtriage.lint.index.syntax import (
     functions,
     last_name,
     loops,
+    mentions,
     own_nodes,
     receiver,
     text,
@@ -29,6 +30,8 @@ _EVALUATION = re.compile(r"^_?(?:eval|evaluate|validate|validation|test_epoch|ru
 @file_rule
 def context_manager_for_decorator(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """A whole body is inside `with torch.no_grad()`, which is also a decorator."""
+    if not mentions(file, "no_grad", "inference_mode"):
+        return
     if is_test(file, tree):
         return
     for function in functions(file):
@@ -67,6 +70,8 @@ def _is_frame(statement: ast.stmt) -> bool:
 @file_rule
 def boolean_cast_for_stack(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """Flags are cast to float so that they fit into a stack, and nothing says why."""
+    if not mentions(file, "any()", "all()"):
+        return
     if is_test(file, tree):
         return
     for function in functions(file):
@@ -99,6 +104,8 @@ def _is_explained(file: SourceFile, casts: list[ast.Call]) -> bool:
 @file_rule
 def eval_without_train(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """A training loop switches the model to evaluation and never back."""
+    if not mentions(file, ".eval("):
+        return
     if is_test(file, tree):
         return
     evaluators = {f.name: f for f in functions(file) if _switches_to_eval(f) is not None and not _switches_back(f)}
@@ -136,6 +143,8 @@ def _switches_back(scope: ast.AST) -> bool:
 @file_rule
 def evaluation_with_gradients(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """A model is evaluated while autograd records."""
+    if not mentions(file, ".eval("):
+        return
     if is_test(file, tree):
         return
     for function in functions(file):

@@ -15,6 +15,7 @@ from torchtriage.lint.index.syntax import (
     functions,
     is_root,
     last_name,
+    mentions,
     own_nodes,
     receiver,
     scopes,
@@ -40,6 +41,8 @@ _STATISTICS = re.compile(
 @file_rule
 def overflowing_squared_sum(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """A gradient norm is the root of squares that were added up in float32 or lower."""
+    if not mentions(file, "grad", "param"):
+        return
     for function in functions(file):
         nodes = list(own_nodes(function))
         if is_test(file, tree) or not any(is_root(node) for node in nodes):
@@ -101,6 +104,8 @@ def _is_summed(file: SourceFile, node: ast.AST, function: FunctionNode) -> bool:
 @file_rule
 def norm_divided_by_count(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """An L2 norm over all tensors is divided by their number."""
+    if not mentions(file, "sqrt", "0.5"):
+        return
     for scope in scopes(file):
         for node in own_nodes(scope):
             if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div) or is_test(file, tree):
@@ -132,6 +137,8 @@ def _is_norm(node: ast.AST) -> bool:
 @file_rule
 def quotient_guarded_by_epsilon(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """A relative change is divided by a tracked value that only an epsilon keeps from zero."""
+    if not mentions(file, "eps", "EPS", "tiny", "e-"):
+        return
     for scope in scopes(file):
         for node in own_nodes(scope):
             if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div) or is_test(file, tree):
@@ -196,6 +203,8 @@ def _is_tracked(base: ast.AST) -> bool:
 @file_rule
 def statistics_after_clipping(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """Gradient statistics are taken after the gradients were clipped."""
+    if not mentions(file, "clip_grad"):
+        return
     for scope in scopes(file):
         if is_test(file, tree):
             continue

@@ -12,6 +12,7 @@ from torchtriage.lint.index.syntax import (
     functions,
     last_name,
     loops,
+    mentions,
     own_nodes,
     receiver,
     scopes,
@@ -33,6 +34,8 @@ _MOVES = ("to", "cuda", "half", "bfloat16", "double")
 @file_rule
 def missing_zero_grad(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """A loop steps an optimizer and never clears the gradients."""
+    if not mentions(file, "backward"):
+        return
     if is_test(file, tree) or "zero_grad" in _called_helpers(file):
         return
     for scope in scopes(file):
@@ -75,6 +78,8 @@ def _called_helpers(file: SourceFile) -> set[str]:
 @file_rule
 def optimizer_before_model_change(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """A model gets new parameters after its optimizer was made."""
+    if not mentions(file, "optim"):
+        return
     if is_test(file, tree):
         return
     for scope in scopes(file):
@@ -136,6 +141,8 @@ def _change_finding(
 @file_rule
 def scheduler_never_stepped(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """A learning-rate scheduler is made and nothing uses it."""
+    if not mentions(file, "lr_scheduler"):
+        return
     if is_test(file, tree):
         return
     for scope in scopes(file):
@@ -165,6 +172,8 @@ def _read_elsewhere(scope: ast.AST, statement: ast.AST) -> set[str]:
 @file_rule
 def scheduler_before_optimizer(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """A scheduler steps before the optimizer does."""
+    if not mentions(file, "sched"):
+        return
     if is_test(file, tree):
         return
     for scope in scopes(file):

@@ -13,6 +13,7 @@ from torchtriage.lint.index.syntax import (
     functions,
     keyword,
     last_name,
+    mentions,
     own_nodes,
     parameter_defaults,
     receiver,
@@ -32,6 +33,8 @@ _WAITS = ("synchronize", "item", "tolist", "cpu", "numpy", "elapsed_time", "sync
 @file_rule
 def profiler_without_accelerators(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """A profiler records the processor and CUDA, and no other accelerator."""
+    if not mentions(file, "activities"):
+        return
     known = {node.attr for node in file.of_type(ast.Attribute)}
     if is_test(file, tree) or known & {"XPU", "MTIA", "HPU", "PrivateUse1", "supported_activities", "mps"}:
         return
@@ -56,6 +59,8 @@ def profiler_without_accelerators(file: SourceFile, tree: SourceTree) -> Iterato
 @file_rule
 def short_profiler_schedule(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """A profiler's default schedule records a few steps and stops."""
+    if not mentions(file, "schedule("):
+        return
     if is_test(file, tree):
         return
     for function in functions(file):
@@ -63,7 +68,8 @@ def short_profiler_schedule(file: SourceFile, tree: SourceTree) -> Iterator[Find
             active = _number(keyword(call, "active"), file, function)
             repeat = _number(keyword(call, "repeat"), file, function)
             is_profiler = "profiler" in file.dotted(call.func) or "profiler" in text(call.func)
-            if is_profiler and active is not None and active <= MAX_SHORT_ACTIVE and repeat == 1:
+            is_short = active is not None and active <= MAX_SHORT_ACTIVE and repeat == 1
+            if is_profiler and is_short and not _is_explained(file):
                 yield source_finding(
                     "TT722", file, _parameter(function, "active") or call, tree,
                     title=f"the profiler records {active} steps by default and stops",
@@ -74,6 +80,13 @@ def short_profiler_schedule(file: SourceFile, tree: SourceTree) -> Iterator[Find
                         "that "
                         "the schedule goes on",
                 )
+
+
+def _is_explained(file: SourceFile) -> bool:
+    """Whether a docstring of the file says how many steps are recorded."""
+    scopes_ = [file.tree, *file.of_type(ast.FunctionDef), *file.of_type(ast.ClassDef)]
+    docstrings = [ast.get_docstring(node) or "" for node in scopes_]
+    return any(re.search(r"\bactive\b|\brepeat\b|how many steps", docstring) for docstring in docstrings)
 
 
 def _number(node: ast.expr | None, file: SourceFile, function: FunctionNode) -> int | None:

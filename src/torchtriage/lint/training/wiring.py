@@ -31,10 +31,10 @@ def check_never_called(tree: SourceTree) -> Iterator[Finding]:
         for function in functions(file):
             if function.decorator_list or function.name.startswith("__") or _may_be_called_by_name(file, function):
                 continue
+            if names.is_used(function.name, outside=[function]):
+                continue
             gatherer = _gatherer(file, function, tree)
             if gatherer is None and not _CHECK.search(function.name):
-                continue
-            if names.is_used(function.name, outside=[function]):
                 continue
             if gatherer is None and (is_method(file, function) or function.name in exported_names(tree)):
                 continue
