@@ -84,8 +84,10 @@ def short_profiler_schedule(file: SourceFile, tree: SourceTree) -> Iterator[Find
 
 def _is_explained(file: SourceFile) -> bool:
     """Whether a docstring of the file says how many steps are recorded."""
-    scopes_ = [file.tree, *file.of_type(ast.FunctionDef), *file.of_type(ast.ClassDef)]
-    docstrings = [ast.get_docstring(node) or "" for node in scopes_]
+    documented: list[ast.Module | ast.FunctionDef | ast.ClassDef] = [
+        file.tree, *file.of_type(ast.FunctionDef), *file.of_type(ast.ClassDef),
+    ]
+    docstrings = [ast.get_docstring(node) or "" for node in documented]
     return any(re.search(r"\bactive\b|\brepeat\b|how many steps", docstring) for docstring in docstrings)
 
 
