@@ -28,13 +28,15 @@ def rules_page() -> str:
         "# Rules",
         "",
         "`torchtriage explain CODE` prints the page of a rule: an example, the fix, and when the fix is not safe.",
+        "The last column says which rules `torchtriage lint` finds in the source, before a run.",
         "",
     ]
     for prefix, title in FAMILIES.items():
-        lines += [f"## {prefix}xx: {title}", "", "| code | severity | slug | what it finds |", "|---|---|---|---|"]
+        lines += [f"## {prefix}xx: {title}", "", "| code | severity | slug | what it finds | lint |", "|---|---|---|---|---|"]
         for rule in (catalogue.rule(code) for code in catalogue.codes() if code.startswith(prefix)):
             link = f"../../src/torchtriage/findings/rules/{rule.code}.md"
-            lines.append(f"| [{rule.code}]({link}) | {rule.severity.name} | {rule.slug} | {rule.summary} |")
+            lint = "yes" if rule.is_found_by_lint else ""
+            lines.append(f"| [{rule.code}]({link}) | {rule.severity.name} | {rule.slug} | {rule.summary} | {lint} |")
         lines.append("")
     return "\n".join(lines)
 

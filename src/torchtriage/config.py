@@ -30,6 +30,8 @@ class Config:
     color: str = "auto"
     measure: bool = False
     telemetry: bool = True          # the flag is --no-telemetry
+    # For lint: pairs of a pattern for paths and the codes that are not reported there; a table without a flag.
+    per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = ()
     tickets: str | None = None      # the folder of tickets; the flag is --folder of `torchtriage ticket`
 
 
@@ -100,6 +102,8 @@ def _parsed(name: str, value: Any, where: str) -> Any:
         return check_codes(value, where)
     if name == "fail_on":
         return check_threshold(value, where)
+    if name == "per_file_ignores":
+        return _per_file_ignores(value, where)
     allowed = {"color": COLOURS, "format": FORMATS}.get(name)
     if allowed and value not in allowed:
         raise CommandError(f"{where} must be one of {', '.join(allowed)}, got {value!r}")
@@ -111,6 +115,13 @@ def _parsed(name: str, value: Any, where: str) -> Any:
     if not isinstance(value, str):
         raise CommandError(f"{where} must be a string, got {value!r}")
     return value
+
+
+def _per_file_ignores(value: Any, where: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The table `{"tests/*" = ["TT101"]}`, which only the file can hold."""
+    if not isinstance(value, dict):
+        raise CommandError(f"{where} must be a table of path patterns with lists of codes, got {value!r}")
+    return tuple((pattern, check_codes(codes, f"{pattern!r} of {where}")) for pattern, codes in value.items())
 
 
 def check_codes(value: Any, where: str) -> tuple[str, ...]:

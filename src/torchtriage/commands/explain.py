@@ -41,11 +41,14 @@ def rule_page(name: str) -> str:
     by_slug = {catalogue.rule(code).slug: code for code in catalogue.codes()}
     code = by_slug.get(name.lower(), name.upper())
     try:
-        return catalogue.rule(code).page
+        rule = catalogue.rule(code)
     except KeyError:
         near = difflib.get_close_matches(name, [*catalogue.codes(), *by_slug], n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else "list them with: torchtriage explain"
         raise CommandError(f"no rule {name!r}; {hint}") from None
+    if code not in catalogue.ALSO_FOUND_BY_LINT:
+        return rule.page
+    return rule.page.replace(f"\n{rule.summary}\n", f"\n{rule.summary}\nAlso found by lint, before a run.\n", 1)
 
 
 def graph_break_text(gb_id: str) -> str:

@@ -6,6 +6,13 @@ from dataclasses import dataclass
 
 from torchtriage.findings.model import Category, Severity
 
+# The rules of a run that lint also finds in the source. A rule of family 7 is found by lint alone.
+ALSO_FOUND_BY_LINT = frozenset({
+    "TT101", "TT102", "TT103", "TT104", "TT105", "TT106", "TT107", "TT108", "TT109", "TT110", "TT111", "TT112", "TT113",
+    "TT114", "TT115", "TT117", "TT118", "TT119", "TT120", "TT121", "TT125",
+    "TT203", "TT204", "TT205", "TT206", "TT207", "TT208", "TT209", "TT210", "TT216", "TT217", "TT218", "TT220", "TT224",
+    "TT302", "TT303", "TT305", "TT308", "TT309", "TT310",
+})
 _HEAD = re.compile(r"# (TT\d{3}): ([a-z0-9-]+)\n+(P[0-4]) · ([^\n]+)\n+([^\n]+)\n")
 
 
@@ -19,6 +26,10 @@ class Rule:
     category: Category
     summary: str
     page: str
+
+    @property
+    def is_found_by_lint(self) -> bool:
+        return self.code in ALSO_FOUND_BY_LINT or self.code.startswith("TT7")
 
     def section(self, heading: str) -> str:
         """The text under one of the fixed headings of the page."""

@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 
 from torchtriage.errors import CommandError
@@ -9,8 +10,10 @@ from torchtriage.findings.model import Finding
 from torchtriage.findings.report import Report
 from torchtriage.findings.selection import suppressed
 from torchtriage.findings.tap_state import SOURCE, TapState, TapStatus
+from torchtriage.lint.cache import LintCache
 from torchtriage.lint.project import SourceTree, python_files, read_tree
 from torchtriage.lint.reach.interpreter import reach_of
+from torchtriage.lint.result import LintResult
 from torchtriage.lint.rule import FILE_RULES, TREE_RULES
 
 # The modules that register rules when they are imported.
@@ -27,11 +30,21 @@ RULE_MODULES: tuple[str, ...] = (
 )
 
 
-def lint(paths: Sequence[Path], *, working_folder: str, roots: Sequence[str] = ()) -> Report:
-    """The report of the source below these paths."""
+def lint(paths: Sequence[Path], roots: Sequence[str], cache: LintCache | None = None) -> LintResult:
+    """The findings in the source below these paths; `roots` are the folders below which fingerprints write paths."""
     contents = read_contents(paths)
-    tree = read_tree(contents, roots or (working_folder,))
-    return report_of(findings_in(tree), tree, working_folder)
+    key = cache.key(contents, roots) if cache is not None else ""
+    known = cache.find(key) if cache is not None else None
+    if known is not None:
+        return known
+    tree = read_tree(contents, roots)
+    result = LintResult(
+        findings=findings_in(tree), facts=_facts(tree), unread=tree.unread,
+        comments={(file.path, line): c for file in tree.files for line, c in file.suppressions.items()},
+    )
+    if cache is not None:
+        cache.keep(key, result)
+    return result
 
 
 def read_contents(paths: Sequence[Path]) -> dict[str, bytes]:
@@ -49,7 +62,7 @@ def read_contents(paths: Sequence[Path]) -> dict[str, bytes]:
 
 
 def findings_in(tree: SourceTree) -> list[Finding]:
-    """The findings of every rule: the worst first, then by place; one for each code and place."""
+    """The findings of every rule: the worst first, then by place; one for each fingerprint."""
     for module in RULE_MODULES:
         importlib.import_module(module)
     found: list[Finding] = []
@@ -74,22 +87,36 @@ def _rank(finding: Finding) -> tuple[int, str, int, str]:
     return finding.severity, place.path, place.line or 0, finding.code
 
 
-def report_of(findings: Sequence[Finding], tree: SourceTree, working_folder: str) -> Report:
-    """The report, without what comments in the source accept."""
-    comments = {(file.path, line): comment for file in tree.files for line, comment in file.suppressions.items()}
-    remaining, num_suppressed, unused = suppressed(list(findings), comments)
+def report_of(
+    result: LintResult, findings: Sequence[Finding], *, working_folder: str,
+    per_file_ignores: Mapping[str, Sequence[str]] | None = None,
+) -> Report:
+    """The report of these findings, without what comments and per-file ignores accept."""
+    kept = [f for f in findings if not _is_ignored(f, per_file_ignores or {}, working_folder)]
+    remaining, num_suppressed, unused = suppressed(kept, result.comments)
     return Report(
         findings=remaining, num_suppressed=num_suppressed, unused_suppressions=unused,
-        run=_facts(tree, working_folder), watched=[TapState(name=SOURCE)],
-        not_seen=[TapState(name=u.path, status=TapStatus.NOT_PARSED, detail=u.reason) for u in tree.unread],
+        num_hidden=len(findings) - len(kept),
+        run={"cwd": working_folder, **result.facts}, watched=[TapState(name=SOURCE)],
+        not_seen=[TapState(name=u.path, status=TapStatus.NOT_PARSED, detail=u.reason) for u in result.unread],
     )
 
 
-def _facts(tree: SourceTree, working_folder: str) -> Mapping[str, object]:
+def _is_ignored(finding: Finding, ignores: Mapping[str, Sequence[str]], folder: str) -> bool:
+    path = finding.location.path.removeprefix(f"{folder}/")
+    name = path.rpartition("/")[2]
+    return any(
+        finding.code.startswith(tuple(codes)) and (fnmatch(path, pattern) or fnmatch(name, pattern))
+        for pattern, codes in ignores.items() if codes
+    )
+
+
+def _facts(tree: SourceTree) -> Mapping[str, object]:
     reach = reach_of(tree)
     return {
-        "cwd": working_folder, "origin": SOURCE, "num_files": len(tree.files),
+        "origin": SOURCE,
+        "num_files": len(tree.files),
+        "num_lines": sum(len(file.lines) for file in tree.files),
         "num_compile_sites": len({(site.file.path, site.line) for site in reach.sites}),
         "num_reached": len({(r.file.path, r.name) for r in reach.reached}),
-        "num_lines": sum(len(file.lines) for file in tree.files),
     }

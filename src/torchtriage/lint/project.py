@@ -11,12 +11,29 @@ from pathlib import Path
 from torchtriage.lint.source import FunctionNode, SourceFile, parse
 
 # Folders that hold no source of the project.
-SKIPPED_FOLDERS = frozenset({
-    "__pycache__", "node_modules", "site-packages", "build", "dist", "venv", "env", ".venv", ".git", ".hg", ".tox",
-    ".nox", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".eggs", ".torchtriage_cache",
-})
-MAX_REEXPORTS = 8       # a chain of `from .x import y` that is longer is a cycle
-MAX_BYTES = 4 << 20     # larger files are generated data
+SKIPPED_FOLDERS = frozenset(
+    {
+        "__pycache__",
+        "node_modules",
+        "site-packages",
+        "build",
+        "dist",
+        "venv",
+        "env",
+        ".venv",
+        ".git",
+        ".hg",
+        ".tox",
+        ".nox",
+        ".mypy_cache",
+        ".ruff_cache",
+        ".pytest_cache",
+        ".eggs",
+        ".torchtriage_cache",
+    }
+)
+MAX_REEXPORTS = 8  # a chain of `from .x import y` that is longer is a cycle
+MAX_BYTES = 4 << 20  # larger files are generated data
 
 DefinitionNode = FunctionNode | ast.ClassDef
 
@@ -145,7 +162,7 @@ def read_tree(contents: Mapping[str, bytes], roots: Sequence[str] = ()) -> Sourc
             continue
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")     # an invalid escape sequence in the source is not our message
+                warnings.simplefilter("ignore")  # an invalid escape sequence in the source is not our message
                 files.append(parse(path, data))
         except SyntaxError as error:
             place = f"line {error.lineno}: " if error.lineno else ""

@@ -10,7 +10,7 @@ from torchtriage.findings.model import YOU, Evidence, Finding, Fix, Location, Se
 from torchtriage.lint.project import SourceTree
 from torchtriage.lint.source import SourceFile
 
-CONTEXT = 2     # source lines shown on each side of a finding
+CONTEXT = 2  # source lines shown on each side of a finding
 
 FileRule = Callable[[SourceFile, SourceTree], Iterator[Finding]]
 TreeRule = Callable[[SourceTree], Iterator[Finding]]
@@ -32,8 +32,17 @@ def tree_rule(function: TreeRule) -> TreeRule:
 
 
 def source_finding(
-    code: str, file: SourceFile, node: ast.AST, tree: SourceTree, *,
-    title: str, cause: str, fix: str | Fix, may: bool = False, reason: str = "", **fields: Any,
+    code: str,
+    file: SourceFile,
+    node: ast.AST,
+    tree: SourceTree,
+    *,
+    title: str,
+    cause: str,
+    fix: str | Fix,
+    may: bool = False,
+    reason: str = "",
+    **fields: Any,
 ) -> Finding:
     """A finding of this code at a node.
 
@@ -48,7 +57,12 @@ def source_finding(
     fields.setdefault("fingerprint", fingerprint(code, path, qualname, without_comment(file.line(line)), reason))
     fields.setdefault("evidence", Evidence(source=lines_around(file, line)))
     return Finding(
-        code=code, slug=rule.slug, category=rule.category, title=title, cause=cause, owner=YOU,
+        code=code,
+        slug=rule.slug,
+        category=rule.category,
+        title=title,
+        cause=cause,
+        owner=YOU,
         fix=fix if isinstance(fix, Fix) else Fix(text=fix),
         location=Location(path=file.path, line=line, function=qualname, column=getattr(node, "col_offset", 0) + 1),
         **fields,

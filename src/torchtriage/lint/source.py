@@ -43,15 +43,19 @@ class SourceFile:
         return self.lines[number - 1] if 0 < number <= len(self.lines) else ""
 
     def segment(self, node: ast.AST) -> str:
-        """The source of a node in one line."""
-        return " ".join(ast.unparse(node).split())
+        """The source of a node in one line, as it is written if it fits on one."""
+        first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", None)
+        if not first or first != last:
+            return " ".join(ast.unparse(node).split())
+        data = self.line(first).encode()        # columns count bytes
+        return data[getattr(node, "col_offset", 0): getattr(node, "end_col_offset", None)].decode(errors="replace")
 
     @cached_property
     def _index(self) -> tuple[dict[type, list[ast.AST]], dict[ast.AST, ast.AST]]:
         by_type: dict[type, list[ast.AST]] = {}
         parents: dict[ast.AST, ast.AST] = {}
         waiting: list[ast.AST] = [self.tree]
-        for node in waiting:        # grows while it is read, so parents precede their children
+        for node in waiting:  # grows while it is read, so parents precede their children
             by_type.setdefault(type(node), []).append(node)
             for child in ast.iter_child_nodes(node):
                 parents[child] = node

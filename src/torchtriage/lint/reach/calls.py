@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Mapping, Sequence
 
-from torchtriage.lint.reach.machine import MAX_DEPTH, MAX_EAGER_DEPTH
+from torchtriage.lint.reach.machine import MAX_CONTEXTS, MAX_DEPTH, MAX_EAGER_CONTEXTS, MAX_EAGER_DEPTH
 from torchtriage.lint.reach.model import Hop, Reached, SiteCall, TargetSite
 from torchtriage.lint.reach.objects import Objects, find_member, is_module, module_items
 from torchtriage.lint.types.torch_calls import (
@@ -44,27 +44,70 @@ from torchtriage.lint.types.values import (
 COMPILE = frozenset({"torch.compile", "torch._dynamo.optimize"})
 _DISABLE = frozenset({"torch.compiler.disable", "torch._dynamo.disable", "torch._disable_dynamo"})
 _OPAQUE = (
-    "torch.compiler.allow_in_graph", "torch._dynamo.allow_in_graph", "torch.compiler.assume_constant_result",
-    "torch._dynamo.assume_constant_result", "torch._dynamo.nonstrict_trace", "torch.compiler.nonstrict_trace",
-    "torch.library.custom_op", "torch.compiler.substitute_in_graph", "torch.library.register_fake",
+    "torch.compiler.allow_in_graph",
+    "torch._dynamo.allow_in_graph",
+    "torch.compiler.assume_constant_result",
+    "torch._dynamo.assume_constant_result",
+    "torch._dynamo.nonstrict_trace",
+    "torch.compiler.nonstrict_trace",
+    "torch.library.custom_op",
+    "torch.compiler.substitute_in_graph",
+    "torch.library.register_fake",
 )
-_CALLS_ITS_FIRST = frozenset({
-    "torch.utils.checkpoint.checkpoint", "torch.func.vmap", "torch.vmap", "torch.func.grad", "torch.func.jvp",
-    "torch.utils._pytree.tree_map", "torch.func.functional_call", "torch.nn.utils.stateless.functional_call",
-})
-_SAME_ITEMS = frozenset({
-    "list", "tuple", "set", "frozenset", "sorted", "reversed", "iter", "deque",
-})
+_CALLS_ITS_FIRST = frozenset(
+    {
+        "torch.utils.checkpoint.checkpoint",
+        "torch.func.vmap",
+        "torch.vmap",
+        "torch.func.grad",
+        "torch.func.jvp",
+        "torch.utils._pytree.tree_map",
+        "torch.func.functional_call",
+        "torch.nn.utils.stateless.functional_call",
+    }
+)
+_SAME_ITEMS = frozenset(
+    {
+        "list",
+        "tuple",
+        "set",
+        "frozenset",
+        "sorted",
+        "reversed",
+        "iter",
+        "deque",
+    }
+)
 _TENSOR_HOLDERS = ("torch.nn.Sequential", "torch.nn.ModuleList", "torch.nn.ModuleDict")
-_CHAINED = frozenset({"to", "cuda", "cpu", "eval", "train", "half", "float", "double", "bfloat16", "requires_grad_",
-                      "share_memory", "apply", "to_empty"})
+_CHAINED = frozenset(
+    {
+        "to",
+        "cuda",
+        "cpu",
+        "eval",
+        "train",
+        "half",
+        "float",
+        "double",
+        "bfloat16",
+        "requires_grad_",
+        "share_memory",
+        "apply",
+        "to_empty",
+    }
+)
 
 
 class Calls(Objects):
     """Calls of every kind of value."""
 
     def call(
-        self, called: Value, arguments: Sequence[Value], keywords: Mapping[str, Value], node: ast.AST, scope: Scope,
+        self,
+        called: Value,
+        arguments: Sequence[Value],
+        keywords: Mapping[str, Value],
+        node: ast.AST,
+        scope: Scope,
     ) -> Value:
         if isinstance(called, FunctionValue):
             return self.run_function(called, arguments, keywords, node, scope)
@@ -85,12 +128,16 @@ class Calls(Objects):
         return UNKNOWN
 
     def _call_compiled(
-        self, called: CompiledValue, arguments: Sequence[Value], keywords: Mapping[str, Value], node: ast.AST,
+        self,
+        called: CompiledValue,
+        arguments: Sequence[Value],
+        keywords: Mapping[str, Value],
+        node: ast.AST,
         scope: Scope,
     ) -> Value:
         site = self.reach.sites[called.site]
         site.is_used = True
-        if isinstance(called.target, FunctionValue) and called.target.bound is not None:
+        if isinstance(called.target, FunctionValue) and called.target.bound is not None:  # noqa: SIM102 - two questions
             if all(known.bound != called.target.bound for known in site.bound):
                 site.bound.append(called.target)
         if isinstance(node, ast.Call) and self.site is None and not any(c.node is node for c in site.calls):
@@ -98,7 +145,11 @@ class Calls(Objects):
         return join([self.call(t, arguments, keywords, node, scope) for t in options(called.target)])
 
     def _call_object(
-        self, called: ObjectValue, arguments: Sequence[Value], keywords: Mapping[str, Value], node: ast.AST,
+        self,
+        called: ObjectValue,
+        arguments: Sequence[Value],
+        keywords: Mapping[str, Value],
+        node: ast.AST,
         scope: Scope,
     ) -> Value:
         instance = called.instance
@@ -109,7 +160,11 @@ class Calls(Objects):
         return join([self.call(m, arguments, keywords, node, scope) for m in options(method)])
 
     def _call_library_object(
-        self, called: LibraryObject, arguments: Sequence[Value], keywords: Mapping[str, Value], node: ast.AST,
+        self,
+        called: LibraryObject,
+        arguments: Sequence[Value],
+        keywords: Mapping[str, Value],
+        node: ast.AST,
         scope: Scope,
     ) -> Value:
         if called.name == "torch.nn.Sequential":
@@ -130,7 +185,11 @@ class Calls(Objects):
         return UNKNOWN
 
     def _call_method(
-        self, called: MethodValue, arguments: Sequence[Value], keywords: Mapping[str, Value], node: ast.AST,
+        self,
+        called: MethodValue,
+        arguments: Sequence[Value],
+        keywords: Mapping[str, Value],
+        node: ast.AST,
         scope: Scope,
     ) -> Value:
         owner, name = called.owner, called.name
@@ -149,8 +208,13 @@ class Calls(Objects):
         return UNKNOWN
 
     def _module_method(
-        self, owner: ObjectValue | LibraryObject, name: str, arguments: Sequence[Value], keywords: Mapping[str, Value],
-        node: ast.AST, scope: Scope,
+        self,
+        owner: ObjectValue | LibraryObject,
+        name: str,
+        arguments: Sequence[Value],
+        keywords: Mapping[str, Value],
+        node: ast.AST,
+        scope: Scope,
     ) -> Value:
         """A method that nn.Module defines."""
         if name in _CHAINED:
@@ -186,7 +250,12 @@ class Calls(Objects):
         return ContainerValue("iterator", STR) if name == "keys" else ContainerValue("iterator", join(items))
 
     def _container_method(
-        self, owner: ContainerValue, name: str, arguments: Sequence[Value], node: ast.AST, scope: Scope,
+        self,
+        owner: ContainerValue,
+        name: str,
+        arguments: Sequence[Value],
+        node: ast.AST,
+        scope: Scope,
     ) -> Value:
         if name == "items":
             return ContainerValue("iterator", ContainerValue("tuple", UNKNOWN, (owner.keys, element_of(owner))))
@@ -208,13 +277,17 @@ class Calls(Objects):
         raise NotImplementedError
 
     def _instantiate(
-        self, class_: ClassValue, arguments: Sequence[Value], keywords: Mapping[str, Value], node: ast.AST,
+        self,
+        class_: ClassValue,
+        arguments: Sequence[Value],
+        keywords: Mapping[str, Value],
+        node: ast.AST,
         scope: Scope,
     ) -> Value:
         key = ("new", class_, node, tuple(arguments), tuple(sorted(keywords.items(), key=lambda item: item[0])))
         try:
             known = self.memo.get(key)
-        except TypeError:       # a value that cannot be hashed
+        except TypeError:  # a value that cannot be hashed
             return UNKNOWN
         if known is not None:
             return known
@@ -232,15 +305,26 @@ class Calls(Objects):
         return made
 
     def _fill_fields(
-        self, made: ObjectValue, class_: ClassValue, arguments: Sequence[Value], keywords: Mapping[str, Value],
+        self,
+        made: ObjectValue,
+        class_: ClassValue,
+        arguments: Sequence[Value],
+        keywords: Mapping[str, Value],
     ) -> None:
         """The fields of a dataclass."""
-        fields = [s.target.id for s in class_.node.body if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)]
+        fields = [
+            s.target.id for s in class_.node.body if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)
+        ]
         made.instance.attributes.update(zip(fields, arguments, strict=False))
         made.instance.attributes.update({name: value for name, value in keywords.items() if name in fields})
 
     def _call_library(
-        self, name: str, arguments: Sequence[Value], keywords: Mapping[str, Value], node: ast.AST, scope: Scope,
+        self,
+        name: str,
+        arguments: Sequence[Value],
+        keywords: Mapping[str, Value],
+        node: ast.AST,
+        scope: Scope,
     ) -> Value:
         if name in COMPILE:
             if arguments or "model" in keywords:
@@ -251,8 +335,11 @@ class Calls(Objects):
         if name in _DISABLE:
             return DisabledValue(arguments[0]) if arguments else LibraryObject("disabled", node)
         if name.startswith(_OPAQUE):
-            return LibraryName("torch.opaque") if arguments and isinstance(arguments[0], FunctionValue) else (
-                LibraryObject(name, node))
+            return (
+                LibraryName("torch.opaque")
+                if arguments and isinstance(arguments[0], FunctionValue)
+                else (LibraryObject(name, node))
+            )
         if name == "torch.opaque":
             return TensorValue(sure=False)
         if name == "functools.partial" and arguments:
@@ -360,7 +447,11 @@ class Calls(Objects):
         return CompiledValue(target, site)
 
     def run_function(
-        self, function: FunctionValue, arguments: Sequence[Value], keywords: Mapping[str, Value], node: ast.AST,
+        self,
+        function: FunctionValue,
+        arguments: Sequence[Value],
+        keywords: Mapping[str, Value],
+        node: ast.AST,
         scope: Scope,
     ) -> Value:
         if self.site is None and isinstance(node, ast.Call):
@@ -378,7 +469,9 @@ class Calls(Objects):
             return UNKNOWN
         if known is not None or self.depth >= limit:
             return UNKNOWN if known is None else known
-        self.memo[key] = UNKNOWN        # a recursive call
+        self.memo[key] = UNKNOWN  # a recursive call
+        if not self._has_contexts_left(function):
+            return UNKNOWN
         inner = Scope(function.file, {}, function.outer, function)
         self._bind(function, given, keywords, inner)
         self.depth += 1
@@ -388,6 +481,12 @@ class Calls(Objects):
             self.depth -= 1
         self.memo[key] = result
         return result
+
+    def _has_contexts_left(self, function: FunctionValue) -> bool:
+        bound = function.bound.instance if isinstance(function.bound, ObjectValue) else None
+        key = (function.node, self.site, bound if self.site is not None else None)
+        self.num_contexts[key] = self.num_contexts.get(key, 0) + 1
+        return self.num_contexts[key] <= (MAX_CONTEXTS if self.site is not None else MAX_EAGER_CONTEXTS)
 
     def _body(self, function: FunctionValue, inner: Scope, node: ast.AST, scope: Scope) -> Value:
         saved = self.current
@@ -411,7 +510,11 @@ class Calls(Objects):
         return join([*returned, NONE] if ends else returned) if returned else NONE
 
     def _bind(
-        self, function: FunctionValue, given: Sequence[Value], keywords: Mapping[str, Value], inner: Scope,
+        self,
+        function: FunctionValue,
+        given: Sequence[Value],
+        keywords: Mapping[str, Value],
+        inner: Scope,
     ) -> None:
         """Give the parameters their values: arguments, else defaults, refined by annotations."""
         spec = function.node.args
@@ -430,7 +533,7 @@ class Calls(Objects):
                 value = self.annotation(parameter.annotation, function.outer) or UNKNOWN
             inner.names[parameter.arg] = value
         if spec.vararg is not None:
-            rest = tuple(given[len(names):])
+            rest = tuple(given[len(names) :])
             inner.names[spec.vararg.arg] = ContainerValue("tuple", join(rest), rest or None)
         if spec.kwarg is not None:
             known = {p.arg for p in (*names, *spec.kwonlyargs)}

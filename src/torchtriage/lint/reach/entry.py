@@ -20,23 +20,84 @@ if TYPE_CHECKING:
     from torchtriage.lint.reach.interpreter import Interpreter
 
 # Attributes that only a tensor has, or that are far more common on tensors than on anything else in compiled code.
-_OF_TENSORS = frozenset({
-    "shape", "size", "view", "reshape", "sum", "mean", "long", "unsqueeze", "squeeze", "transpose", "permute", "detach",
-    "flatten", "abs", "pow", "exp", "norm", "dim", "chunk", "dtype", "device", "clamp", "argmax", "softmax", "sigmoid",
-    "relu", "tanh", "log", "sqrt", "item", "tolist", "backward", "nonzero", "expand", "contiguous", "masked_fill", "T",
-    "log_softmax", "square", "std", "var", "cumsum", "ndim", "new_zeros", "gather", "scatter", "roll", "mT", "numel",
-    "isnan", "isfinite", "all", "any", "max", "min", "clone", "unbind", "requires_grad_", "cos", "sin", "bool", "add_",
-})
+_OF_TENSORS = frozenset(
+    {
+        "shape",
+        "size",
+        "view",
+        "reshape",
+        "sum",
+        "mean",
+        "long",
+        "unsqueeze",
+        "squeeze",
+        "transpose",
+        "permute",
+        "detach",
+        "flatten",
+        "abs",
+        "pow",
+        "exp",
+        "norm",
+        "dim",
+        "chunk",
+        "dtype",
+        "device",
+        "clamp",
+        "argmax",
+        "softmax",
+        "sigmoid",
+        "relu",
+        "tanh",
+        "log",
+        "sqrt",
+        "item",
+        "tolist",
+        "backward",
+        "nonzero",
+        "expand",
+        "contiguous",
+        "masked_fill",
+        "T",
+        "log_softmax",
+        "square",
+        "std",
+        "var",
+        "cumsum",
+        "ndim",
+        "new_zeros",
+        "gather",
+        "scatter",
+        "roll",
+        "mT",
+        "numel",
+        "isnan",
+        "isfinite",
+        "all",
+        "any",
+        "max",
+        "min",
+        "clone",
+        "unbind",
+        "requires_grad_",
+        "cos",
+        "sin",
+        "bool",
+        "add_",
+    }
+)
 _ROOMS = ("torch.", "torch.nn.functional.")
 
 
 def entry_value(
-    machine: "Interpreter", function: FunctionValue, site: TargetSite,
+    machine: "Interpreter",
+    function: FunctionValue,
+    site: TargetSite,
 ) -> tuple[tuple[Value, ...], Mapping[str, Value]]:
     """The arguments of a compiled function: those of its calls, else its annotations, defaults and use."""
     spec = function.node.args
     skip = 1 if function.bound is not None else 0
-    parameters = [*spec.posonlyargs, *spec.args][skip + len(function.preset):]
+    parameters = [*spec.posonlyargs, *spec.args][skip + len(function.preset) :]
     num_defaults = len(spec.defaults)
     arguments: list[Value] = []
     for number, parameter in enumerate(parameters):
@@ -44,7 +105,8 @@ def entry_value(
         default = spec.defaults[number - len(parameters) + num_defaults] if has_default else None
         passed = [
             call.arguments[number] if number < len(call.arguments) else call.keywords.get(parameter.arg)
-            for call in site.calls if not call.attribute
+            for call in site.calls
+            if not call.attribute
         ]
         arguments.append(_one(machine, function, parameter, passed, default, is_first=number == 0))
     keywords = {}
@@ -57,8 +119,13 @@ def entry_value(
 
 
 def _one(
-    machine: "Interpreter", function: FunctionValue, parameter: ast.arg, passed: list[Value | None],
-    default: ast.expr | None, *, is_first: bool = False,
+    machine: "Interpreter",
+    function: FunctionValue,
+    parameter: ast.arg,
+    passed: list[Value | None],
+    default: ast.expr | None,
+    *,
+    is_first: bool = False,
 ) -> Value:
     known = [_without_constant(value) for value in passed if value is not None]
     is_complete = bool(passed) and len(known) == len(passed) and UNKNOWN not in known
@@ -90,7 +157,7 @@ def _is_used_as_tensor(function: FunctionValue, name: str) -> bool:
     for node in ast.walk(function.node):
         if isinstance(node, ast.Attribute) and _is_name(node.value, name) and node.attr in _OF_TENSORS:
             return True
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):  # noqa: SIM102 - two questions
             if _is_name(node.left, name) or _is_name(node.right, name):
                 return True
         if isinstance(node, ast.Call) and node.args and _is_name(node.args[0], name) and _is_of_torch(function, node):
@@ -101,7 +168,9 @@ def _is_used_as_tensor(function: FunctionValue, name: str) -> bool:
 def _is_of_torch(function: FunctionValue, call: ast.Call) -> bool:
     """A call of a function of torch, or of a module that is an attribute of self."""
     dotted = function.file.dotted(call.func)
-    if dotted.startswith("torch.") and not dotted.startswith(("torch.compiler", "torch.full", "torch.zeros", "torch.ones")):
+    if dotted.startswith("torch.") and not dotted.startswith(
+        ("torch.compiler", "torch.full", "torch.zeros", "torch.ones")
+    ):
         return dotted.rpartition(".")[0] in ("torch", "torch.nn.functional", "torch.linalg", "torch.special")
     is_own = isinstance(call.func, ast.Attribute) and _is_name(call.func.value, "self")
     return is_own and function.bound is not None

@@ -4,10 +4,10 @@ import ast
 from collections.abc import Callable, Sequence
 
 from torchtriage.lint.reach.machine import Machine
-from torchtriage.lint.types.torch_calls import INT, STR, attribute_of_name
+from torchtriage.lint.reach.objects import module_items
+from torchtriage.lint.types.torch_calls import STR, attribute_of_name
 from torchtriage.lint.types.values import (
     NONE,
-    TENSOR,
     UNKNOWN,
     ContainerValue,
     FunctionValue,
@@ -26,10 +26,15 @@ from torchtriage.lint.types.values import (
 )
 
 _COMPILING = ("is_compiling", "is_dynamo_compiling")
-_NEVER = frozenset({
-    "torch.jit.is_scripting", "torch.jit.is_tracing", "torch.onnx.is_in_onnx_export", "torch.compiler.is_exporting",
-    "typing.TYPE_CHECKING",
-})
+_NEVER = frozenset(
+    {
+        "torch.jit.is_scripting",
+        "torch.jit.is_tracing",
+        "torch.onnx.is_in_onnx_export",
+        "torch.compiler.is_exporting",
+        "typing.TYPE_CHECKING",
+    }
+)
 
 
 class Expressions(Machine):
@@ -99,7 +104,9 @@ class Expressions(Machine):
         tensors = [t for t in (tensor_in(left), tensor_in(right)) if t is not None]
         if tensors:
             sure = any(t.sure for t in tensors)
-            is_mask = isinstance(node.op, (ast.BitAnd, ast.BitOr, ast.BitXor)) and all(t.dtype == "bool" for t in tensors)
+            is_mask = isinstance(node.op, (ast.BitAnd, ast.BitOr, ast.BitXor)) and all(
+                t.dtype == "bool" for t in tensors
+            )
             dtype = "float" if isinstance(node.op, ast.Div) else ""
             return TensorValue(sure, "bool" if is_mask else dtype)
         if isinstance(left, PythonValue) and isinstance(right, PythonValue):
@@ -123,7 +130,7 @@ class Expressions(Machine):
             values.append(self.evaluate(part, scope))
             known = self.truth(part, scope)
             if known is not None and known is isinstance(node.op, ast.Or):
-                break       # the rest is not evaluated
+                break  # the rest is not evaluated
         return join(values)
 
     def _value_compare(self, node: ast.Compare, scope: Scope) -> Value:
@@ -170,13 +177,11 @@ class Expressions(Machine):
         if isinstance(owner, LibraryObject):
             if owner.name == "numpy.ndarray":
                 return owner
-            return self.attribute(owner, "__getitem__", node, scope) if owner.name == "" else self._module_item(owner, index)
+            return self._module_item(owner, index)
         return UNKNOWN
 
     def _module_item(self, owner: LibraryObject, index: Value) -> Value:
         """An item of nn.Sequential, nn.ModuleList or nn.ModuleDict."""
-        from torchtriage.lint.reach.objects import module_items
-
         items = module_items(owner)
         number = index.constant if isinstance(index, PythonValue) else ...
         if isinstance(number, int) and items and -len(items) <= number < len(items):
@@ -207,20 +212,15 @@ class Expressions(Machine):
         inner = Scope(scope.file, {}, scope, scope.function)
         for part in node.generators:
             iterated = self.evaluate(part.iter, inner)
-            self.assign(part.target, self.element(iterated, node, inner), inner)
+            self.assign(part.target, self.items_of(iterated), inner)
             self._all(part.ifs, inner)
         return inner
 
-    def element(self, iterated: Value, node: ast.AST, scope: Scope) -> Value:
-        if isinstance(iterated, LibraryObject):
-            from torchtriage.lint.reach.objects import module_items
-
-            return join(module_items(iterated))
-        return element_of(iterated)
-
     def _value_listcomp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp, scope: Scope) -> Value:
         inner = self._comprehension(node, scope)
-        return ContainerValue("generator" if isinstance(node, ast.GeneratorExp) else "list", self.evaluate(node.elt, inner))
+        return ContainerValue(
+            "generator" if isinstance(node, ast.GeneratorExp) else "list", self.evaluate(node.elt, inner)
+        )
 
     _value_setcomp = _value_listcomp
     _value_generatorexp = _value_listcomp
@@ -297,5 +297,3 @@ class Expressions(Machine):
                 return False if isinstance(value, PythonValue) else None
         return None
 
-
-__all__ = ["INT", "TENSOR", "Expressions"]

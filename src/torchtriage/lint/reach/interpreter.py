@@ -1,13 +1,13 @@
 """Finds every torch.compile of a tree and evaluates what it compiles."""
 
 import ast
-import re
 
 from torchtriage.lint.project import SourceTree
 from torchtriage.lint.reach.calls import Calls
 from torchtriage.lint.reach.entry import entry_value
 from torchtriage.lint.reach.expressions import Expressions
 from torchtriage.lint.reach.model import Reach, TargetSite
+from torchtriage.lint.reach.programs import Relevance, relevance_of
 from torchtriage.lint.reach.statements import Statements
 from torchtriage.lint.source import SourceFile
 from torchtriage.lint.types.values import (
@@ -16,7 +16,6 @@ from torchtriage.lint.types.values import (
     CompiledValue,
     DisabledValue,
     FunctionValue,
-    InstanceValue,
     LibraryObject,
     MethodValue,
     ObjectValue,
@@ -26,8 +25,7 @@ from torchtriage.lint.types.values import (
     options,
 )
 
-MAX_OBJECTS = 4     # on which a decorated method is evaluated
-_COMPILES = re.compile(r"\bcompile\b")
+MAX_OBJECTS = 4  # on which a decorated method is evaluated
 _CACHE: list[tuple[SourceTree, Reach]] = []
 
 
@@ -37,11 +35,12 @@ class Interpreter(Statements, Expressions, Calls):
     def rebind(self, node: ast.expr, value: Value, scope: Scope) -> None:
         self._rebind(node, value, scope)
 
-    def explore(self, file: SourceFile) -> None:
-        """Evaluate the file as a program that runs, then each of its functions that nothing called."""
+    def explore(self, file: SourceFile, relevance: Relevance) -> None:
+        """Evaluate the file as a program that runs, then each of its functions that leads to a torch.compile."""
         scope = self.module_scope(file)
-        for value in list(scope.names.values()):
-            self._explore_value(value, scope)
+        for name, value in list(scope.names.items()):
+            if relevance.is_relevant(file, name):
+                self._explore_value(value, scope)
 
     def _explore_value(self, value: Value, scope: Scope) -> None:
         value = _plain(value)
@@ -83,7 +82,8 @@ class Interpreter(Statements, Expressions, Calls):
             if not is_method:
                 found.append(target)
                 continue
-            assert isinstance(target, FunctionValue) and target.owner is not None
+            assert isinstance(target, FunctionValue)
+            assert target.owner is not None
             bound = site.bound[:MAX_OBJECTS]
             if not bound:
                 made = self.call(target.owner, (), {}, target.owner.node, scope)
@@ -132,35 +132,13 @@ def reach_of(tree: SourceTree) -> Reach:
         if known is tree:
             return reach
     machine = Interpreter(tree)
-    for file in _programs(tree):
-        machine.explore(file)
+    relevance = relevance_of(tree)
+    for file in tree.files:
+        if file in relevance.names:
+            machine.explore(file, relevance)
     number = 0
-    while number < len(machine.reach.sites):        # following one may find another
+    while number < len(machine.reach.sites):  # following one may find another
         machine.follow(machine.reach.sites[number])
         number += 1
     _CACHE[:] = [(tree, machine.reach)]
     return machine.reach
-
-
-def _programs(tree: SourceTree) -> list[SourceFile]:
-    """The files that compile something, and those that import such a file, directly or not."""
-    chosen = {file for file in tree.files if "torch" in file.text and _COMPILES.search(file.text)}
-    if not chosen:
-        return []
-    importers: dict[SourceFile, set[SourceFile]] = {}
-    for file in tree.files:
-        for dotted in set(file.imports.values()):
-            for name in (dotted, dotted.rpartition(".")[0]):
-                other = tree.module(name, file) if name else None
-                if other is not None:
-                    importers.setdefault(other, set()).add(file)
-    waiting = list(chosen)
-    while waiting:
-        for file in importers.get(waiting.pop(), ()):
-            if file not in chosen:
-                chosen.add(file)
-                waiting.append(file)
-    return [file for file in tree.files if file in chosen]
-
-
-__all__ = ["InstanceValue", "Interpreter", "reach_of"]

@@ -9,9 +9,12 @@ from torchtriage.lint.reach.model import Hop, Reach, Reached, TargetSite
 from torchtriage.lint.source import SourceFile
 from torchtriage.lint.types.values import UNKNOWN, FunctionValue, Scope, Value
 
-MAX_STEPS = 400_000     # statements in one call of lint; far above what a project of 1,000 files takes
-MAX_DEPTH = 40          # nested calls
-MAX_EAGER_DEPTH = 10
+MAX_STEPS = 200_000  # statements in one call of lint; far above what a project of 1,000 files takes
+MAX_DEPTH = 40  # nested calls
+MAX_EAGER_DEPTH = 8
+# A function is evaluated again for other arguments; what a further time would add is not worth it.
+MAX_CONTEXTS = 8
+MAX_EAGER_CONTEXTS = 3
 
 
 class Machine:
@@ -20,11 +23,12 @@ class Machine:
     def __init__(self, tree: SourceTree) -> None:
         self.tree = tree
         self.reach = Reach()
-        self.site: TargetSite | None = None         # the compile call whose code is evaluated; None: eager code
+        self.site: TargetSite | None = None  # the compile call whose code is evaluated; None: eager code
         self.current: Reached | None = None
         self.path: list[Hop] = []
         self.returns: list[list[Value]] = []
         self.yields: list[list[Value]] = []
+        self.num_contexts: dict[object, int] = {}
         self.memo: dict[object, Value] = {}
         self.modules: dict[SourceFile, Scope] = {}
         self.sites_by_node: dict[tuple[ast.AST, int], int] = {}
@@ -51,7 +55,12 @@ class Machine:
         raise NotImplementedError
 
     def call(
-        self, called: Value, arguments: Sequence[Value], keywords: Mapping[str, Value], node: ast.AST, scope: Scope,
+        self,
+        called: Value,
+        arguments: Sequence[Value],
+        keywords: Mapping[str, Value],
+        node: ast.AST,
+        scope: Scope,
     ) -> Value:
         raise NotImplementedError
 
@@ -62,9 +71,16 @@ class Machine:
         raise NotImplementedError
 
     def run_function(
-        self, function: FunctionValue, arguments: Sequence[Value], keywords: Mapping[str, Value], node: ast.AST,
+        self,
+        function: FunctionValue,
+        arguments: Sequence[Value],
+        keywords: Mapping[str, Value],
+        node: ast.AST,
         scope: Scope,
     ) -> Value:
+        raise NotImplementedError
+
+    def items_of(self, value: Value) -> Value:
         raise NotImplementedError
 
     def define(self, node: ast.stmt, scope: Scope) -> Value:

@@ -34,7 +34,7 @@ class SiteCall:
     node: ast.Call
     arguments: tuple[Value, ...]
     keywords: Mapping[str, Value]
-    attribute: str = ""     # the method of a compiled module that was called instead of the module
+    attribute: str = ""  # the method of a compiled module that was called instead of the module
 
 
 @dataclass(eq=False, slots=True)
@@ -45,10 +45,10 @@ class TargetSite:
     node: ast.AST
     options: Mapping[str, Value]
     target: Value
-    inside: FunctionValue | None        # the function that makes the call
+    inside: FunctionValue | None  # the function that makes the call
     calls: list[SiteCall] = field(default_factory=list)
-    bound: list[FunctionValue] = field(default_factory=list)   # a decorated method, with the objects it was called on
-    num_made: int = 0                   # how often compiled code makes it again
+    bound: list[FunctionValue] = field(default_factory=list)  # a decorated method, with the objects it was called on
+    num_made: int = 0  # how often compiled code makes it again
     is_used: bool = False
 
     @property

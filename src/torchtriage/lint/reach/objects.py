@@ -14,7 +14,6 @@ from torchtriage.lint.types.values import (
     ContainerValue,
     DisabledValue,
     FunctionValue,
-    InstanceValue,
     LibraryName,
     LibraryObject,
     MethodValue,
@@ -32,10 +31,27 @@ _STATIC = frozenset({"builtins.staticmethod", "abc.abstractstaticmethod"})
 _PROPERTIES = frozenset({"builtins.property", "functools.cached_property", "torch.jit.unused_property"})
 # Decorators that give back a function which does the same, as far as the compiler follows it.
 _TRANSPARENT = (
-    "torch.no_grad", "torch.inference_mode", "torch.enable_grad", "torch.set_grad_enabled", "functools.wraps",
-    "typing.", "abc.", "builtins.classmethod", "torch.autocast", "torch.amp.", "torch.cuda.amp.", "override",
-    "torch.profiler.record_function", "dataclasses.", "torch.autograd.profiler.record_function",
-    "torch.jit.export", "torch.jit.unused", "typing_extensions.", "jaxtyping.", "beartype.", "contextlib.ContextDecorator",
+    "torch.no_grad",
+    "torch.inference_mode",
+    "torch.enable_grad",
+    "torch.set_grad_enabled",
+    "functools.wraps",
+    "typing.",
+    "abc.",
+    "builtins.classmethod",
+    "torch.autocast",
+    "torch.amp.",
+    "torch.cuda.amp.",
+    "override",
+    "torch.profiler.record_function",
+    "dataclasses.",
+    "torch.autograd.profiler.record_function",
+    "torch.jit.export",
+    "torch.jit.unused",
+    "typing_extensions.",
+    "jaxtyping.",
+    "beartype.",
+    "contextlib.ContextDecorator",
 )
 
 
@@ -66,7 +82,9 @@ class Objects(Machine):
                 made.members[statement.name] = self._decorated(method, statement, inner)
             elif isinstance(statement, ast.AnnAssign) and statement.value is None:
                 if isinstance(statement.target, ast.Name):
-                    made.members.setdefault(statement.target.id, self.annotation(statement.annotation, scope) or UNKNOWN)
+                    made.members.setdefault(
+                        statement.target.id, self.annotation(statement.annotation, scope) or UNKNOWN
+                    )
             else:
                 self.run([statement], inner)
         return made
@@ -110,7 +128,7 @@ class Objects(Machine):
             return attribute_of_name(f"{value.name}.{name}")
         if isinstance(value, CompiledValue):
             return self._compiled_attribute(value, name, node, scope)
-        if isinstance(value, ContainerValue) and name in ("values", "indices", "Q", "R", "U", "S", "V"):
+        if isinstance(value, ContainerValue) and name in ("values", "indices", "Q", "R", "U", "S", "V"):  # noqa: SIM102 - two questions
             if isinstance(value.element, TensorValue) and value.kind == "tuple":
                 return value.element
         if isinstance(value, LibraryObject) and value.name.startswith("torch.nn."):
@@ -180,7 +198,7 @@ def find_member(class_: ClassValue, name: str, above: ClassValue | None = None) 
     """A method or attribute of a class, from the class or its bases; `above` a class for super()."""
     classes = list(lineage(class_))
     if above in classes:
-        classes = classes[classes.index(above) + 1:]
+        classes = classes[classes.index(above) + 1 :]
     return next((each.members[name] for each in classes if name in each.members), None)
 
 
@@ -192,7 +210,8 @@ def library_bases(class_: ClassValue) -> set[str]:
 def is_module(class_: ClassValue) -> bool:
     """Whether the objects of a class are modules of torch, as far as its bases show."""
     return any(
-        name == MODULE or (name.startswith("torch.nn.") and name.rpartition(".")[2][:1].isupper())
+        name == MODULE
+        or (name.startswith("torch.nn.") and name.rpartition(".")[2][:1].isupper())
         or name.endswith((".LightningModule", ".PreTrainedModel", ".BaseFeaturesExtractor"))
         for name in library_bases(class_)
     )
@@ -207,7 +226,3 @@ def module_items(owner: LibraryObject) -> list[Value]:
         else:
             found.append(item)
     return found
-
-
-def new_instance(class_: ClassValue) -> InstanceValue:
-    return InstanceValue(class_)

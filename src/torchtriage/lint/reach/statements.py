@@ -48,7 +48,7 @@ class Statements(Machine):
         return True
 
     def _run_augassign(self, node: ast.AugAssign, scope: Scope) -> bool:
-        read = ast.copy_location(ast.BinOp(left=_as_read(node.target), op=node.op, right=node.value), node)
+        read = ast.copy_location(ast.BinOp(left=node.target, op=node.op, right=node.value), node)
         self.assign(node.target, self.evaluate(read, scope), scope)
         return True
 
@@ -97,7 +97,7 @@ class Statements(Machine):
 
     def _run_for(self, node: ast.For, scope: Scope) -> bool:
         element = self._element(self.evaluate(node.iter, scope), node, scope)
-        for _ in range(2):      # what the first pass assigns is known in the second one
+        for _ in range(2):  # what the first pass assigns is known in the second one
             before = dict(scope.names)
             self.assign(node.target, element, scope)
             self.run(node.body, scope)
@@ -111,7 +111,7 @@ class Statements(Machine):
         """What a loop over this value yields; an object of the project is asked for its __iter__."""
         if isinstance(iterated, ObjectValue):
             return element_of(self.call(self.attribute(iterated, "__iter__", node, scope), (), {}, node, scope))
-        return element_of(iterated)
+        return self.items_of(iterated)
 
     def _run_while(self, node: ast.While, scope: Scope) -> bool:
         for _ in range(2):
@@ -219,8 +219,3 @@ def _joined(first: dict[str, Value], second: dict[str, Value]) -> dict[str, Valu
         known = merged.get(name)
         merged[name] = value if known is None or known == value else join((known, value))
     return merged
-
-
-def _as_read(target: ast.expr) -> ast.expr:
-    """The target of an augmented assignment as the expression that it reads first."""
-    return target

@@ -22,10 +22,14 @@ def backward(reached: Reached) -> Iterator[Hazard]:
         if tensor is None and not names_of(called) & _GRAD:
             continue
         yield Hazard(
-            code="TT109", node=call, subject=quote(reached, call), may=tensor is not None and not tensor.sure,
+            code="TT109",
+            node=call,
+            subject=quote(reached, call),
+            may=tensor is not None and not tensor.sure,
             cause="the autograd engine runs in the middle of the graph",
-            fix=f"call {quote(reached, call)} outside the compiled function, with zero_grad() and the optimizer's step: "
-                f"{_ONLY_SELF}",
+            fix=f"call {quote(reached, call)} outside the compiled function, with zero_grad() and the "
+                f"optimizer's step: "
+            f"{_ONLY_SELF}",
         )
 
 
@@ -43,13 +47,20 @@ def requires_grad(reached: Reached) -> Iterator[Hazard]:
     for call in calls(reached):
         tensor = _method_of_tensor(reached.value(call.func), "requires_grad_")
         receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
-        if tensor is None or not (isinstance(receiver, ast.Name) and receiver.id in parameters) or _sets_false(call, reached):
+        if (
+            tensor is None
+            or not (isinstance(receiver, ast.Name) and receiver.id in parameters)
+            or _sets_false(call, reached)
+        ):
             continue
         yield Hazard(
-            code="TT110", node=call, subject=quote(reached, call), may=not tensor.sure,
+            code="TT110",
+            node=call,
+            subject=quote(reached, call),
+            may=not tensor.sure,
             cause="requires_grad of an input cannot be changed inside the graph",
             fix=f"set requires_grad before the compiled call instead of {quote(reached, call)}; detach() inside the "
-                "graph does not break",
+            "graph does not break",
         )
 
 
@@ -57,7 +68,9 @@ def _parameters(reached: Reached) -> set[str]:
     """Parameters that the function does not assign again."""
     spec = reached.function.node.args
     names = {parameter.arg for parameter in (*spec.posonlyargs, *spec.args, *spec.kwonlyargs)}
-    assigned = {n.id for n in ast.walk(reached.function.node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    assigned = {
+        n.id for n in ast.walk(reached.function.node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    }
     return names - assigned
 
 
@@ -73,15 +86,21 @@ def optimizer_steps(reached: Reached) -> Iterator[Hazard]:
     for call in calls(reached):
         called = reached.value(call.func)
         is_step = (
-            isinstance(called, MethodValue) and called.name == "step" and isinstance(called.owner, LibraryObject)
-            and called.owner.name.startswith("torch.optim.") and ".lr_scheduler." not in called.owner.name
+            isinstance(called, MethodValue)
+            and called.name == "step"
+            and isinstance(called.owner, LibraryObject)
+            and called.owner.name.startswith("torch.optim.")
+            and ".lr_scheduler." not in called.owner.name
         )
         if is_step and isinstance(body, list) and len(body) > 1:
             yield Hazard(
-                code="TT118", node=call, subject=quote(reached, call),
+                code="TT118",
+                node=call,
+                subject=quote(reached, call),
                 cause="the step of an optimizer is compiled by torch as a function of its own",
-                fix=f"call {quote(reached, call)} outside this compiled function: {_ONLY_SELF}; to compile the step too, "
-                    "do it alone: step = torch.compile(opt.step)",
+                fix=f"call {quote(reached, call)} outside this compiled function: {_ONLY_SELF}; to compile the "
+                    f"step too, "
+                "do it alone: step = torch.compile(opt.step)",
             )
 
 
@@ -96,7 +115,10 @@ def tensor_data(reached: Reached) -> Iterator[Hazard]:
                 tensor = tensor_in(reached.value(target.value))
                 if tensor is not None and tensor.sure:
                     yield Hazard(
-                        code="TT121", node=node, subject=quote(reached, target),
+                        code="TT121",
+                        node=node,
+                        subject=quote(reached, target),
                         cause="an assignment to .data of a tensor cannot be traced",
-                        fix=f"with torch.no_grad(): x.copy_(...), or make a new tensor, instead of {quote(reached, node)}",
+                        fix=f"with torch.no_grad(): x.copy_(...), or make a new tensor, instead of "
+                            f"{quote(reached, node)}",
                     )

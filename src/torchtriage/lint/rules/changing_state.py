@@ -9,6 +9,7 @@ from torchtriage.lint.reach.interpreter import reach_of
 from torchtriage.lint.reach.model import Reached
 from torchtriage.lint.reach.objects import is_module
 from torchtriage.lint.rule import source_finding, tree_rule
+from torchtriage.lint.rules.places import frame_place
 from torchtriage.lint.source import SourceFile
 from torchtriage.lint.types.values import FunctionValue, ObjectValue, PythonValue
 
@@ -41,11 +42,15 @@ def _counters(reached: Reached, tree: SourceTree) -> Iterator[Finding]:
         value = bound.instance.attributes.get(name)
         if name and isinstance(value, PythonValue) and value.type in ("int", "float") and node.target in reached.values:
             yield source_finding(
-                "TT206", reached.file, node, tree, reason=name,
+                "TT206",
+                reached.file,
+                node,
+                tree,
+                reason=name, raised_at=frame_place(reached.path[0].function),
                 title=f"self.{name} counts in {reached.name}, which is compiled again for each value",
                 cause=f"torch treats a number on a module as a constant; {reached.path_text}",
                 fix=f"make it a tensor: self.register_buffer({name!r}, torch.zeros(())), updated in place, or count "
-                    "outside the compiled function",
+                "outside the compiled function",
             )
 
 
@@ -59,10 +64,16 @@ def _globals(reached: Reached, tree: SourceTree) -> Iterator[Finding]:
             continue
         seen.add(node.id)
         value = reached.value(node)
-        changed = _changed_at(file, node.id) if isinstance(value, PythonValue) and value.type in ("int", "float") else None
+        changed = (
+            _changed_at(file, node.id) if isinstance(value, PythonValue) and value.type in ("int", "float") else None
+        )
         if changed is not None:
             yield source_finding(
-                "TT220", file, node, tree, reason=node.id,
+                "TT220",
+                file,
+                node,
+                tree,
+                reason=node.id, raised_at=frame_place(reached.path[0].function),
                 title=f"the global {node.id} changes, and {reached.name} is compiled again for each value",
                 cause=f"a global is a constant to the compiler; line {changed.lineno} changes it; {reached.path_text}",
                 fix=f"pass {node.id} as an argument, as a tensor if it changes in each step",
@@ -71,17 +82,23 @@ def _globals(reached: Reached, tree: SourceTree) -> Iterator[Finding]:
 
 def _changed_at(file: SourceFile, name: str) -> ast.stmt | None:
     """The statement that changes a global again and again: an increment, or the loop over its values."""
-    owners = [f for f in file.of_type(ast.FunctionDef) if any(isinstance(s, ast.Global) and name in s.names for s in f.body)]
+    owners = [
+        f for f in file.of_type(ast.FunctionDef) if any(isinstance(s, ast.Global) and name in s.names for s in f.body)
+    ]
     for scope in owners:
         for node in ast.walk(scope):
             if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id == name:
                 return node
-            if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets):
+            if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets):  # noqa: SIM102 - two questions
                 if any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(node.value)):
                     return node
     for statement in file.tree.body:
         if isinstance(statement, (ast.For, ast.While)):
-            if isinstance(statement, ast.For) and isinstance(statement.target, ast.Name) and statement.target.id == name:
+            if (
+                isinstance(statement, ast.For)
+                and isinstance(statement.target, ast.Name)
+                and statement.target.id == name
+            ):
                 return statement
             for node in ast.walk(statement):
                 if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id == name:
@@ -103,11 +120,17 @@ def _layer_constants(reached: Reached, tree: SourceTree) -> Iterator[Finding]:
         parameter = _init_parameter(function, name)
         if parameter is not None and _varies(tree, owner.node.name, parameter):
             yield source_finding(
-                "TT207", reached.file, node, tree, reason=name,
+                "TT207",
+                reached.file,
+                node,
+                tree,
+                reason=name, raised_at=frame_place(reached.path[0].function),
                 title=f"self.{name} differs from layer to layer, and {reached.name} is compiled for each",
-                cause=f"all {owner.node.name} objects share the code of {reached.name}, and each value of self.{name} counts "
-                      f"against its recompile limit; {reached.path_text}",
-                fix=f"compile the model that holds the layers, once, instead of each layer; or keep self.{name} as a tensor",
+                cause=f"all {owner.node.name} objects share the code of {reached.name}, and each value of "
+                    f"self.{name} counts "
+                f"against its recompile limit; {reached.path_text}",
+                fix=f"compile the model that holds the layers, once, instead of each layer; or keep self.{name} "
+                    f"as a tensor",
             )
 
 
@@ -115,8 +138,12 @@ def _is_per_instance(reached: Reached) -> bool:
     """Whether each layer is compiled by itself: by a decorator in its class, or by layer.compile()."""
     node = reached.site.node
     is_decorator = reached.file.parent(node) is reached.function.node
-    return is_decorator or (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "compile"
-                            and not node.args)
+    return is_decorator or (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "compile"
+        and not node.args
+    )
 
 
 def _init_parameter(function: FunctionValue, name: str) -> tuple[int, str] | None:
@@ -151,8 +178,11 @@ def _varies(tree: SourceTree, class_name: str, parameter: tuple[int, str]) -> bo
         for call in file.of_type(ast.Call):
             if not (isinstance(call.func, ast.Name) and call.func.id == class_name):
                 continue
-            given = call.args[position] if position < len(call.args) else next(
-                (k.value for k in call.keywords if k.arg == name), None)
+            given = (
+                call.args[position]
+                if position < len(call.args)
+                else next((k.value for k in call.keywords if k.arg == name), None)
+            )
             if given is not None and _is_loop_index(given, file):
                 return True
     return False

@@ -9,7 +9,7 @@ from torchtriage.lint.project import SourceTree
 from torchtriage.lint.reach.interpreter import reach_of
 from torchtriage.lint.reach.model import SiteCall, TargetSite
 from torchtriage.lint.rule import source_finding, tree_rule
-from torchtriage.lint.rules.places import loops_around, names_in, scope_around
+from torchtriage.lint.rules.places import frame_place, loops_around, names_in, scope_around
 from torchtriage.lint.types.values import (
     ContainerValue,
     FunctionValue,
@@ -84,20 +84,27 @@ def _changes(argument: Argument, function: FunctionValue, site: TargetSite, tree
         if isinstance(argument.node, ast.Name) and names:
             kind = kinds[argument.node.id]
             if kind == "int" and _needs_int(function, argument.parameter):
-                yield _found("TT204", argument, site, tree, "int", "is used as an index or a bound, so each value is compiled")
+                yield _found(
+                    function, "TT204", argument, site, tree, "int", "is used as an index or a bound, so each "
+                        "value is compiled"
+                )
             elif kind == "float" and _needs_float(function, argument.parameter):
-                yield _found("TT205", argument, site, tree, "float", "is a constant of the operator that receives it")
+                yield _found(function, "TT205", argument, site, tree, "float", "is a constant of the operator "
+                    "that receives it")
             elif kind == "str":
-                yield _found("TT224", argument, site, tree, "text", "is a constant to the compiler")
+                yield _found(function, "TT224", argument, site, tree, "text", "is a constant to the compiler")
         elif names and isinstance(argument.node, ast.ListComp) and _counts(argument.node, names):
-            yield _found("TT217", argument, site, tree, "length", "is a guard, so each length is compiled")
-        elif isinstance(argument.node, ast.Dict) and any(k is not None and names_in(k) & set(kinds) for k in argument.node.keys):
-            yield _found("TT216", argument, site, tree, "keys", "are a guard, so each set of keys is compiled")
+            yield _found(function, "TT217", argument, site, tree, "length", "is a guard, so each length is compiled")
+        elif isinstance(argument.node, ast.Dict) and any(
+            k is not None and names_in(k) & set(kinds) for k in argument.node.keys
+        ):
+            yield _found(function, "TT216", argument, site, tree, "keys", "are a guard, so each set of keys is "
+                "compiled")
         elif isinstance(argument.node, ast.Name):
             code = _growth(loop, argument.node.id, kinds)
             if code:
                 what = "keys" if code == "TT216" else "length"
-                yield _found(code, argument, site, tree, what, "changes in the loop, and each is compiled")
+                yield _found(function, code, argument, site, tree, what, "changes in the loop, and each is compiled")
 
 
 def _loop_values(loop: ast.For, argument: Argument) -> dict[str, str]:
@@ -120,7 +127,11 @@ def _literal(node: ast.expr, argument: Argument) -> list[ast.expr]:
     """The items of a tuple or list that is written out, there or at the top of the file."""
     if isinstance(node, ast.Name):
         for statement in argument.call.file.tree.body:
-            names = [t.id for t in statement.targets if isinstance(t, ast.Name)] if isinstance(statement, ast.Assign) else []
+            names = (
+                [t.id for t in statement.targets if isinstance(t, ast.Name)]
+                if isinstance(statement, ast.Assign)
+                else []
+            )
             if node.id in names and isinstance(statement, ast.Assign):
                 node = statement.value
                 break
@@ -132,9 +143,11 @@ def _needs_int(function: FunctionValue, name: str) -> bool:
     for node in ast.walk(function.node):
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name) and node.slice.id == name:
             owner = node.value
-            if isinstance(owner, ast.Name) and isinstance(_global_value(function, owner.id), (ast.List, ast.Tuple, ast.Dict)):
+            if isinstance(owner, ast.Name) and isinstance(
+                _global_value(function, owner.id), (ast.List, ast.Tuple, ast.Dict)
+            ):
                 return True
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range":
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range":  # noqa: SIM102 - two questions
             if any(isinstance(a, ast.Name) and a.id == name for a in node.args):
                 return True
     return False
@@ -142,7 +155,9 @@ def _needs_int(function: FunctionValue, name: str) -> bool:
 
 def _global_value(function: FunctionValue, name: str) -> ast.expr | None:
     for statement in function.file.tree.body:
-        if isinstance(statement, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in statement.targets):
+        if isinstance(statement, ast.Assign) and any(
+            isinstance(t, ast.Name) and t.id == name for t in statement.targets
+        ):
             return statement.value
     return None
 
@@ -165,13 +180,15 @@ def _counts(node: ast.ListComp, names: set[str]) -> bool:
 def _growth(loop: ast.For, name: str, kinds: dict[str, str]) -> str:
     """TT217 for a list that the loop fills and passes on, TT216 for a dict to which it adds keys; else empty."""
     for node in ast.walk(loop):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append":
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append":  # noqa: SIM102 - two questions
             if _is_variable(node.func.value, name):
                 return "TT217"
         for target in node.targets if isinstance(node, ast.Assign) else ():
             is_new_key = (
-                isinstance(target, ast.Subscript) and _is_variable(target.value, name)
-                and isinstance(target.slice, (ast.JoinedStr, ast.Tuple)) and names_in(target.slice) & set(kinds)
+                isinstance(target, ast.Subscript)
+                and _is_variable(target.value, name)
+                and isinstance(target.slice, (ast.JoinedStr, ast.Tuple))
+                and names_in(target.slice) & set(kinds)
             )
             if is_new_key:
                 return "TT216"
@@ -182,15 +199,23 @@ def _is_variable(node: ast.expr, name: str) -> bool:
     return isinstance(node, ast.Name) and node.id == name
 
 
-def _found(code: str, argument: Argument, site: TargetSite, tree: SourceTree, what: str, why: str) -> Finding:
-    function = site.file.segment(argument.call.node.func)
+def _found(
+    function: FunctionValue, code: str, argument: Argument, site: TargetSite, tree: SourceTree, what: str, why: str,
+) -> Finding:
+    name = argument.call.file.segment(argument.call.node.func)
     return source_finding(
-        code, argument.call.file, argument.call.node, tree,
-        title=f"{function} is compiled again for each {what} of {argument.parameter}" if what != "keys" else
-              f"{function} is compiled again when the keys of {argument.parameter} change",
-        cause=f"the loop around the call changes `{argument.call.file.segment(argument.node)}`; {argument.parameter} {why}; "
-              f"compiled at {site.place}",
-        fix=_FIXES[code].format(name=argument.parameter), reason=argument.parameter,
+        code,
+        argument.call.file,
+        argument.call.node,
+        tree,
+        title=f"{name} is compiled again for each {what} of {argument.parameter}"
+        if what != "keys"
+        else f"{name} is compiled again when the keys of {argument.parameter} change",
+        cause=f"the loop around the call changes `{argument.call.file.segment(argument.node)}`; "
+            f"{argument.parameter} {why}; "
+        f"compiled at {site.place}",
+        fix=_FIXES[code].format(name=argument.parameter),
+        reason=argument.parameter, raised_at=frame_place(function),
     )
 
 
@@ -219,10 +244,14 @@ def _none_or_not(site: TargetSite, function: FunctionValue, tree: SourceTree) ->
             call = calls[present.index(True)]
             argument = Argument(call, call.node, name)
             yield source_finding(
-                "TT218", call.file, call.node, tree, reason=name,
+                "TT218",
+                call.file,
+                call.node,
+                tree,
+                reason=name, raised_at=frame_place(function),
                 title=f"{call.file.segment(call.node.func)} is compiled twice: {name} is sometimes None",
                 cause=f"{name} is None at line {calls[missing.index(True)].node.lineno} and a value here; compiled at "
-                      f"{site.place}",
+                f"{site.place}",
                 fix=_FIXES["TT218"].format(name=argument.parameter),
             )
 
@@ -245,12 +274,17 @@ def ragged_batches(tree: SourceTree) -> Iterator[Finding]:
             loader = None if "mark_dynamic" in call.file.text else _loader(call)
             if loader is not None:
                 yield source_finding(
-                    "TT203", site.file, site.node, tree, may=True,
+                    "TT203",
+                    site.file,
+                    site.node,
+                    tree,
+                    may=True,
                     title="the last batch of the loader may be smaller, and dynamic=False compiles it again",
-                    cause=f"the loader at line {loader.lineno} keeps a last batch of another size; each size is compiled "
-                          "with dynamic=False",
+                    cause=f"the loader at line {loader.lineno} keeps a last batch of another size; each size is "
+                        f"compiled "
+                    "with dynamic=False",
                     fix="drop_last=True in the DataLoader, or drop dynamic=False, or "
-                        "torch._dynamo.maybe_mark_dynamic(batch, 0)",
+                    "torch._dynamo.maybe_mark_dynamic(batch, 0)",
                 )
                 break
 

@@ -13,12 +13,13 @@ from torchtriage.lint.rules.places import (
     assigned_name,
     calls_of_name,
     enclosing_loop,
+    frame_place,
     names_in,
     scope_around,
     stored_names,
 )
 from torchtriage.lint.source import SourceFile
-from torchtriage.lint.types.values import FunctionValue
+from torchtriage.lint.types.values import FunctionValue, options
 
 
 @tree_rule
@@ -36,6 +37,35 @@ def compile_calls(tree: SourceTree) -> Iterator[Finding]:
         yield from _bypassed(site, tree)
 
 
+@tree_rule
+def compiled_generators(tree: SourceTree) -> Iterator[Finding]:
+    """A generator function that is compiled itself, which torch does not do."""
+    seen: set[ast.AST] = set()
+    for site in reach_of(tree).sites:
+        for target in options(site.target):
+            if not isinstance(target, FunctionValue) or target.node in seen or not _yields(target):
+                continue
+            seen.add(target.node)
+            place = frame_place(target)
+            yield source_finding(
+                "TT302", target.file, target.node, tree, raised_at=place,
+                title=f"{target.name} is a generator, which torch does not compile: it runs eager",
+                cause=f"a function with yield is skipped; compiled at {site.place}",
+                fix=f"return a list or a stacked tensor instead of yielding, or compile what {target.name} calls",
+            )
+
+
+def _yields(function: FunctionValue) -> bool:
+    """Whether the function itself yields, not one inside it."""
+    waiting: list[ast.AST] = list(ast.iter_child_nodes(function.node))
+    for node in waiting:
+        if isinstance(node, (ast.Yield, ast.YieldFrom)):
+            return True
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+            waiting.extend(ast.iter_child_nodes(node))
+    return False
+
+
 def _is_function_call(site: TargetSite) -> bool:
     """Whether it is `torch.compile(f)`, not `module.compile()` and not a decorator."""
     call = site.node
@@ -46,7 +76,11 @@ def _discarded(site: TargetSite, tree: SourceTree) -> Iterator[Finding]:
     if _is_function_call(site) and isinstance(site.file.parent(site.node), ast.Expr):
         text = site.file.segment(site.node)
         yield source_finding(
-            "TT303", site.file, site.node, tree, title="torch.compile compiled nothing: its result is discarded",
+            "TT303",
+            site.file,
+            site.node,
+            tree,
+            title="torch.compile compiled nothing: its result is discarded",
             cause=f"`{text}` returns the compiled function and leaves its argument unchanged",
             fix=f"keep the result and call it: compiled = {text}; or compile a module in place with module.compile()",
         )
@@ -62,15 +96,19 @@ def _wrong_entry(site: TargetSite, tree: SourceTree) -> Iterator[Finding]:
         if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load):
             user = site.file.parent(node)
             if not isinstance(user, ast.Attribute) or user.attr in ("forward", "__call__"):
-                return      # it may be called elsewhere
+                return  # it may be called elsewhere
     for call in others[:1]:
         yield source_finding(
-            "TT303", call.file, call.node, tree,
+            "TT303",
+            call.file,
+            call.node,
+            tree,
             title=f"torch.compile at {site.place} compiles forward, and {name}.{call.attribute} is called",
-            cause=f"a compiled module compiles its forward alone; {call.attribute} is the method of the original module "
-                  "and runs eager",
+            cause=f"a compiled module compiles its forward alone; {call.attribute} is the method of the "
+                f"original module "
+            "and runs eager",
             fix=f"compile the method: {name}.{call.attribute} = torch.compile({name}.{call.attribute}), or call "
-                f"{name}(...) itself",
+            f"{name}(...) itself",
         )
 
 
@@ -79,10 +117,14 @@ def _repeated(site: TargetSite, reach: Reach, tree: SourceTree) -> Iterator[Find
     if not where:
         return
     yield source_finding(
-        "TT309", site.file, site.node, tree, title=f"torch.compile is called again and again: {where}",
+        "TT309",
+        site.file,
+        site.node,
+        tree,
+        title=f"torch.compile is called again and again: {where}",
         cause="each call makes a new compiled function, whose guards and caches begin empty or are searched again",
         fix="call torch.compile once, in __init__ or at the top of the module, outside the forward and the loop, and "
-            "keep the result",
+        "keep the result",
     )
 
 
@@ -152,11 +194,14 @@ def _bypassed(site: TargetSite, tree: SourceTree) -> Iterator[Finding]:
         direct = calls_of_name(loop, original)
         if calls_of_name(loop, name) and direct and _is_module_call(site):
             yield source_finding(
-                "TT310", site.file, call, tree,
+                "TT310",
+                site.file,
+                call,
+                tree,
                 title=f"{name} is compiled, and {original}(...) at line {direct[0].lineno} calls the original module",
                 cause=f"the loop at line {loop.lineno} calls both; {original} itself runs eager",
                 fix=f"call {name} instead of {original} at line {direct[0].lineno}, or compile in place: "
-                    f"{original}.compile()",
+                f"{original}.compile()",
             )
             return
 
@@ -185,7 +230,12 @@ def suppressed_errors(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
 
 def _suppress_errors(file: SourceFile, node: ast.AST, tree: SourceTree) -> Finding:
     return source_finding(
-        "TT305", file, node, tree, title="suppress_errors is set: a failed compile becomes a silent eager run",
-        cause="with torch._dynamo.config.suppress_errors a function whose compile fails runs eager, with only a log line",
+        "TT305",
+        file,
+        node,
+        tree,
+        title="suppress_errors is set: a failed compile becomes a silent eager run",
+        cause="with torch._dynamo.config.suppress_errors a function whose compile fails runs eager, with only a "
+            "log line",
         fix="remove the setting, and exclude the code that cannot be compiled with torch.compiler.disable",
     )

@@ -19,8 +19,15 @@ MAX_QUOTE = 60
 # These leave no place to cut, with or without a block around them, so a block does not change their code.
 _NEVER_CUT = frozenset({"TT108", "TT111", "TT113", "TT115", "TT117", "TT120", "TT122"})
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
-_CUTTABLE = ("torch.no_grad", "torch.enable_grad", "torch.inference_mode", "torch.autocast", "torch.set_grad_enabled",
-             "torch.amp.autocast", "torch.cuda.amp.autocast")
+_CUTTABLE = (
+    "torch.no_grad",
+    "torch.enable_grad",
+    "torch.inference_mode",
+    "torch.autocast",
+    "torch.set_grad_enabled",
+    "torch.amp.autocast",
+    "torch.cuda.amp.autocast",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,10 +74,14 @@ def _finding(hazard: Hazard, reached: Reached, tree: SourceTree) -> Finding:
     if hazard.may:
         effect = f"may be a graph break in {reached.name}"
     return source_finding(
-        code, reached.file, hazard.node, tree,
+        code,
+        reached.file,
+        hazard.node,
+        tree,
         title=f"{shortened(hazard.subject, MAX_QUOTE)} {effect}",
         cause=f"{hazard.cause}{detail}; {reached.path_text}",
-        fix=hazard.fix, may=hazard.may,
+        fix=hazard.fix,
+        may=hazard.may,
         fingerprint=_fingerprint(code, hazard, reached, tree),
         verification=(Check(CheckKind.NO_GRAPH_BREAK, place=_place(reached.file, hazard.node)),),
     )

@@ -23,6 +23,7 @@ def mode_flips(tree: SourceTree) -> Iterator[Finding]:
     for site in reach_of(tree).sites:
         yield from _grad_flips(site, tree)
         yield from _autocast_flips(site, tree)
+        yield from _autocast_beside(site, tree)
         yield from _train_flips(site, tree)
 
 
@@ -34,12 +35,18 @@ def _grad_flips(site: TargetSite, tree: SourceTree) -> Iterator[Finding]:
     if beside:
         call, other = beside[0]
         yield source_finding(
-            "TT209", call.file, call.node, tree, severity=_SETTLES,
+            "TT209",
+            call.file,
+            call.node,
+            tree,
+            severity=_SETTLES,
             title=f"{call.file.segment(call.node.func)} is compiled twice: with and without gradient recording",
-            cause=f"the call is under no_grad, that at line {other.node.lineno} is not; grad mode is a guard; compiled at "
-                  f"{site.place}",
-            fix="nothing if one extra compile is fine; else compile one function for each mode, or call it under one mode "
-                "and detach() the result",
+            cause=f"the call is under no_grad, that at line {other.node.lineno} is not; grad mode is a guard; "
+                f"compiled at "
+            f"{site.place}",
+            fix="nothing if one extra compile is fine; else compile one function for each mode, or call it "
+                "under one mode "
+            "and detach() the result",
         )
 
 
@@ -62,12 +69,35 @@ def _autocast_flips(site: TargetSite, tree: SourceTree) -> Iterator[Finding]:
             choice = _choice(call.file, item)
             if choice is not None:
                 yield source_finding(
-                    "TT210", call.file, call.node, tree, severity=_SETTLES,
+                    "TT210",
+                    call.file,
+                    call.node,
+                    tree,
+                    severity=_SETTLES,
                     title=f"{call.file.segment(call.node.func)} is compiled twice: with and without autocast",
                     cause=f"`{call.file.segment(choice)}` decides whether autocast is on; it is a guard; compiled at "
-                          f"{site.place}",
-                    fix="keep autocast on or off for all calls: torch.autocast(..., enabled=...) with a constant, or compile "
-                        "one function for each",
+                    f"{site.place}",
+                    fix="keep autocast on or off for all calls: torch.autocast(..., enabled=...) with a "
+                        "constant, or compile "
+                    "one function for each",
+                )
+                return
+
+
+def _autocast_beside(site: TargetSite, tree: SourceTree) -> Iterator[Finding]:
+    """One call under autocast and one without, in the same loop."""
+    calls = [call for call in site.calls if not call.attribute]
+    under = [call for call in calls if _is_under(call, _AUTOCAST)]
+    for call in under:
+        loop = enclosing_loop(call.file, call.node)
+        for other in calls:
+            if loop is not None and other not in under and enclosing_loop(other.file, other.node) is loop:
+                yield source_finding(
+                    "TT210", call.file, call.node, tree, severity=_SETTLES,
+                    title=f"{call.file.segment(call.node.func)} is compiled twice: with and without autocast",
+                    cause=f"the call is under autocast, that at line {other.node.lineno} is not; autocast is a guard; "
+                    f"compiled at {site.place}",
+                    fix="keep autocast on or off for all calls, or compile one function for each",
                 )
                 return
 
@@ -83,7 +113,9 @@ def _choice(file: SourceFile, node: ast.expr) -> ast.expr | None:
         for method in class_.body if class_ is not None and node.func.value.id == "self" else ():
             if isinstance(method, ast.FunctionDef) and method.name == node.func.attr:
                 returned = [s.value for s in ast.walk(method) if isinstance(s, ast.Return) and s.value is not None]
-                return next((value for value in returned if isinstance(value, ast.IfExp) and _choice(file, value)), None)
+                return next(
+                    (value for value in returned if isinstance(value, ast.IfExp) and _choice(file, value)), None
+                )
     return None
 
 
@@ -102,17 +134,27 @@ def _train_flips(site: TargetSite, tree: SourceTree) -> Iterator[Finding]:
         num_calls = sum(enclosing_loop(c.file, c.node) is loop for c in site.calls if not c.attribute)
         if train is not None and evaluate is not None and num_calls > 1:
             yield source_finding(
-                "TT208", call.file, train, tree, severity=_SETTLES,
-                title=f"{site.file.segment(call.node.func)} is compiled twice: the loop alternates between train and eval",
-                cause=f"train() here and eval() at line {evaluate.lineno}; the mode of a module is a guard; compiled at "
-                      f"{site.place}",
+                "TT208",
+                call.file,
+                train,
+                tree,
+                severity=_SETTLES,
+                title=f"{site.file.segment(call.node.func)} is compiled twice: the loop alternates between "
+                    f"train and eval",
+                cause=f"train() here and eval() at line {evaluate.lineno}; the mode of a module is a guard; "
+                    f"compiled at "
+                f"{site.place}",
                 fix="nothing if one extra compile is fine; else evaluate with the original module, or after the loop",
             )
 
 
 def _mode_call(loop: ast.AST, names: set[str], mode: str) -> ast.Call | None:
     for node in ast.walk(loop):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == mode and not node.args:
-            if isinstance(node.func.value, ast.Name) and node.func.value.id in names:
-                return node
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == mode
+            and not node.args
+        ) and isinstance(node.func.value, ast.Name) and node.func.value.id in names:
+            return node
     return None

@@ -29,10 +29,12 @@ def recurrent_modules(reached: Reached) -> Iterator[Hazard]:
         for called in options(reached.value(call.func)):
             if isinstance(called, LibraryObject) and called.name in RECURRENT:
                 yield Hazard(
-                    code="TT117", node=call, subject=quote(reached, call),
+                    code="TT117",
+                    node=call,
+                    subject=quote(reached, call),
                     cause=f"{called.name} is not traced by default",
                     fix=f"keep {quote(reached, call.func)} out of the compiled function, or "
-                        "torch._dynamo.config.allow_rnn = True; tracing it is slow to compile",
+                    "torch._dynamo.config.allow_rnn = True; tracing it is slow to compile",
                 )
 
 
@@ -42,14 +44,20 @@ def disabled_calls(reached: Reached) -> Iterator[Hazard]:
     for call in calls(reached):
         if any(isinstance(called, DisabledValue) for called in options(reached.value(call.func))):
             yield Hazard(
-                code="TT108", node=call, subject=quote(reached, call), may=is_conditional(reached, call),
+                code="TT108",
+                node=call,
+                subject=quote(reached, call),
+                may=is_conditional(reached, call),
                 cause="the function is marked with torch.compiler.disable, so the graph is cut at its call",
                 fix="if the break is not wanted, remove torch.compiler.disable; if it is, call it first or last in the "
-                    "compiled function",
+                "compiled function",
             )
         elif names_of(reached.value(call.func)) & _BREAKS:
             yield Hazard(
-                code="TT120", node=call, subject=quote(reached, call), cause="the graph is cut on request",
+                code="TT120",
+                node=call,
+                subject=quote(reached, call),
+                cause="the graph is cut on request",
                 fix=f"remove {quote(reached, call)} if it is not needed any more",
             )
 
@@ -68,7 +76,10 @@ def iterators(reached: Reached) -> Iterator[Hazard]:
             value = reached.value(drawn)
             sure = isinstance(value, ContainerValue) and value.kind in ("iter", "iterator", "generator")
             yield Hazard(
-                code="TT113", node=call, subject=quote(reached, call), may=not sure,
+                code="TT113",
+                node=call,
+                subject=quote(reached, call),
+                may=not sure,
                 cause="an iterator that was made outside cannot be drawn from inside the graph",
                 fix=f"call {quote(reached, call)} before the compiled call and pass the value in",
             )
@@ -84,7 +95,9 @@ def context_managers(reached: Reached) -> Iterator[Hazard]:
         for value in options(reached.value(node)):
             if isinstance(value, LibraryObject) and value.name in _LOCKS:
                 yield Hazard(
-                    code="TT115", node=node, subject=f"`with {reached.file.segment(node)}`",
+                    code="TT115",
+                    node=node,
+                    subject=f"`with {reached.file.segment(node)}`",
                     cause=f"the compiler cannot enter a {value.name}",
                     fix=f"take {quote(reached, node)} around the compiled call instead of inside it",
                 )
@@ -99,13 +112,18 @@ def unsupported_objects(reached: Reached) -> Iterator[Hazard]:
         value = reached.value(generator) if generator is not None else None
         if isinstance(value, LibraryObject) and value.name == "torch.Generator":
             yield Hazard(
-                code="TT111", node=call, subject=quote(reached, call),
+                code="TT111",
+                node=call,
+                subject=quote(reached, call),
                 cause="the compiler cannot represent a torch.Generator",
                 fix="draw with the default generator, or draw before the compiled call and pass the tensor in",
             )
         if isinstance(called, MethodValue) and called.name in _STORAGE and isinstance(called.owner, TensorValue):
             yield Hazard(
-                code="TT112", node=call, subject=quote(reached, call), may=not called.owner.sure,
+                code="TT112",
+                node=call,
+                subject=quote(reached, call),
+                may=not called.owner.sure,
                 cause="the compiler does not model the storage of a tensor",
                 fix=f"read {quote(reached, call)} outside the compiled function",
             )

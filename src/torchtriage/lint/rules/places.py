@@ -3,7 +3,9 @@
 import ast
 from collections.abc import Iterator
 
+from torchtriage.findings.model import Location
 from torchtriage.lint.source import SourceFile
+from torchtriage.lint.types.values import FunctionValue
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -51,9 +53,7 @@ def stored_names(node: ast.AST) -> set[str]:
 
 def calls_of_name(node: ast.AST, name: str) -> list[ast.Call]:
     """The calls of a variable in a node."""
-    return [
-        n for n in ast.walk(node) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == name
-    ]
+    return [n for n in ast.walk(node) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == name]
 
 
 def with_items(file: SourceFile, node: ast.AST) -> Iterator[ast.expr]:
@@ -64,3 +64,10 @@ def with_items(file: SourceFile, node: ast.AST) -> Iterator[ast.expr]:
         if isinstance(parent, (ast.With, ast.AsyncWith)):
             for item in parent.items:
                 yield item.context_expr
+
+
+def frame_place(function: FunctionValue) -> Location:
+    """The place of a compiled function, where torch reports its recompiles."""
+    decorators = [] if isinstance(function.node, ast.Lambda) else function.node.decorator_list
+    line = min([function.node.lineno, *(d.lineno for d in decorators)])
+    return Location(path=function.file.path, line=line, function=function.file.qualname(function.node))

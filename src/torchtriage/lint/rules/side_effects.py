@@ -19,10 +19,22 @@ from torchtriage.lint.types.values import (
 
 REORDER = "torch._dynamo.config.reorderable_logging_functions.add"
 _LOG_SETTINGS = ("reorderable_logging_functions", "ignore_logging_functions", "ignore_logger_methods")
-_LOG_METHODS = frozenset({
-    "debug", "info", "warning", "warn", "error", "exception", "critical", "log", "warning_once",
-})
-_PRINTS = frozenset({"builtins.print", "pprint.pprint", "pprint.pp", "rich.print", "sys.stdout.write", "sys.stderr.write"})
+_LOG_METHODS = frozenset(
+    {
+        "debug",
+        "info",
+        "warning",
+        "warn",
+        "error",
+        "exception",
+        "critical",
+        "log",
+        "warning_once",
+    }
+)
+_PRINTS = frozenset(
+    {"builtins.print", "pprint.pprint", "pprint.pp", "rich.print", "sys.stdout.write", "sys.stderr.write"}
+)
 _NOT_TRACED = re.compile(
     r"^(zlib|hashlib|pickle|json|bisect|struct|binascii|subprocess|socket|shutil|tempfile|ctypes|gc|requests|csv)\.\w"
     r"|^os\.(path\.(exists|isfile|isdir|getsize|getmtime)|listdir|makedirs|remove|stat|system|getpid|urandom|popen)$"
@@ -46,7 +58,10 @@ def prints(reached: Reached) -> Iterator[Hazard]:
             plain = isinstance(call.func, ast.Name) and call.func.id == "print"
             setting = f", or {REORDER}(print): it then prints after the graph" if plain else ""
             yield Hazard(
-                code="TT101", node=call, subject=quote(reached, call), kind="Failed to trace builtin operator",
+                code="TT101",
+                node=call,
+                subject=quote(reached, call),
+                kind="Failed to trace builtin operator",
                 cause="a compiled function that prints is cut there",
                 fix=f"move {quote(reached, call)} out of the compiled function{setting}",
                 may=is_conditional(reached, call),
@@ -65,10 +80,13 @@ def logs(reached: Reached) -> Iterator[Hazard]:
         if not is_warning and not is_logging:
             continue
         yield Hazard(
-            code="TT102", node=call, subject=quote(reached, call), may=is_conditional(reached, call),
+            code="TT102",
+            node=call,
+            subject=quote(reached, call),
+            may=is_conditional(reached, call),
             cause="a compiled function that logs is cut there",
             fix=f"log outside the compiled function instead of {quote(reached, call)}, or put it under "
-                "`if not torch.compiler.is_compiling():`",
+            "`if not torch.compiler.is_compiling():`",
         )
 
 
@@ -92,24 +110,32 @@ def untraced_calls(reached: Reached) -> Iterator[Hazard]:
             plain = name.removeprefix("builtins.")
             if _NOT_TRACED.search(name):
                 yield Hazard(
-                    code="TT106", node=call, subject=quote(reached, call),
+                    code="TT106",
+                    node=call,
+                    subject=quote(reached, call),
                     cause=f"the compiler cannot trace {plain}",
-                    fix=f"call {plain} before the compiled call and pass the result in", may=is_conditional(reached, call),
+                    fix=f"call {plain} before the compiled call and pass the result in",
+                    may=is_conditional(reached, call),
                 )
             elif _CLOCK.search(name):
                 yield Hazard(
-                    code="TT125", node=call, subject=quote(reached, call),
-                    cause=f"the compiler cannot trace {plain}", fix=_clock_fix(name), may=is_conditional(reached, call),
+                    code="TT125",
+                    node=call,
+                    subject=quote(reached, call),
+                    cause=f"the compiler cannot trace {plain}",
+                    fix=_clock_fix(name),
+                    may=is_conditional(reached, call),
                 )
 
 
 def _clock_fix(name: str) -> str:
     if name.startswith(("random.", "uuid.", "secrets.")):
-        return "draw with torch (torch.rand, torch.randint, torch.randn), or draw before the compiled call and pass it in"
+        return (
+            "draw with torch (torch.rand, torch.randint, torch.randn), or draw before the compiled call and pass it in"
+        )
     if name == "time.sleep":
         return "sleep outside the compiled function"
-    return (f"read {name} before and after the compiled call, or only under "
-            "`if not torch.compiler.is_compiling():`")
+    return f"read {name} before and after the compiled call, or only under `if not torch.compiler.is_compiling():`"
 
 
 @hazard_rule
@@ -119,12 +145,16 @@ def copies(reached: Reached) -> Iterator[Hazard]:
         if "copy.deepcopy" in names_of(reached.value(call.func)) and call.args:
             copied = reached.value(call.args[0])
             holds = any(
-                isinstance(o, (ObjectValue, LibraryObject, TensorValue)) or
-                (isinstance(o, ContainerValue) and tensor_in(o.element)) for o in options(copied)
+                isinstance(o, (ObjectValue, LibraryObject, TensorValue))
+                or (isinstance(o, ContainerValue) and tensor_in(o.element))
+                for o in options(copied)
             )
             if holds or copied == UNKNOWN:
                 yield Hazard(
-                    code="TT107", node=call, subject=quote(reached, call), may=not holds,
+                    code="TT107",
+                    node=call,
+                    subject=quote(reached, call),
+                    may=not holds,
                     cause="copy.deepcopy of an object that holds tensors cannot be traced",
                     fix=f"copy before the compiled call, or x.clone() for a tensor, instead of {quote(reached, call)}",
                 )
@@ -136,13 +166,16 @@ def numpy_draws(reached: Reached) -> Iterator[Hazard]:
     for call in calls(reached):
         called = reached.value(call.func)
         is_generator = (
-            isinstance(called, MethodValue) and isinstance(called.owner, LibraryObject)
+            isinstance(called, MethodValue)
+            and isinstance(called.owner, LibraryObject)
             and called.owner.name == "numpy.random.Generator"
         )
         if is_generator or any(name.startswith("numpy.random.") for name in names_of(called)):
             yield Hazard(
-                code="TT114", node=call, subject=quote(reached, call),
+                code="TT114",
+                node=call,
+                subject=quote(reached, call),
                 cause="a random generator of NumPy cannot be traced",
                 fix="draw with torch (torch.rand, torch.randn, torch.randint), or draw before the compiled call and "
-                    "pass the value in as a tensor",
+                "pass the value in as a tensor",
             )

@@ -32,9 +32,13 @@ def branches(reached: Reached) -> Iterator[Hazard]:
         tensor = _tested(node, reached)
         if tensor is not None and not (isinstance(parent, ast.Assert) and _is_traced_assert(parent)):
             yield Hazard(
-                code="TT103", node=parent, subject=f"{_WORDS[type(parent)]} on {quote(reached, node)}",
+                code="TT103",
+                node=parent,
+                subject=f"{_WORDS[type(parent)]} on {quote(reached, node)}",
                 cause="a Python condition needs the value of a tensor, which is not known while the graph is made",
-                fix=_branch_fix(parent, reached.file.segment(node)), may=not tensor.sure, kind="Data-dependent branching",
+                fix=_branch_fix(parent, reached.file.segment(node)),
+                may=not tensor.sure,
+                kind="Data-dependent branching",
             )
 
 
@@ -58,7 +62,7 @@ def _tested(node: ast.AST, reached: Reached) -> TensorValue | None:
         return tensor_in(reached.value(node.args[0]))
     tensor = tensor_in(value)
     if tensor is None or (isinstance(node, (ast.Name, ast.Attribute)) and not tensor.sure):
-        return None     # `if flag:` where flag only may be a tensor
+        return None  # `if flag:` where flag only may be a tensor
     return tensor
 
 
@@ -82,10 +86,13 @@ def memberships(reached: Reached) -> Iterator[Hazard]:
             tensor = tensor_in(reached.value(node.comparators[-1]))
             if tensor is not None and tensor.sure:
                 yield Hazard(
-                    code="TT119", node=node, subject=quote(reached, node),
+                    code="TT119",
+                    node=node,
+                    subject=quote(reached, node),
                     cause="`in` needs the values of a tensor, and is asked in a method of torch that cannot be cut",
-                    fix=f"torch.isin, or ({reached.file.segment(node.comparators[-1])} == value).any() with torch.where, "
-                        f"instead of {quote(reached, node)}",
+                    fix=f"torch.isin, or ({reached.file.segment(node.comparators[-1])} == value).any() with "
+                        f"torch.where, "
+                    f"instead of {quote(reached, node)}",
                 )
 
 
@@ -97,8 +104,13 @@ def scalars(reached: Reached) -> Iterator[Hazard]:
         if tensor is None or (how in ("item", "int") and is_set(reached, "capture_scalar_outputs")):
             continue
         yield Hazard(
-            code="TT104", node=call, subject=quote(reached, call), may=not tensor.sure, kind=_KINDS.get(how, ""),
-            cause="a Python number made of a tensor is not known while the graph is made", fix=_scalar_fix(how, reached, call),
+            code="TT104",
+            node=call,
+            subject=quote(reached, call),
+            may=not tensor.sure,
+            kind=_KINDS.get(how, ""),
+            cause="a Python number made of a tensor is not known while the graph is made",
+            fix=_scalar_fix(how, reached, call),
         )
 
 
@@ -107,7 +119,7 @@ _KINDS = {"item": "Unsupported Tensor.item() call with capture_scalar_outputs=Fa
 
 def _read(call: ast.Call, reached: Reached) -> tuple[TensorValue | None, str]:
     for called in options(reached.value(call.func)):
-        if isinstance(called, MethodValue) and called.name in ("item", "tolist", "equal", "allclose"):
+        if isinstance(called, MethodValue) and called.name in ("item", "tolist", "equal", "allclose"):  # noqa: SIM102 - two questions
             if isinstance(called.owner, TensorValue):
                 return called.owner, called.name
     names = names_of(reached.value(call.func))
@@ -162,14 +174,19 @@ def _mask(index: ast.expr, reached: Reached) -> TensorValue | None:
 
 def _size_hazard(node: ast.expr, reached: Reached, tensor: TensorValue, fix: str) -> Hazard:
     return Hazard(
-        code="TT105", node=node, subject=quote(reached, node), may=not tensor.sure, fix=fix,
-        cause="the size of the result depends on the values in a tensor", kind="Dynamic shape operator",
+        code="TT105",
+        node=node,
+        subject=quote(reached, node),
+        may=not tensor.sure,
+        fix=fix,
+        cause="the size of the result depends on the values in a tensor",
+        kind="Dynamic shape operator",
     )
 
 
 def _sized_by_value(call: ast.Call, reached: Reached) -> tuple[str, TensorValue | None]:
     for called in options(reached.value(call.func)):
-        if isinstance(called, MethodValue) and isinstance(called.owner, TensorValue):
+        if isinstance(called, MethodValue) and isinstance(called.owner, TensorValue):  # noqa: SIM102 - two questions
             if called.name in _SIZED_BY_VALUE or _repeats(called.name, call, call.args, reached):
                 return called.name, called.owner
     for name in names_of(reached.value(call.func)):

@@ -24,41 +24,132 @@ TENSORS = ContainerValue("tuple", TENSOR)
 ARRAY = LibraryObject("numpy.ndarray")
 
 RECURRENT = frozenset({"torch.nn.LSTM", "torch.nn.GRU", "torch.nn.RNN"})
-_INT_METHODS = frozenset({
-    "dim", "numel", "ndimension", "element_size", "storage_offset", "get_device", "data_ptr", "nelement", "__len__",
-})
-_BOOL_METHODS = frozenset({
-    "is_contiguous", "is_floating_point", "is_complex", "is_signed", "is_shared", "is_pinned", "is_inference",
-})
-_BOOL_TENSOR = frozenset({
-    "all", "any", "eq", "ne", "gt", "lt", "ge", "le", "isnan", "isinf", "isfinite", "bool", "logical_and", "isclose",
-    "logical_or", "logical_not", "logical_xor", "greater", "less", "signbit", "isin", "isneginf", "isposinf",
-})
+_INT_METHODS = frozenset(
+    {
+        "dim",
+        "numel",
+        "ndimension",
+        "element_size",
+        "storage_offset",
+        "get_device",
+        "data_ptr",
+        "nelement",
+        "__len__",
+    }
+)
+_BOOL_METHODS = frozenset(
+    {
+        "is_contiguous",
+        "is_floating_point",
+        "is_complex",
+        "is_signed",
+        "is_shared",
+        "is_pinned",
+        "is_inference",
+    }
+)
+_BOOL_TENSOR = frozenset(
+    {
+        "all",
+        "any",
+        "eq",
+        "ne",
+        "gt",
+        "lt",
+        "ge",
+        "le",
+        "isnan",
+        "isinf",
+        "isfinite",
+        "bool",
+        "logical_and",
+        "isclose",
+        "logical_or",
+        "logical_not",
+        "logical_xor",
+        "greater",
+        "less",
+        "signbit",
+        "isin",
+        "isneginf",
+        "isposinf",
+    }
+)
 _INT_TENSOR = frozenset({"argmax", "argmin", "long", "int", "argsort", "nonzero", "count_nonzero", "randint", "arange"})
 _TUPLES = frozenset({"chunk", "split", "unbind", "tensor_split", "hsplit", "vsplit", "meshgrid", "broadcast_tensors"})
 # Named tuples of tensors if they are given a dimension.
 _WITH_DIM = frozenset({"max", "min", "median", "mode", "nanmedian"})
-_NAMED_TUPLES = frozenset({"sort", "topk", "kthvalue", "cummax", "cummin", "svd", "qr", "eigh", "eig", "slogdet", "aminmax"})
+_NAMED_TUPLES = frozenset(
+    {"sort", "topk", "kthvalue", "cummax", "cummin", "svd", "qr", "eigh", "eig", "slogdet", "aminmax"}
+)
 _PYTHON_FUNCTIONS = {
-    "torch.is_tensor": BOOL, "torch.is_grad_enabled": BOOL, "torch.is_floating_point": BOOL, "torch.numel": INT,
-    "torch.is_complex": BOOL, "torch.is_autocast_enabled": BOOL, "torch.is_inference_mode_enabled": BOOL,
-    "torch.get_default_dtype": PythonValue("dtype"), "torch.device": PythonValue("device"),
-    "torch.finfo": PythonValue("finfo"), "torch.iinfo": PythonValue("finfo"), "torch.manual_seed": UNKNOWN,
-    "torch.save": NONE, "torch.load": UNKNOWN, "torch.get_num_threads": INT, "torch.set_num_threads": NONE,
-    "torch.equal": PythonValue("bool", from_tensor=True), "torch.allclose": PythonValue("bool", from_tensor=True),
-    "torch.set_default_dtype": NONE, "torch.set_default_device": NONE, "torch.promote_types": PythonValue("dtype"),
-    "torch.result_type": PythonValue("dtype"), "torch.can_cast": BOOL, "torch.typename": STR,
-    "torch.broadcast_shapes": SHAPE, "torch.set_float32_matmul_precision": NONE, "torch.vmap": UNKNOWN,
-    "torch.get_rng_state": TENSOR, "torch.get_default_device": PythonValue("device"), "torch.seed": INT,
-    "torch.initial_seed": INT, "torch.use_deterministic_algorithms": NONE, "torch.sym_int": INT,
-    "torch.cond": UNKNOWN, "torch.while_loop": UNKNOWN,
+    "torch.is_tensor": BOOL,
+    "torch.is_grad_enabled": BOOL,
+    "torch.is_floating_point": BOOL,
+    "torch.numel": INT,
+    "torch.is_complex": BOOL,
+    "torch.is_autocast_enabled": BOOL,
+    "torch.is_inference_mode_enabled": BOOL,
+    "torch.get_default_dtype": PythonValue("dtype"),
+    "torch.device": PythonValue("device"),
+    "torch.finfo": PythonValue("finfo"),
+    "torch.iinfo": PythonValue("finfo"),
+    "torch.manual_seed": UNKNOWN,
+    "torch.save": NONE,
+    "torch.load": UNKNOWN,
+    "torch.get_num_threads": INT,
+    "torch.set_num_threads": NONE,
+    "torch.equal": PythonValue("bool", from_tensor=True),
+    "torch.allclose": PythonValue("bool", from_tensor=True),
+    "torch.set_default_dtype": NONE,
+    "torch.set_default_device": NONE,
+    "torch.promote_types": PythonValue("dtype"),
+    "torch.result_type": PythonValue("dtype"),
+    "torch.can_cast": BOOL,
+    "torch.typename": STR,
+    "torch.broadcast_shapes": SHAPE,
+    "torch.set_float32_matmul_precision": NONE,
+    "torch.vmap": UNKNOWN,
+    "torch.get_rng_state": TENSOR,
+    "torch.get_default_device": PythonValue("device"),
+    "torch.seed": INT,
+    "torch.initial_seed": INT,
+    "torch.use_deterministic_algorithms": NONE,
+    "torch.sym_int": INT,
+    "torch.cond": UNKNOWN,
+    "torch.while_loop": UNKNOWN,
 }
 _TENSOR_ROOMS = ("torch.nn.functional", "torch.linalg", "torch.fft", "torch.special", "torch.ops.aten", "torch")
-_DTYPES = frozenset({
-    "float", "float16", "float32", "float64", "bfloat16", "double", "half", "int8", "int16", "int32", "int64", "uint8",
-    "long", "int", "short", "bool", "complex64", "complex128", "cfloat", "strided", "channels_last",
-    "contiguous_format", "preserve_format", "sparse_coo", "float8_e4m3fn", "float8_e5m2",
-})
+_DTYPES = frozenset(
+    {
+        "float",
+        "float16",
+        "float32",
+        "float64",
+        "bfloat16",
+        "double",
+        "half",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "long",
+        "int",
+        "short",
+        "bool",
+        "complex64",
+        "complex128",
+        "cfloat",
+        "strided",
+        "channels_last",
+        "contiguous_format",
+        "preserve_format",
+        "sparse_coo",
+        "float8_e4m3fn",
+        "float8_e5m2",
+    }
+)
 _CONSTANTS = frozenset({"pi", "inf", "nan", "e"})
 _MULTI = frozenset({"MultiheadAttention", "LSTM", "GRU", "RNN", "LSTMCell"})
 _CONTEXTS = frozenset({"no_grad", "enable_grad", "inference_mode", "set_grad_enabled", "autocast"})
@@ -85,7 +176,17 @@ def tensor_attribute(tensor: TensorValue, name: str) -> Value | None:
         return INT
     if name in ("dtype", "device", "layout", "grad_fn", "is_sparse"):
         return PythonValue(name)
-    if name in ("requires_grad", "is_cuda", "is_leaf", "is_meta", "is_quantized", "is_mps", "is_nested", "is_xpu", "is_cpu"):
+    if name in (
+        "requires_grad",
+        "is_cuda",
+        "is_leaf",
+        "is_meta",
+        "is_quantized",
+        "is_mps",
+        "is_nested",
+        "is_xpu",
+        "is_cpu",
+    ):
         return BOOL
     if name in ("T", "mT", "H", "mH", "data", "real", "imag"):
         return tensor
@@ -167,7 +268,12 @@ def _other_call(name: str, args: Sequence[Value]) -> Value:
 
 
 def _torch_call(
-    name: str, room: str, last: str, args: Sequence[Value], keywords: Sequence[str], node: ast.AST,
+    name: str,
+    room: str,
+    last: str,
+    args: Sequence[Value],
+    keywords: Sequence[str],
+    node: ast.AST,
 ) -> Value:
     if name in ("torch.nn.Parameter", "torch.nn.parameter.Parameter", "torch.nn.Buffer", "torch.Tensor"):
         return TENSOR
@@ -204,8 +310,20 @@ def module_attribute(name: str) -> Value | None:
         return TENSOR
     if name.startswith(("weight_", "bias_")):
         return TENSOR
-    if name in ("in_features", "out_features", "hidden_size", "input_size", "num_layers", "embedding_dim", "num_features",
-                "in_channels", "out_channels", "num_heads", "embed_dim", "num_embeddings"):
+    if name in (
+        "in_features",
+        "out_features",
+        "hidden_size",
+        "input_size",
+        "num_layers",
+        "embedding_dim",
+        "num_features",
+        "in_channels",
+        "out_channels",
+        "num_heads",
+        "embed_dim",
+        "num_embeddings",
+    ):
         return INT
     return BOOL if name in ("training", "batch_first", "bidirectional") else None
 

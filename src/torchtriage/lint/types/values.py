@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torchtriage.lint.source import SourceFile
 
-MAX_OPTIONS = 6     # of a union; more say nothing
+MAX_OPTIONS = 6  # of a union; more say nothing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,7 +26,7 @@ class TensorValue(Value):
     """A tensor; not `sure` where the source only makes it likely."""
 
     sure: bool = True
-    dtype: str = ""     # bool, int or float; empty if unknown
+    dtype: str = ""  # bool, int or float; empty if unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class PythonValue(Value):
     """A Python value that is not a tensor: a number, a text, None, a dtype."""
 
     type: str
-    constant: object = ...      # the value itself if the source says it
-    from_tensor: bool = False   # a number that was read out of a tensor
+    constant: object = ...  # the value itself if the source says it
+    from_tensor: bool = False  # a number that was read out of a tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ class LibraryObject(Value):
     """An instance of a class of a library, or what a function of it returned."""
 
     name: str
-    node: ast.AST | None = None     # the call that made it
-    items: tuple[Value, ...] = ()   # its positional arguments
+    node: ast.AST | None = None  # the call that made it
+    items: tuple[Value, ...] = ()  # its positional arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class FunctionValue(Value):
     outer: Scope
     bound: Value | None = None
     owner: ClassValue | None = None
-    preset: tuple[Value, ...] = ()      # of functools.partial
+    preset: tuple[Value, ...] = ()  # of functools.partial
 
     @property
     def name(self) -> str:
@@ -122,7 +122,7 @@ class ObjectValue(Value):
     """A reference to an object of a class of the project."""
 
     instance: InstanceValue
-    above: ClassValue | None = None     # `super()`: methods are looked up above this class
+    above: ClassValue | None = None  # `super()`: methods are looked up above this class
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ def join(values: Iterable[Value]) -> Value:
             if option not in found:
                 found.append(option)
     if len(found) > 1:
-        found = [value for value in found if not is_none(value)]     # None is tested before it is used
+        found = [value for value in found if not is_none(value)]  # None is tested before it is used
     tensors = [value for value in found if isinstance(value, TensorValue)]
     if len(tensors) > 1:
         dtype = tensors[0].dtype if len({t.dtype for t in tensors}) == 1 else ""

@@ -1,0 +1,161 @@
+"""lint follows a torch.compile to all that it compiles, and stops where the compiler does."""
+
+import pytest
+
+from tests.unit.lint.linted import findings, places
+
+HEAD = "import torch\nfrom torch import nn\n"
+PRINTER = (
+    HEAD
+    + """
+class Net(nn.Module):
+    def forward(self, x):
+        print(x.shape)
+        return x
+"""
+)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "net = torch.compile(Net())",
+        "net = Net()\nnet.compile()",
+        "net = Net()\nnet.forward = torch.compile(net.forward)",
+        "from functools import partial\nfast = partial(torch.compile, backend='eager')\nnet = fast(Net())",
+        "def make():\n    return torch.compile(Net())\nnet = make()",
+        "def wrapped(module):\n    return torch.compile(module, dynamic=True)\nnet = wrapped(Net())",
+        "def main():\n    model = nn.Sequential(nn.Linear(4, 4), Net())\n    torch.compile(model)(torch.ones(4))",
+        "class Outer(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.blocks = nn.ModuleList([Net() for _ in range(3)])\n"
+        "    def forward(self, x):\n        for block in self.blocks:\n            x = block(x)\n        return x\n"
+        "net = torch.compile(Outer())",
+        "class Outer(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.parts = nn.ModuleDict({'a': Net()})\n"
+        "    def forward(self, x):\n        return self.parts['a'](x)\nnet = torch.compile(Outer())",
+        "class Derived(Net):\n    def forward(self, x):\n        return super().forward(x) + 1\nnet = "
+        "torch.compile(Derived())",
+        "class Agent:\n    def __init__(self):\n        self.net = Net()\n        self.step = "
+        "torch.compile(self._step)\n"
+        "    def _step(self, x):\n        return self.net(x)\nAgent().step(torch.ones(3))",
+        "def closed(net):\n    def inner(x):\n        return net(x)\n    return "
+        "torch.compile(inner)\nclosed(Net())(torch.ones(2))",
+        "f = torch.compile(lambda net, x: net(x))\nf(Net(), torch.ones(2))",
+    ],
+)
+def test_a_compile_call_of_any_form_reaches_the_forward(program: str) -> None:
+    found = places(PRINTER + program + "\n")
+    assert [place for place in found if place.endswith("train.py:6")] != []
+
+
+def test_a_print_that_no_compile_reaches_is_not_reported() -> None:
+    assert (
+        places(PRINTER + "net = Net()\nother = torch.compile(nn.Linear(4, 4))\nprint(net(other(torch.ones(4))))\n")
+        == []
+    )
+
+
+def test_the_finding_carries_the_path() -> None:
+    files = {
+        "layers": HEAD + "def norm(x):\n    print('norm')\n    return x\n",
+        "train": HEAD
+        + "from layers import norm\nclass Net(nn.Module):\n    def forward(self, x):\n        return norm(x)\n"
+        "net = torch.compile(Net())\n",
+    }
+    [finding] = findings(**files)
+    assert "train.py:7 compiles Net.forward -> norm, called at train.py:6" in finding.cause
+    assert finding.location.path.endswith("/layers.py")
+
+
+@pytest.mark.parametrize(
+    "guard",
+    [
+        "if not torch.compiler.is_compiling():",
+        "if not torch.compiler.is_dynamo_compiling():",
+        "if torch.jit.is_scripting():",
+        "if DEBUG:",
+        "if self.verbose:",
+    ],
+)
+def test_code_that_a_guard_keeps_out_is_not_reported(guard: str) -> None:
+    assert (
+        places(f"""
+import torch
+from torch import nn
+DEBUG = False
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.verbose = False
+    def forward(self, x):
+        {guard}
+            print(x)
+        return x
+net = torch.compile(Net())
+""")
+        == []
+    )
+
+
+def test_the_branch_for_compiled_code_is_followed() -> None:
+    assert places(
+        HEAD + "@torch.compile\ndef f(x):\n    if torch.compiler.is_compiling():\n        print(x)\n    return x\n"
+    ) == ["TT101 train.py:6"]
+
+
+@pytest.mark.parametrize(
+    "decorator", ["torch.compiler.disable", "torch._dynamo.disable", "torch.compiler.allow_in_graph"]
+)
+def test_the_path_ends_at_a_function_that_is_not_traced(decorator: str) -> None:
+    found = places(
+        HEAD + f"@{decorator}\ndef log(x):\n    print(x)\n@torch.compile\ndef f(x):\n    log(x)\n    return x + 1\n"
+    )
+    assert not any(place.startswith("TT101") for place in found)
+
+
+def test_a_property_and_an_overridden_method_are_followed() -> None:
+    assert places(
+        HEAD
+        + """
+class Base(nn.Module):
+    def forward(self, x):
+        return self.branch(x) * self.scale
+class Own(Base):
+    @property
+    def scale(self):
+        print("scale")
+        return 2
+    def branch(self, x):
+        print("branch")
+        return x
+net = torch.compile(Own())
+"""
+    ) == ["TT101 train.py:10", "TT101 train.py:13"]
+
+
+def test_a_recursive_function_ends() -> None:
+    assert places(HEAD + "@torch.compile\ndef f(x, n):\n    print(n)\n    return f(x, n - 1) if n else x\n") == [
+        "TT101 train.py:5"
+    ]
+
+
+def test_a_block_above_the_call_of_a_helper_makes_it_eager() -> None:
+    [finding] = findings(
+        HEAD
+        + """
+def log(x):
+    print(x)
+@torch.compile
+def f(xs):
+    for x in xs:
+        log(x)
+    return xs
+"""
+    )
+    assert (finding.code, finding.severity.name) == ("TT119", "P1")
+    assert "the loop at line 8" in finding.cause
+
+
+def test_fullgraph_makes_a_break_an_error() -> None:
+    [finding] = findings(HEAD + "@torch.compile(fullgraph=True)\ndef f(x):\n    print(x)\n    return x\n")
+    assert finding.code == "TT308"

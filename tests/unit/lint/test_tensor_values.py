@@ -1,0 +1,119 @@
+"""Which values are tensors, and which Python needs their values."""
+
+import pytest
+
+from tests.unit.lint.linted import findings
+
+BODY = """
+import math
+import torch
+from torch import nn
+from torch.nn import functional as F
+ITEMS = [1, 2, 3]
+class Net(nn.Module):
+    def __init__(self, dim=4, mask=None, p=0.0):
+        super().__init__()
+        self.lin, self.p, self.mask = nn.Linear(dim, dim), p, mask
+        self.layers = nn.ModuleList(nn.Linear(4, 4) for _ in range(2))
+        self.register_buffer("table", torch.zeros(4))
+        self.names = ["a"]
+    def forward(self, x, flag: bool = False, other=None):
+        y = self.lin(x)
+        {line}
+        return y
+net = torch.compile(Net())
+"""
+
+
+def codes(line: str) -> list[str]:
+    return [f"{f.code} {f.severity.name}" for f in findings(BODY.replace("{line}", line.replace("\n", "\n        ")))]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "if y.shape[0] > 4: y = y * 2",
+        "if len(x) > 3: y = y * 2",
+        "if self.training: y = y * 2",
+        "if other is not None: y = y + other",
+        "if isinstance(x, torch.Tensor): y = y + 1",
+        "if self.p > 0: y = F.dropout(y, self.p)",
+        "if flag: y = y * 2",
+        "if x.dtype == torch.float16: y = y.float()",
+        "if x.is_cuda and x.requires_grad: y = y * 2",
+        "if self.mask is None: y = y * 2",
+        "for layer in self.layers: y = layer(y)",
+        "for i in range(x.size(0)): y = y + i",
+        "n = int(y.shape[0])",
+        "n = float(y.numel())",
+        "assert x.ndim == 2, f'got {x.shape}'",
+        "assert (x > 0).all()",
+        "assert y.isfinite().all(), 'not finite'",
+        "y = torch.where(y > 0, y, -y)",
+        "y[y > 0] = 0.0",
+        "y = y.masked_fill(y > 0, 0.0)",
+        "n = len(self.names)",
+        "if not self.names: y = y * 2",
+        "y = y[ITEMS[0]]",
+        "y = y.repeat_interleave(2)",
+        "if 'a' in self.names: y = y * 2",
+        "k = max(x.shape)",
+        "y = math.sqrt(y.shape[-1]) * y",
+        "if x.device.type == 'cuda': y = y * 2",
+        "if hasattr(self, 'extra'): y = y * 2",
+        "y = torch.nonzero_static(y, size=2)",
+        "if torch.is_grad_enabled(): y = y * 2",
+        "with torch.no_grad(): y = y * 2",
+        "if y.shape == x.shape: y = y + x",
+    ],
+)
+def test_a_harmless_look_alike_is_not_reported(line: str) -> None:
+    assert codes(line) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("if y.sum() > 0: y = y * 2", "TT103"),
+        ("if not y.any(): y = y * 2", "TT103"),
+        ("while y.norm() > 1: y = y / 2", "TT103"),
+        ("y = y if y.max() > 1 else -y", "TT103"),
+        ("if flag and y.mean() > 0: y = y * 2", "TT103"),
+        ("if self.table.sum(): y = y * 2", "TT103"),
+        ("assert y.isfinite().all(), f'bad {y}'", "TT103"),
+        ("if bool(y.any()): y = y * 2", "TT103"),
+        ("if torch.isnan(y).any(): raise ValueError", "TT103"),
+        ("n = y.mean().item()", "TT104"),
+        ("n = float(y.sum())", "TT104"),
+        ("n = int(self.lin.weight.norm())", "TT104"),
+        ("n = y.tolist()", "TT104"),
+        ("if torch.allclose(y, x): y = y * 2", "TT104"),
+        ("parts = [p.norm().item() for p in self.parameters()]", "TT104"),
+        ("y = y[y > 0]", "TT105"),
+        ("n = y.nonzero()", "TT105"),
+        ("y = torch.unique(y)", "TT105"),
+        ("n = torch.where(y > 0)", "TT105"),
+        ("y = y.masked_select(y > 0)", "TT105"),
+        ("keep = (y > 0) & (y < 1)\ny = y[keep]", "TT105"),
+    ],
+)
+def test_python_that_needs_the_value_of_a_tensor_is_reported(line: str, code: str) -> None:
+    assert codes(line) == [f"{code} P3"]
+
+
+def test_a_value_that_may_be_a_tensor_gives_p4_and_says_may() -> None:
+    [finding] = findings("import torch\n@torch.compile\ndef f(x):\n    if x > 0:\n        return x * 2\n    return x\n")
+    assert (finding.code, finding.severity.name) == ("TT103", "P4")
+    assert " may " in finding.title
+
+
+def test_the_argument_of_the_call_decides_what_a_parameter_is() -> None:
+    source = "import torch\n@torch.compile\ndef f(x, n):\n    if n > 0:\n        return x * 2\n    return x\n"
+    assert [f.code for f in findings(source + "f(torch.ones(3), 2)\n")] == []
+    assert [f.code for f in findings(source + "f(torch.ones(3), torch.tensor(2))\n")] == ["TT103"]
+
+
+def test_a_setting_of_dynamo_silences_what_it_cures() -> None:
+    source = "import torch\n{}\n@torch.compile\ndef f(x):\n    return x / x.sum().item()\n"
+    assert [f.code for f in findings(source.format(""))] == ["TT104"]
+    assert [f.code for f in findings(source.format("torch._dynamo.config.capture_scalar_outputs = True"))] == []
