@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from torchtriage.findings.model import Finding
+from torchtriage.lint.cache import LintCache
 from torchtriage.lint.check import lint
 
 SOURCE = Path(__file__).parent / "review_source"
@@ -38,7 +39,7 @@ FLAWS = [
 
 @pytest.fixture(scope="module")
 def findings() -> list[Finding]:
-    return list(lint([SOURCE], working_folder=str(SOURCE)).findings)
+    return list(lint([SOURCE], [str(SOURCE)]).findings)
 
 
 def reports(finding: Finding, flaw: tuple[str, set[str], str]) -> bool:
@@ -57,7 +58,7 @@ def test_nothing_else_is_reported(findings: list[Finding]) -> None:
 
 
 def test_one_file_alone_says_nothing_about_its_callers() -> None:
-    found = lint([SOURCE / "pulse/signals/tracing.py"], working_folder=str(SOURCE)).findings
+    found = lint([SOURCE / "pulse/signals/tracing.py"], [str(SOURCE)]).findings
     assert {finding.code for finding in found} == {"TT721", "TT722"}
 
 
@@ -67,6 +68,22 @@ def test_an_installed_package_is_not_called_untested(tmp_path: Path) -> None:
     package.mkdir()
     for file in (SOURCE / "pulse/signals").glob("*.py"):
         (package / file.name).write_text(file.read_text())
-    codes = {finding.code for finding in lint([package], working_folder=str(tmp_path)).findings}
+    codes = {finding.code for finding in lint([package], [str(tmp_path)]).findings}
     assert not codes & {"TT710", "TT711", "TT713", "TT717", "TT720"}
     assert "TT704" in codes
+
+
+def test_a_new_test_is_noticed_although_the_linted_files_are_cached(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "other.py").write_text("import math\n")
+    (tmp_path / "src" / "averages.py").write_text((SOURCE / "pulse/signals/averages.py").read_text())
+
+    def codes() -> set[str]:
+        cache = LintCache(tmp_path / "cache.json")
+        return {finding.code for finding in lint([tmp_path / "src"], [str(tmp_path)], cache).findings}
+
+    assert "TT717" in codes()
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_averages.py").write_text("from averages import SlopeAverages\n")
+    assert "TT717" not in codes()

@@ -34,7 +34,7 @@ def write_example(folder: Path, source: str) -> None:
 @pytest.mark.parametrize(("code", "which", "source"), examples(), ids=lambda value: value if len(value) < 8 else "")
 def test_the_example_on_the_page_shows_the_rule(code: str, which: str, source: str, tmp_path: Path) -> None:
     write_example(tmp_path, source)
-    seen = {finding.code for finding in lint([tmp_path], working_folder=str(tmp_path)).findings}
+    seen = {finding.code for finding in lint([tmp_path], [str(tmp_path)]).findings}
     assert (code in seen) is (which == "Before"), seen
     if which == "After":
         assert not {other for other in seen if other.startswith("TT7")} - {"TT712", "TT720"}

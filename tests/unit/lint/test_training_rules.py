@@ -126,7 +126,7 @@ HARMLESS = [
 def codes(source: str, folder: Path) -> set[str]:
     path = folder / "part.py"
     path.write_text(f"import math\nimport time\nimport torch\n{source}\n")
-    return {finding.code for finding in lint([path], working_folder=str(folder)).findings}
+    return {finding.code for finding in lint([path], [str(folder)]).findings}
 
 
 @pytest.mark.parametrize(("code", "source"), FLAWED, ids=lambda value: value if len(value) < 8 else "")

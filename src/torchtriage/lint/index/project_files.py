@@ -103,3 +103,15 @@ def document_files(paths: Sequence[str]) -> list[Path]:
 def _belongs(folder: Path, paths: Sequence[str]) -> bool:
     inside = str(folder) + os.sep
     return folder.name in ("test", "tests") or any(path.startswith(inside) for path in paths)
+
+
+def outside_state(paths: Sequence[str]) -> list[str]:
+    """Path, size and time of every file of the project that is read beside the linted ones: tests, callers, docs."""
+    state = []
+    for path in [*(other_files(paths) or ()), *document_files(paths)]:
+        try:
+            found = path.stat()
+        except OSError:
+            continue
+        state.append(f"{path} {found.st_size} {found.st_mtime_ns}")
+    return state
