@@ -7,6 +7,7 @@ import pytest
 from torchtriage.lint.check import lint
 
 FLAWED = [
+    ("TT701", "def f(model):\n    return [n for n, p in model.named_parameters() if p.isnan().any()]"),
     ("TT701", "def f(model):\n    return any(p.grad.isnan().any().item() for p in model.parameters())"),
     ("TT701", "def f(model):\n    total = 0.0\n    for p in model.parameters():\n"
                "        total += p.grad.norm(2).item() ** 2"),

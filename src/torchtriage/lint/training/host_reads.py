@@ -102,6 +102,9 @@ def _reads(loop: ast.AST, tensors: set[str]) -> Iterator[ast.AST]:
             yield node
         elif isinstance(node, (ast.If, ast.While, ast.Assert, ast.IfExp)):
             yield from _truths(node.test, tensors)
+        elif isinstance(node, ast.comprehension):
+            for test in node.ifs:
+                yield from _truths(test, tensors)
 
 
 def _calls_for_value(call: ast.Call, tensors: set[str]) -> bool:
