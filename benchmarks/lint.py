@@ -2,9 +2,10 @@
 
 python benchmarks/lint.py [--project DIR] [--advice DIR] [--packages NAME,NAME] [--misses]
 
-The project marks its lines: `# hazard: TT102` is found if a finding of this code is on that line, `# harmless` and every
-line without a mark must have none. The advice cases are the programs of benchmarks/advice_cases, each with its cures;
---advice also reads a folder with expect.json and programs/. ruff and TorchFix are run on the project if they are installed.
+The project marks its lines: `# hazard: TT102` is found if a finding of this code is on that line; `# harmless`, and
+every line without a mark, must have none. The advice cases are the programs of benchmarks/advice_cases, each with its
+cures; --advice also reads a folder with expect.json and programs/. ruff and TorchFix are run on the project if they
+are installed.
 """
 
 import argparse

@@ -40,7 +40,7 @@ def load_config(folder: Path, environ: Mapping[str, str]) -> Config:
     values = _from_file(folder)
     for field in dataclasses.fields(Config):
         variable = f"TORCHTRIAGE_{field.name.upper()}"
-        if environ.get(variable):
+        if environ.get(variable) and field.name != "per_file_ignores":      # a table; only the file can hold it
             values[field.name] = _parsed(field.name, environ[variable], variable)
     return Config(**values)
 

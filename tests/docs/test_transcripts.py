@@ -11,6 +11,7 @@ PAGES = (
     "README.md",
     "docs/tutorial.md",
     "docs/guides/learning-health.md",
+    "docs/guides/lint.md",
     "docs/guides/shapes.md",
     "docs/guides/tickets.md",
     "docs/reference/formats.md",

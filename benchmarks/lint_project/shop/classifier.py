@@ -1,11 +1,10 @@
 """A classifier that is compiled as a whole, with its training loop."""
 
 import torch
-from torch import nn
-from torch.nn import functional as F
-
 from common.modules import Checked, NoisyResidual, Quantizer, Stack
 from common.norms import clipped, entropy, report
+from torch import nn
+from torch.nn import functional as F
 
 
 class Classifier(nn.Module):

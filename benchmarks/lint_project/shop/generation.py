@@ -5,9 +5,8 @@ import hashlib
 import threading
 
 import torch
-from torch import nn
-
 from common.compiling import fast
+from torch import nn
 
 END = 3
 BUCKETS = [4, 8, 16]

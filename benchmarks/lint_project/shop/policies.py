@@ -3,10 +3,9 @@
 import time
 
 import torch
+from common.norms import timed_call
 from torch import nn
 from torch.distributions import Normal
-
-from common.norms import timed_call
 
 GLOBAL_STEP = 0
 HISTORY = []

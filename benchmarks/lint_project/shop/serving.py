@@ -6,10 +6,9 @@ import pickle
 import time
 
 import torch
+from common.compiling import compiled_loss, maybe_compile
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-
-from common.compiling import compiled_loss, maybe_compile
 
 log = logging.getLogger(__name__)
 

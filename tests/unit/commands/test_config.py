@@ -49,6 +49,18 @@ def test_every_key_can_be_set_in_the_file(project: Path) -> None:
     )
 
 
+def test_codes_can_be_ignored_per_file(project: Path) -> None:
+    write(project, 'per-file-ignores = {"tests/*" = ["TT1", "TT309"]}')
+    assert load_config(project, {}).per_file_ignores == (("tests/*", ("TT1", "TT309")),)
+
+
+@pytest.mark.parametrize("value", ['["TT1"]', '{"tests/*" = 1}'])
+def test_per_file_ignores_of_another_form_are_an_error(project: Path, value: str) -> None:
+    write(project, f"per-file-ignores = {value}")
+    with pytest.raises(CommandError, match="per-file-ignores"):
+        load_config(project, {})
+
+
 def test_every_key_can_be_set_in_the_environment(project: Path) -> None:
     environ = {
         "TORCHTRIAGE_SELECT": "TT1,TT301",
@@ -61,7 +73,7 @@ def test_every_key_can_be_set_in_the_environment(project: Path) -> None:
         "TORCHTRIAGE_TELEMETRY": "0",
         "TORCHTRIAGE_TICKETS": "findings",
     }
-    assert len(environ) == len(dataclasses.fields(Config))
+    assert len(environ) == len(dataclasses.fields(Config)) - 1      # per-file-ignores is a table, for the file alone
     assert load_config(project, environ) == Config(
         select=("TT1", "TT301"),
         ignore=("TT101",),
@@ -130,7 +142,8 @@ def test_a_file_without_the_torchtriage_table_changes_nothing(project: Path) -> 
 
 @pytest.mark.parametrize(("key", "hint"), [
     ("fail_on", "did you mean 'fail-on'?"), ("selct", "did you mean 'select'?"), ("colour", "did you mean 'color'?"),
-    ("zzz", "valid keys: select, ignore, fail-on, baseline, format, color, measure, telemetry, tickets"),
+    ("zzz", "valid keys: select, ignore, fail-on, baseline, format, color, measure, telemetry, "
+     "per-file-ignores, tickets"),
 ])
 def test_an_unknown_key_names_the_nearest(project: Path, key: str, hint: str) -> None:
     write(project, f'{key} = "x"')

@@ -33,7 +33,13 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 @pytest.mark.parametrize("name", ["TT101", "tt101", "print-in-graph", "Print-In-Graph"])
 def test_a_rule_is_explained_by_its_code_or_slug(capsys: pytest.CaptureFixture[str], name: str) -> None:
-    assert explained(capsys, name) == catalogue.rule("TT101").page
+    page = catalogue.rule("TT101").page
+    assert explained(capsys, name).replace("\nAlso found by lint, before a run.\n", "\n") == page
+
+
+def test_the_page_says_whether_lint_finds_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "Also found by lint" in explained(capsys, "TT101")
+    assert "Also found by lint" not in explained(capsys, "TT211")
 
 
 def test_without_a_name_every_rule_is_listed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,3 +42,15 @@ def test_the_example_on_the_page_shows_the_rule(code: str, which: str, source: s
 
 def test_every_rule_has_both_examples() -> None:
     assert len(examples()) == 2 * len(CODES)
+
+
+@pytest.mark.parametrize(("which", "is_finite"), [("Before", False), ("After", True)])
+def test_the_cure_of_an_overflowing_norm_does_not_overflow(which: str, is_finite: bool) -> None:
+    torch = pytest.importorskip("torch")
+    names: dict[str, object] = {}
+    exec(dict(BLOCK.findall(catalogue.rule("TT704").section("Example")))[which], names)
+    layer = torch.nn.Linear(2, 2)
+    for param in layer.parameters():
+        param.grad = torch.full_like(param, 1e20)
+    norm = names["grad_norm"](layer)  # type: ignore[operator]
+    assert bool(torch.isfinite(torch.as_tensor(norm))) is is_finite

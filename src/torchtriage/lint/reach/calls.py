@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from torchtriage.lint.reach.machine import MAX_CONTEXTS, MAX_DEPTH, MAX_EAGER_CONTEXTS, MAX_EAGER_DEPTH
 from torchtriage.lint.reach.model import Hop, Reached, SiteCall, TargetSite
-from torchtriage.lint.reach.objects import Objects, find_member, is_module, module_items
+from torchtriage.lint.reach.objects import ObjectEvaluator, find_member, is_module, module_items
 from torchtriage.lint.types.torch_calls import (
     BOOL,
     FLOAT,
@@ -30,9 +30,9 @@ from torchtriage.lint.types.values import (
     LibraryName,
     LibraryObject,
     MethodValue,
+    NameScope,
     ObjectValue,
     PythonValue,
-    Scope,
     TensorValue,
     Value,
     element_of,
@@ -98,7 +98,7 @@ _CHAINED = frozenset(
 )
 
 
-class Calls(Objects):
+class CallEvaluator(ObjectEvaluator):
     """Calls of every kind of value."""
 
     def call(
@@ -107,7 +107,7 @@ class Calls(Objects):
         arguments: Sequence[Value],
         keywords: Mapping[str, Value],
         node: ast.AST,
-        scope: Scope,
+        scope: NameScope,
     ) -> Value:
         if isinstance(called, FunctionValue):
             return self.run_function(called, arguments, keywords, node, scope)
@@ -133,7 +133,7 @@ class Calls(Objects):
         arguments: Sequence[Value],
         keywords: Mapping[str, Value],
         node: ast.AST,
-        scope: Scope,
+        scope: NameScope,
     ) -> Value:
         site = self.reach.sites[called.site]
         site.is_used = True
@@ -150,7 +150,7 @@ class Calls(Objects):
         arguments: Sequence[Value],
         keywords: Mapping[str, Value],
         node: ast.AST,
-        scope: Scope,
+        scope: NameScope,
     ) -> Value:
         instance = called.instance
         name = "__call__"
@@ -165,7 +165,7 @@ class Calls(Objects):
         arguments: Sequence[Value],
         keywords: Mapping[str, Value],
         node: ast.AST,
-        scope: Scope,
+        scope: NameScope,
     ) -> Value:
         if called.name == "torch.nn.Sequential":
             value: Value = arguments[0] if arguments else UNKNOWN
@@ -190,7 +190,7 @@ class Calls(Objects):
         arguments: Sequence[Value],
         keywords: Mapping[str, Value],
         node: ast.AST,
-        scope: Scope,
+        scope: NameScope,
     ) -> Value:
         owner, name = called.owner, called.name
         if name == "static":
@@ -214,7 +214,7 @@ class Calls(Objects):
         arguments: Sequence[Value],
         keywords: Mapping[str, Value],
         node: ast.AST,
-        scope: Scope,
+        scope: NameScope,
     ) -> Value:
         """A method that nn.Module defines."""
         if name in _CHAINED:
@@ -255,7 +255,7 @@ class Calls(Objects):
         name: str,
         arguments: Sequence[Value],
         node: ast.AST,
-        scope: Scope,
+        scope: NameScope,
     ) -> Value:
         if name == "items":
             return ContainerValue("iterator", ContainerValue("tuple", UNKNOWN, (owner.keys, element_of(owner))))
@@ -273,7 +273,7 @@ class Calls(Objects):
             return NONE
         return UNKNOWN
 
-    def rebind(self, node: ast.expr, value: Value, scope: Scope) -> None:
+    def rebind(self, node: ast.expr, value: Value, scope: NameScope) -> None:
         raise NotImplementedError
 
     def _instantiate(
@@ -282,7 +282,7 @@ class Calls(Objects):
         arguments: Sequence[Value],
         keywords: Mapping[str, Value],
         node: ast.AST,
-        scope: Scope,
+        scope: NameScope,
     ) -> Value:
         key = ("new", class_, node, tuple(arguments), tuple(sorted(keywords.items(), key=lambda item: item[0])))
         try:
@@ -324,7 +324,7 @@ class Calls(Objects):
         arguments: Sequence[Value],
         keywords: Mapping[str, Value],
         node: ast.AST,
-        scope: Scope,
+        scope: NameScope,
     ) -> Value:
         if name in COMPILE:
             if arguments or "model" in keywords:
@@ -363,7 +363,7 @@ class Calls(Objects):
             return FunctionValue(first.file, first.node, first.outer, first.bound, first.owner, preset)
         return LibraryObject("functools.partial", node, tuple(arguments))
 
-    def _builtin(self, name: str, arguments: Sequence[Value], node: ast.AST, scope: Scope) -> Value:
+    def _builtin(self, name: str, arguments: Sequence[Value], node: ast.AST, scope: NameScope) -> Value:
         first = arguments[0] if arguments else UNKNOWN
         tensor = next((t for t in map(tensor_in, arguments) if t is not None), None)
         if name in ("len", "hash", "id", "ord"):
@@ -424,8 +424,8 @@ class Calls(Objects):
             return tensor
         return join(arguments) if all(isinstance(a, PythonValue) for a in arguments) else FLOAT
 
-    def _super(self, scope: Scope) -> Value:
-        inner: Scope | None = scope
+    def _super(self, scope: NameScope) -> Value:
+        inner: NameScope | None = scope
         while inner is not None and (inner.function is None or inner.function.bound is None):
             inner = inner.outer
         if inner is None or inner.function is None or inner.function.owner is None:
@@ -433,7 +433,7 @@ class Calls(Objects):
         bound = inner.function.bound
         return ObjectValue(bound.instance, inner.function.owner) if isinstance(bound, ObjectValue) else UNKNOWN
 
-    def _compile(self, target: Value, keywords: Mapping[str, Value], node: ast.AST, scope: Scope) -> Value:
+    def _compile(self, target: Value, keywords: Mapping[str, Value], node: ast.AST, scope: NameScope) -> Value:
         """A call of torch.compile: remembered as a site, with all that it may compile."""
         if isinstance(keywords.get("disable"), PythonValue) and keywords["disable"].constant is True:  # type: ignore[attr-defined]  # just tested
             return target
@@ -452,7 +452,7 @@ class Calls(Objects):
         arguments: Sequence[Value],
         keywords: Mapping[str, Value],
         node: ast.AST,
-        scope: Scope,
+        scope: NameScope,
     ) -> Value:
         if self.site is None and isinstance(node, ast.Call):
             callers = self.reach.callers.setdefault(function.node, [])
@@ -472,7 +472,7 @@ class Calls(Objects):
         self.memo[key] = UNKNOWN  # a recursive call
         if not self._has_contexts_left(function):
             return UNKNOWN
-        inner = Scope(function.file, {}, function.outer, function)
+        inner = NameScope(function.file, {}, function.outer, function)
         self._bind(function, given, keywords, inner)
         self.depth += 1
         try:
@@ -488,7 +488,7 @@ class Calls(Objects):
         self.num_contexts[key] = self.num_contexts.get(key, 0) + 1
         return self.num_contexts[key] <= (MAX_CONTEXTS if self.site is not None else MAX_EAGER_CONTEXTS)
 
-    def _body(self, function: FunctionValue, inner: Scope, node: ast.AST, scope: Scope) -> Value:
+    def _body(self, function: FunctionValue, inner: NameScope, node: ast.AST, scope: NameScope) -> Value:
         saved = self.current
         self.returns.append([])
         self.yields.append([])
@@ -514,7 +514,7 @@ class Calls(Objects):
         function: FunctionValue,
         given: Sequence[Value],
         keywords: Mapping[str, Value],
-        inner: Scope,
+        inner: NameScope,
     ) -> None:
         """Give the parameters their values: arguments, else defaults, refined by annotations."""
         spec = function.node.args
@@ -540,7 +540,7 @@ class Calls(Objects):
             others = [value for name, value in keywords.items() if name not in known]
             inner.names[spec.kwarg.arg] = ContainerValue("dict", join(others), keys=STR)
 
-    def annotation(self, node: ast.expr | None, scope: Scope) -> Value | None:
+    def annotation(self, node: ast.expr | None, scope: NameScope) -> Value | None:
         if node is None:
             return None
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -556,7 +556,7 @@ class Calls(Objects):
         dotted = scope.file.dotted(node) or (node.id if isinstance(node, ast.Name) else "")
         return annotated(dotted)
 
-    def _generic(self, node: ast.Subscript, scope: Scope) -> Value | None:
+    def _generic(self, node: ast.Subscript, scope: NameScope) -> Value | None:
         name = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
         inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         if name == "Optional":

@@ -13,9 +13,9 @@ from torchtriage.lint.types.values import (
     FunctionValue,
     LibraryName,
     LibraryObject,
+    NameScope,
     ObjectValue,
     PythonValue,
-    Scope,
     TensorValue,
     Value,
     element_of,
@@ -37,11 +37,11 @@ _NEVER = frozenset(
 )
 
 
-class Expressions(Machine):
+class ExpressionEvaluator(Machine):
     """Each method evaluates one kind of expression."""
 
-    def evaluate(self, node: ast.expr, scope: Scope) -> Value:
-        method: Callable[[ast.expr, Scope], Value] | None
+    def evaluate(self, node: ast.expr, scope: NameScope) -> Value:
+        method: Callable[[ast.expr, NameScope], Value] | None
         method = getattr(self, f"_value_{type(node).__name__.lower()}", None)
         value = UNKNOWN if method is None else method(node, scope)
         if self.current is not None:
@@ -49,15 +49,15 @@ class Expressions(Machine):
             self.current.values[node] = value if known is None or known == value else join((known, value))
         return value
 
-    def _all(self, nodes: Sequence[ast.expr], scope: Scope) -> list[Value]:
+    def _all(self, nodes: Sequence[ast.expr], scope: NameScope) -> list[Value]:
         return [self.evaluate(node, scope) for node in nodes]
 
-    def _value_constant(self, node: ast.Constant, scope: Scope) -> Value:
+    def _value_constant(self, node: ast.Constant, scope: NameScope) -> Value:
         if node.value is None:
             return NONE
         return PythonValue(type(node.value).__name__, node.value)
 
-    def _value_name(self, node: ast.Name, scope: Scope) -> Value:
+    def _value_name(self, node: ast.Name, scope: NameScope) -> Value:
         found = scope.find(node.id)
         if found is not None:
             return found
@@ -68,7 +68,7 @@ class Expressions(Machine):
             return self.imported(scope.file.imports[node.id], scope)
         return LibraryName(f"builtins.{node.id}")
 
-    def imported(self, dotted: str, scope: Scope) -> Value:
+    def imported(self, dotted: str, scope: NameScope) -> Value:
         """The value of an imported name: of a file of the project, or the name of a library."""
         if self.tree.module(dotted, scope.file) is not None and "." not in dotted.rpartition(".")[0]:
             return LibraryName(dotted)
@@ -78,10 +78,10 @@ class Expressions(Machine):
             return self.module_scope(definition.file).names.get(name, UNKNOWN)
         return attribute_of_name(dotted)
 
-    def _value_attribute(self, node: ast.Attribute, scope: Scope) -> Value:
+    def _value_attribute(self, node: ast.Attribute, scope: NameScope) -> Value:
         return self.attribute(self.evaluate(node.value, scope), node.attr, node, scope)
 
-    def _value_call(self, node: ast.Call, scope: Scope) -> Value:
+    def _value_call(self, node: ast.Call, scope: NameScope) -> Value:
         called = self.evaluate(node.func, scope)
         arguments: list[Value] = []
         for argument in node.args:
@@ -96,10 +96,10 @@ class Expressions(Machine):
                 self.evaluate(keyword.value, scope)
         return join([self.call(option, arguments, keywords, node, scope) for option in options(called)])
 
-    def _value_starred(self, node: ast.Starred, scope: Scope) -> Value:
+    def _value_starred(self, node: ast.Starred, scope: NameScope) -> Value:
         return self.evaluate(node.value, scope)
 
-    def _value_binop(self, node: ast.BinOp, scope: Scope) -> Value:
+    def _value_binop(self, node: ast.BinOp, scope: NameScope) -> Value:
         left, right = self.evaluate(node.left, scope), self.evaluate(node.right, scope)
         tensors = [t for t in (tensor_in(left), tensor_in(right)) if t is not None]
         if tensors:
@@ -116,7 +116,7 @@ class Expressions(Machine):
             return ContainerValue(left.kind, join((element_of(left), element_of(right))))
         return UNKNOWN
 
-    def _value_unaryop(self, node: ast.UnaryOp, scope: Scope) -> Value:
+    def _value_unaryop(self, node: ast.UnaryOp, scope: NameScope) -> Value:
         value = self.evaluate(node.operand, scope)
         if isinstance(node.op, ast.Not):
             return PythonValue("bool", from_tensor=isinstance(value, TensorValue))
@@ -124,7 +124,7 @@ class Expressions(Machine):
             return PythonValue(value.type, from_tensor=value.from_tensor)
         return value
 
-    def _value_boolop(self, node: ast.BoolOp, scope: Scope) -> Value:
+    def _value_boolop(self, node: ast.BoolOp, scope: NameScope) -> Value:
         values = []
         for part in node.values:
             values.append(self.evaluate(part, scope))
@@ -133,7 +133,7 @@ class Expressions(Machine):
                 break  # the rest is not evaluated
         return join(values)
 
-    def _value_compare(self, node: ast.Compare, scope: Scope) -> Value:
+    def _value_compare(self, node: ast.Compare, scope: NameScope) -> Value:
         values = [self.evaluate(node.left, scope), *self._all(node.comparators, scope)]
         if all(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops):
             return PythonValue("bool")
@@ -145,23 +145,23 @@ class Expressions(Machine):
             return TensorValue(any(t.sure for t in tensors), "bool")
         return PythonValue("bool", from_tensor=any(isinstance(v, PythonValue) and v.from_tensor for v in values))
 
-    def _value_ifexp(self, node: ast.IfExp, scope: Scope) -> Value:
+    def _value_ifexp(self, node: ast.IfExp, scope: NameScope) -> Value:
         self.evaluate(node.test, scope)
         known = self.truth(node.test, scope)
         if known is not None:
             return self.evaluate(node.body if known else node.orelse, scope)
         return join((self.evaluate(node.body, scope), self.evaluate(node.orelse, scope)))
 
-    def _value_namedexpr(self, node: ast.NamedExpr, scope: Scope) -> Value:
+    def _value_namedexpr(self, node: ast.NamedExpr, scope: NameScope) -> Value:
         value = self.evaluate(node.value, scope)
         scope.names[node.target.id] = value
         return value
 
-    def _value_subscript(self, node: ast.Subscript, scope: Scope) -> Value:
+    def _value_subscript(self, node: ast.Subscript, scope: NameScope) -> Value:
         owner, index = self.evaluate(node.value, scope), self.evaluate(node.slice, scope)
         return join(self._item(option, index, node, scope) for option in options(owner))
 
-    def _item(self, owner: Value, index: Value, node: ast.Subscript, scope: Scope) -> Value:
+    def _item(self, owner: Value, index: Value, node: ast.Subscript, scope: NameScope) -> Value:
         if isinstance(owner, ContainerValue):
             if isinstance(node.slice, ast.Slice):
                 return ContainerValue(owner.kind, element_of(owner))
@@ -188,11 +188,11 @@ class Expressions(Machine):
             return items[number]
         return join(items)
 
-    def _value_slice(self, node: ast.Slice, scope: Scope) -> Value:
+    def _value_slice(self, node: ast.Slice, scope: NameScope) -> Value:
         self._all([part for part in (node.lower, node.upper, node.step) if part is not None], scope)
         return PythonValue("slice")
 
-    def _value_tuple(self, node: ast.Tuple | ast.List | ast.Set, scope: Scope) -> Value:
+    def _value_tuple(self, node: ast.Tuple | ast.List | ast.Set, scope: NameScope) -> Value:
         values = self._all(node.elts, scope)
         kind = type(node).__name__.lower()
         if any(isinstance(part, ast.Starred) for part in node.elts):
@@ -203,20 +203,22 @@ class Expressions(Machine):
     _value_list = _value_tuple
     _value_set = _value_tuple
 
-    def _value_dict(self, node: ast.Dict, scope: Scope) -> Value:
+    def _value_dict(self, node: ast.Dict, scope: NameScope) -> Value:
         keys = self._all([key for key in node.keys if key is not None], scope)
         values = self._all(node.values, scope)
         return ContainerValue("dict", join(values), keys=join(keys))
 
-    def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, scope: Scope) -> Scope:
-        inner = Scope(scope.file, {}, scope, scope.function)
+    def _comprehension(
+        self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, scope: NameScope
+    ) -> NameScope:
+        inner = NameScope(scope.file, {}, scope, scope.function)
         for part in node.generators:
             iterated = self.evaluate(part.iter, inner)
             self.assign(part.target, self.items_of(iterated), inner)
             self._all(part.ifs, inner)
         return inner
 
-    def _value_listcomp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp, scope: Scope) -> Value:
+    def _value_listcomp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp, scope: NameScope) -> Value:
         inner = self._comprehension(node, scope)
         return ContainerValue(
             "generator" if isinstance(node, ast.GeneratorExp) else "list", self.evaluate(node.elt, inner)
@@ -225,32 +227,32 @@ class Expressions(Machine):
     _value_setcomp = _value_listcomp
     _value_generatorexp = _value_listcomp
 
-    def _value_dictcomp(self, node: ast.DictComp, scope: Scope) -> Value:
+    def _value_dictcomp(self, node: ast.DictComp, scope: NameScope) -> Value:
         inner = self._comprehension(node, scope)
         key = self.evaluate(node.key, inner)
         return ContainerValue("dict", self.evaluate(node.value, inner), keys=key)
 
-    def _value_joinedstr(self, node: ast.JoinedStr, scope: Scope) -> Value:
+    def _value_joinedstr(self, node: ast.JoinedStr, scope: NameScope) -> Value:
         for part in node.values:
             if isinstance(part, ast.FormattedValue):
                 self.evaluate(part.value, scope)
         return STR
 
-    def _value_lambda(self, node: ast.Lambda, scope: Scope) -> Value:
+    def _value_lambda(self, node: ast.Lambda, scope: NameScope) -> Value:
         return FunctionValue(scope.file, node, scope)
 
-    def _value_await(self, node: ast.Await, scope: Scope) -> Value:
+    def _value_await(self, node: ast.Await, scope: NameScope) -> Value:
         return self.evaluate(node.value, scope)
 
-    def _value_yield(self, node: ast.Yield, scope: Scope) -> Value:
+    def _value_yield(self, node: ast.Yield, scope: NameScope) -> Value:
         self.yields[-1].append(self.evaluate(node.value, scope) if node.value else NONE)
         return UNKNOWN
 
-    def _value_yieldfrom(self, node: ast.YieldFrom, scope: Scope) -> Value:
+    def _value_yieldfrom(self, node: ast.YieldFrom, scope: NameScope) -> Value:
         self.yields[-1].append(element_of(self.evaluate(node.value, scope)))
         return UNKNOWN
 
-    def truth(self, node: ast.expr, scope: Scope) -> bool | None:
+    def truth(self, node: ast.expr, scope: NameScope) -> bool | None:
         """Whether a condition holds, if the source decides it: a guard for compiled code, a constant flag."""
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             inner = self.truth(node.operand, scope)
@@ -269,20 +271,20 @@ class Expressions(Machine):
             return value.constant
         return False if is_none(value) and isinstance(node, (ast.Name, ast.Attribute)) else None
 
-    def _quiet(self, node: ast.expr, scope: Scope) -> Value:
+    def _quiet(self, node: ast.expr, scope: NameScope) -> Value:
         """The value of a name, attribute or constant, which has been evaluated already."""
         if isinstance(node, (ast.Name, ast.Constant, ast.Attribute)):
             return self.evaluate(node, scope)
         return UNKNOWN
 
-    def _truth_of_parts(self, node: ast.BoolOp, scope: Scope) -> bool | None:
+    def _truth_of_parts(self, node: ast.BoolOp, scope: NameScope) -> bool | None:
         parts = [self.truth(part, scope) for part in node.values]
         decides = isinstance(node.op, ast.Or)
         if decides in parts:
             return decides
         return None if None in parts else not decides
 
-    def _truth_of_call(self, node: ast.Call, scope: Scope) -> bool | None:
+    def _truth_of_call(self, node: ast.Call, scope: NameScope) -> bool | None:
         called = self._quiet(node.func, scope)
         name = called.name if isinstance(called, LibraryName) else ""
         if name.rpartition(".")[2] in _COMPILING and name.startswith("torch."):

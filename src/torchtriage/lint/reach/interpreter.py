@@ -3,12 +3,12 @@
 import ast
 
 from torchtriage.lint.project import SourceTree
-from torchtriage.lint.reach.calls import Calls
+from torchtriage.lint.reach.calls import CallEvaluator
 from torchtriage.lint.reach.entry import entry_value
-from torchtriage.lint.reach.expressions import Expressions
+from torchtriage.lint.reach.expressions import ExpressionEvaluator
 from torchtriage.lint.reach.model import Reach, TargetSite
 from torchtriage.lint.reach.programs import Relevance, relevance_of
-from torchtriage.lint.reach.statements import Statements
+from torchtriage.lint.reach.statements import StatementEvaluator
 from torchtriage.lint.source import SourceFile
 from torchtriage.lint.types.values import (
     UNKNOWN,
@@ -18,9 +18,9 @@ from torchtriage.lint.types.values import (
     FunctionValue,
     LibraryObject,
     MethodValue,
+    NameScope,
     ObjectValue,
     PropertyValue,
-    Scope,
     Value,
     options,
 )
@@ -29,10 +29,10 @@ MAX_OBJECTS = 4  # on which a decorated method is evaluated
 _CACHE: list[tuple[SourceTree, Reach]] = []
 
 
-class Interpreter(Statements, Expressions, Calls):
+class Interpreter(StatementEvaluator, ExpressionEvaluator, CallEvaluator):
     """All parts together."""
 
-    def rebind(self, node: ast.expr, value: Value, scope: Scope) -> None:
+    def rebind(self, node: ast.expr, value: Value, scope: NameScope) -> None:
         self._rebind(node, value, scope)
 
     def explore(self, file: SourceFile, relevance: Relevance) -> None:
@@ -42,7 +42,7 @@ class Interpreter(Statements, Expressions, Calls):
             if relevance.is_relevant(file, name):
                 self._explore_value(value, scope)
 
-    def _explore_value(self, value: Value, scope: Scope) -> None:
+    def _explore_value(self, value: Value, scope: NameScope) -> None:
         value = _plain(value)
         if isinstance(value, FunctionValue) and value.file is scope.file and value.bound is None:
             self._explore_function(value, scope)
@@ -54,27 +54,27 @@ class Interpreter(Statements, Expressions, Calls):
                     if isinstance(method, FunctionValue):
                         self._explore_function(method, scope)
 
-    def _bound_member(self, made: ObjectValue, name: str, scope: Scope) -> Value:
+    def _bound_member(self, made: ObjectValue, name: str, scope: NameScope) -> Value:
         member = _plain(made.instance.of.members[name])
         if isinstance(member, FunctionValue):
             return FunctionValue(member.file, member.node, member.outer, made, member.owner)
         return UNKNOWN
 
-    def _explore_function(self, function: FunctionValue, scope: Scope) -> None:
+    def _explore_function(self, function: FunctionValue, scope: NameScope) -> None:
         with self.elsewhere():
             self.run_function(function, (), {}, function.node, scope)
 
     def follow(self, site: TargetSite) -> None:
         """Evaluate what a compile call compiles."""
         self.site, self.path = site, []
-        scope = Scope(site.file)
+        scope = NameScope(site.file)
         try:
             for target in self._targets(site, scope):
                 self._enter(target, site, scope)
         finally:
             self.site = None
 
-    def _targets(self, site: TargetSite, scope: Scope) -> list[Value]:
+    def _targets(self, site: TargetSite, scope: NameScope) -> list[Value]:
         """What the site compiles; a decorated method with the objects on which it is called, or with any object."""
         found: list[Value] = []
         for target in options(site.target):
@@ -91,7 +91,7 @@ class Interpreter(Statements, Expressions, Calls):
             found += bound
         return found
 
-    def _enter(self, target: Value, site: TargetSite, scope: Scope) -> None:
+    def _enter(self, target: Value, site: TargetSite, scope: NameScope) -> None:
         if isinstance(target, ObjectValue):
             instance = target.instance
             saved = instance.attributes.pop("__call__", None)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from torchtriage.lint.project import SourceTree
 from torchtriage.lint.reach.model import Hop, Reach, Reached, TargetSite
 from torchtriage.lint.source import SourceFile
-from torchtriage.lint.types.values import UNKNOWN, FunctionValue, Scope, Value
+from torchtriage.lint.types.values import UNKNOWN, FunctionValue, NameScope, Value
 
 MAX_STEPS = 200_000  # statements in one call of lint; far above what a project of 1,000 files takes
 MAX_DEPTH = 40  # nested calls
@@ -30,7 +30,7 @@ class Machine:
         self.yields: list[list[Value]] = []
         self.num_contexts: dict[object, int] = {}
         self.memo: dict[object, Value] = {}
-        self.modules: dict[SourceFile, Scope] = {}
+        self.modules: dict[SourceFile, NameScope] = {}
         self.sites_by_node: dict[tuple[ast.AST, int], int] = {}
         self.num_steps = 0
         self.depth = 0
@@ -45,13 +45,13 @@ class Machine:
         finally:
             self.site, self.current, self.path, self.returns, self.yields = saved
 
-    def evaluate(self, node: ast.expr, scope: Scope) -> Value:
+    def evaluate(self, node: ast.expr, scope: NameScope) -> Value:
         raise NotImplementedError
 
-    def run(self, body: Sequence[ast.stmt], scope: Scope) -> bool:
+    def run(self, body: Sequence[ast.stmt], scope: NameScope) -> bool:
         raise NotImplementedError
 
-    def truth(self, node: ast.expr, scope: Scope) -> bool | None:
+    def truth(self, node: ast.expr, scope: NameScope) -> bool | None:
         raise NotImplementedError
 
     def call(
@@ -60,14 +60,14 @@ class Machine:
         arguments: Sequence[Value],
         keywords: Mapping[str, Value],
         node: ast.AST,
-        scope: Scope,
+        scope: NameScope,
     ) -> Value:
         raise NotImplementedError
 
-    def attribute(self, value: Value, name: str, node: ast.AST, scope: Scope) -> Value:
+    def attribute(self, value: Value, name: str, node: ast.AST, scope: NameScope) -> Value:
         raise NotImplementedError
 
-    def assign(self, target: ast.expr, value: Value, scope: Scope) -> None:
+    def assign(self, target: ast.expr, value: Value, scope: NameScope) -> None:
         raise NotImplementedError
 
     def run_function(
@@ -76,15 +76,15 @@ class Machine:
         arguments: Sequence[Value],
         keywords: Mapping[str, Value],
         node: ast.AST,
-        scope: Scope,
+        scope: NameScope,
     ) -> Value:
         raise NotImplementedError
 
     def items_of(self, value: Value) -> Value:
         raise NotImplementedError
 
-    def define(self, node: ast.stmt, scope: Scope) -> Value:
+    def define(self, node: ast.stmt, scope: NameScope) -> Value:
         return UNKNOWN
 
-    def module_scope(self, file: SourceFile) -> Scope:
+    def module_scope(self, file: SourceFile) -> NameScope:
         raise NotImplementedError

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from torchtriage.lint.source import SourceFile
-from torchtriage.lint.types.values import UNKNOWN, FunctionValue, PythonValue, Scope, Value
+from torchtriage.lint.types.values import UNKNOWN, FunctionValue, NameScope, PythonValue, Value
 from torchtriage.text import short_place
 
 
@@ -71,7 +71,7 @@ class Reached:
     function: FunctionValue
     site: TargetSite
     path: tuple[Hop, ...]
-    scope: Scope
+    scope: NameScope
     values: dict[ast.AST, Value] = field(default_factory=dict)
 
     @property

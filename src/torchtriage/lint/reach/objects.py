@@ -17,9 +17,9 @@ from torchtriage.lint.types.values import (
     LibraryName,
     LibraryObject,
     MethodValue,
+    NameScope,
     ObjectValue,
     PropertyValue,
-    Scope,
     TensorValue,
     Value,
     join,
@@ -55,27 +55,27 @@ _TRANSPARENT = (
 )
 
 
-class Objects(Machine):
+class ObjectEvaluator(Machine):
     """Definitions, attributes, instances."""
 
-    def module_scope(self, file: SourceFile) -> Scope:
+    def module_scope(self, file: SourceFile) -> NameScope:
         """The names at the top of a file, evaluated when they are first asked for."""
         if file not in self.modules:
-            scope = self.modules[file] = Scope(file)
+            scope = self.modules[file] = NameScope(file)
             with self.elsewhere():
                 self.run(file.tree.body, scope)
         return self.modules[file]
 
-    def define(self, node: ast.stmt, scope: Scope) -> Value:
+    def define(self, node: ast.stmt, scope: NameScope) -> Value:
         if isinstance(node, ast.ClassDef):
             return self._class(node, scope)
         assert isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         return self._decorated(FunctionValue(scope.file, node, scope), node, scope)
 
-    def _class(self, node: ast.ClassDef, scope: Scope) -> ClassValue:
+    def _class(self, node: ast.ClassDef, scope: NameScope) -> ClassValue:
         bases = tuple(self.evaluate(base, scope) for base in node.bases)
         made = ClassValue(scope.file, node, scope, bases)
-        inner = Scope(scope.file, made.members, scope)
+        inner = NameScope(scope.file, made.members, scope)
         for statement in node.body:
             if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 method = FunctionValue(scope.file, statement, scope, owner=made)
@@ -89,11 +89,11 @@ class Objects(Machine):
                 self.run([statement], inner)
         return made
 
-    def annotation(self, node: ast.expr | None, scope: Scope) -> Value | None:
+    def annotation(self, node: ast.expr | None, scope: NameScope) -> Value | None:
         """The value that an annotation promises; None if it says nothing."""
         raise NotImplementedError
 
-    def _decorated(self, function: Value, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: Scope) -> Value:
+    def _decorated(self, function: Value, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: NameScope) -> Value:
         for decorator in reversed(node.decorator_list):
             value = self.evaluate(decorator, scope)
             if isinstance(value, LibraryName) and value.name in _STATIC:
@@ -111,10 +111,10 @@ class Objects(Machine):
     def _is_transparent(self, value: Value) -> bool:
         return isinstance(value, (LibraryName, LibraryObject)) and value.name.startswith(_TRANSPARENT)
 
-    def attribute(self, value: Value, name: str, node: ast.AST, scope: Scope) -> Value:
+    def attribute(self, value: Value, name: str, node: ast.AST, scope: NameScope) -> Value:
         return join(self._attribute(option, name, node, scope) for option in options(value))
 
-    def _attribute(self, value: Value, name: str, node: ast.AST, scope: Scope) -> Value:
+    def _attribute(self, value: Value, name: str, node: ast.AST, scope: NameScope) -> Value:
         if isinstance(value, ObjectValue):
             return self._object_attribute(value, name, node, scope)
         if isinstance(value, TensorValue):
@@ -141,7 +141,7 @@ class Objects(Machine):
             return UNKNOWN if found is None else found
         return UNKNOWN
 
-    def _compiled_attribute(self, value: CompiledValue, name: str, node: ast.AST, scope: Scope) -> Value:
+    def _compiled_attribute(self, value: CompiledValue, name: str, node: ast.AST, scope: NameScope) -> Value:
         if name in ("forward", "__call__"):
             return value
         if name == "_orig_mod":
@@ -154,7 +154,7 @@ class Objects(Machine):
                 site.calls.append(SiteCall(scope.file, call, (), {}, attribute=name))
         return found
 
-    def _object_attribute(self, owner: ObjectValue, name: str, node: ast.AST, scope: Scope) -> Value:
+    def _object_attribute(self, owner: ObjectValue, name: str, node: ast.AST, scope: NameScope) -> Value:
         instance = owner.instance
         if owner.above is None and name in instance.attributes:
             return instance.attributes[name]
@@ -167,7 +167,7 @@ class Objects(Machine):
             return UNKNOWN
         return self._bound(found, ObjectValue(instance), node, scope)
 
-    def _bound(self, member: Value, owner: ObjectValue, node: ast.AST, scope: Scope) -> Value:
+    def _bound(self, member: Value, owner: ObjectValue, node: ast.AST, scope: NameScope) -> Value:
         if isinstance(member, PropertyValue):
             bound = self._bound(member.target, owner, node, scope)
             return self.call(bound, (), {}, node, scope)

@@ -8,8 +8,8 @@ from torchtriage.lint.types.values import (
     TENSOR,
     UNKNOWN,
     ContainerValue,
+    NameScope,
     ObjectValue,
-    Scope,
     TensorValue,
     Value,
     element_of,
@@ -18,62 +18,62 @@ from torchtriage.lint.types.values import (
 )
 
 
-class Statements(Machine):
+class StatementEvaluator(Machine):
     """Each method evaluates one kind of statement; it returns whether the next statement is reached."""
 
-    def run(self, body: Sequence[ast.stmt], scope: Scope) -> bool:
+    def run(self, body: Sequence[ast.stmt], scope: NameScope) -> bool:
         for statement in body:
             self.num_steps += 1
             if self.num_steps > MAX_STEPS:
                 return False
-            method: Callable[[ast.stmt, Scope], bool] | None
+            method: Callable[[ast.stmt, NameScope], bool] | None
             method = getattr(self, f"_run_{type(statement).__name__.lower()}", None)
             if method is not None and not method(statement, scope):
                 return False
         return True
 
-    def _run_expr(self, node: ast.Expr, scope: Scope) -> bool:
+    def _run_expr(self, node: ast.Expr, scope: NameScope) -> bool:
         self.evaluate(node.value, scope)
         return True
 
-    def _run_assign(self, node: ast.Assign, scope: Scope) -> bool:
+    def _run_assign(self, node: ast.Assign, scope: NameScope) -> bool:
         value = self.evaluate(node.value, scope)
         for target in node.targets:
             self.assign(target, value, scope)
         return True
 
-    def _run_annassign(self, node: ast.AnnAssign, scope: Scope) -> bool:
+    def _run_annassign(self, node: ast.AnnAssign, scope: NameScope) -> bool:
         if node.value is not None:
             self.assign(node.target, self.evaluate(node.value, scope), scope)
         return True
 
-    def _run_augassign(self, node: ast.AugAssign, scope: Scope) -> bool:
+    def _run_augassign(self, node: ast.AugAssign, scope: NameScope) -> bool:
         read = ast.copy_location(ast.BinOp(left=node.target, op=node.op, right=node.value), node)
         self.assign(node.target, self.evaluate(read, scope), scope)
         return True
 
-    def _run_return(self, node: ast.Return, scope: Scope) -> bool:
+    def _run_return(self, node: ast.Return, scope: NameScope) -> bool:
         self.returns[-1].append(self.evaluate(node.value, scope) if node.value else UNKNOWN)
         return False
 
-    def _run_raise(self, node: ast.Raise, scope: Scope) -> bool:
+    def _run_raise(self, node: ast.Raise, scope: NameScope) -> bool:
         if node.exc is not None:
             self.evaluate(node.exc, scope)
         return False
 
-    def _run_continue(self, node: ast.Continue, scope: Scope) -> bool:
+    def _run_continue(self, node: ast.Continue, scope: NameScope) -> bool:
         return False
 
-    def _run_break(self, node: ast.Break, scope: Scope) -> bool:
+    def _run_break(self, node: ast.Break, scope: NameScope) -> bool:
         return False
 
-    def _run_assert(self, node: ast.Assert, scope: Scope) -> bool:
+    def _run_assert(self, node: ast.Assert, scope: NameScope) -> bool:
         self.evaluate(node.test, scope)
         if node.msg is not None:
             self.evaluate(node.msg, scope)
         return True
 
-    def _run_if(self, node: ast.If, scope: Scope) -> bool:
+    def _run_if(self, node: ast.If, scope: NameScope) -> bool:
         self.evaluate(node.test, scope)
         known = self.truth(node.test, scope)
         if known is not None:
@@ -87,7 +87,7 @@ class Statements(Machine):
             scope.names = _joined(after_body, scope.names) if else_goes_on else after_body
         return goes_on or else_goes_on
 
-    def _narrow(self, test: ast.expr, scope: Scope) -> None:
+    def _narrow(self, test: ast.expr, scope: NameScope) -> None:
         """In the body of `if isinstance(x, torch.Tensor)`, x is a tensor."""
         if isinstance(test, ast.Call) and isinstance(test.func, ast.Name) and len(test.args) == 2:
             named, class_ = test.args
@@ -95,7 +95,7 @@ class Statements(Machine):
             if test.func.id == "isinstance" and isinstance(named, ast.Name) and is_tensor:
                 scope.names[named.id] = TENSOR
 
-    def _run_for(self, node: ast.For, scope: Scope) -> bool:
+    def _run_for(self, node: ast.For, scope: NameScope) -> bool:
         element = self._element(self.evaluate(node.iter, scope), node, scope)
         for _ in range(2):  # what the first pass assigns is known in the second one
             before = dict(scope.names)
@@ -107,13 +107,13 @@ class Statements(Machine):
 
     _run_asyncfor = _run_for
 
-    def _element(self, iterated: Value, node: ast.AST, scope: Scope) -> Value:
+    def _element(self, iterated: Value, node: ast.AST, scope: NameScope) -> Value:
         """What a loop over this value yields; an object of the project is asked for its __iter__."""
         if isinstance(iterated, ObjectValue):
             return element_of(self.call(self.attribute(iterated, "__iter__", node, scope), (), {}, node, scope))
         return self.items_of(iterated)
 
-    def _run_while(self, node: ast.While, scope: Scope) -> bool:
+    def _run_while(self, node: ast.While, scope: NameScope) -> bool:
         for _ in range(2):
             before = dict(scope.names)
             self.evaluate(node.test, scope)
@@ -124,7 +124,7 @@ class Statements(Machine):
         self.run(node.orelse, scope)
         return True
 
-    def _run_try(self, node: ast.Try, scope: Scope) -> bool:
+    def _run_try(self, node: ast.Try, scope: NameScope) -> bool:
         before = dict(scope.names)
         goes_on = self.run(node.body, scope)
         if goes_on:
@@ -140,7 +140,7 @@ class Statements(Machine):
 
     _run_trystar = _run_try
 
-    def _run_with(self, node: ast.With, scope: Scope) -> bool:
+    def _run_with(self, node: ast.With, scope: NameScope) -> bool:
         for item in node.items:
             entered = self.evaluate(item.context_expr, scope)
             if item.optional_vars is not None:
@@ -152,7 +152,7 @@ class Statements(Machine):
 
     _run_asyncwith = _run_with
 
-    def _run_match(self, node: ast.Match, scope: Scope) -> bool:
+    def _run_match(self, node: ast.Match, scope: NameScope) -> bool:
         self.evaluate(node.subject, scope)
         for case in node.cases:
             before = dict(scope.names)
@@ -160,14 +160,14 @@ class Statements(Machine):
             scope.names = _joined(before, scope.names)
         return True
 
-    def _run_functiondef(self, node: ast.FunctionDef, scope: Scope) -> bool:
+    def _run_functiondef(self, node: ast.FunctionDef, scope: NameScope) -> bool:
         scope.names[node.name] = self.define(node, scope)
         return True
 
     _run_asyncfunctiondef = _run_functiondef
     _run_classdef = _run_functiondef
 
-    def assign(self, target: ast.expr, value: Value, scope: Scope) -> None:
+    def assign(self, target: ast.expr, value: Value, scope: NameScope) -> None:
         if isinstance(target, ast.Name):
             scope.names[target.id] = value
         elif isinstance(target, (ast.Tuple, ast.List)):
@@ -179,21 +179,21 @@ class Statements(Machine):
         elif isinstance(target, ast.Subscript):
             self._assign_item(target, value, scope)
 
-    def _unpack(self, targets: Sequence[ast.expr], value: Value, scope: Scope) -> None:
+    def _unpack(self, targets: Sequence[ast.expr], value: Value, scope: NameScope) -> None:
         items = value.items if isinstance(value, ContainerValue) else None
         is_exact = items is not None and len(items) == len(targets)
         for number, target in enumerate(targets):
             part = items[number] if items is not None and is_exact else element_of(value)
             self.assign(target, part, scope)
 
-    def _assign_attribute(self, target: ast.Attribute, value: Value, scope: Scope) -> None:
+    def _assign_attribute(self, target: ast.Attribute, value: Value, scope: NameScope) -> None:
         for owner in options(self.evaluate(target.value, scope)):
             if isinstance(owner, ObjectValue):
                 attributes = owner.instance.attributes
                 known = attributes.get(target.attr)
                 attributes[target.attr] = value if known is None else join((known, value))
 
-    def _assign_item(self, target: ast.Subscript, value: Value, scope: Scope) -> None:
+    def _assign_item(self, target: ast.Subscript, value: Value, scope: NameScope) -> None:
         owner = self.evaluate(target.value, scope)
         index = self.evaluate(target.slice, scope)
         if self.current is not None:
@@ -203,7 +203,7 @@ class Statements(Machine):
             keys = index if owner.keys == UNKNOWN else join((owner.keys, index))
             self._rebind(target.value, ContainerValue(owner.kind, known, None, keys), scope)
 
-    def _rebind(self, node: ast.expr, value: Value, scope: Scope) -> None:
+    def _rebind(self, node: ast.expr, value: Value, scope: NameScope) -> None:
         if isinstance(node, ast.Name) and node.id in scope.names:
             scope.names[node.id] = value
         elif isinstance(node, ast.Attribute):

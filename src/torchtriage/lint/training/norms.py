@@ -60,9 +60,8 @@ def overflowing_squared_sum(file: SourceFile, tree: SourceTree) -> Iterator[Find
                     title=f"{text(node)} overflows to inf for large gradients",
                     cause="the squares are added up in the gradients' own precision or in float32: in float16 elements "
                           "above 255, in float32 above 1.8e19 make the sum inf, and the norm with it",
-                    fix="use torch.nn.utils.get_total_norm(gradients) or torch.linalg.vector_norm of each tensor; "
-                        "for a "
-                        "sum of squares convert to float64 first",
+                    fix="take torch.linalg.vector_norm(gradient, dtype=torch.float64) of each tensor, and the norm of "
+                        "these norms; torch.nn.utils.get_total_norm cures float16 alone",
                 )
                 break
 

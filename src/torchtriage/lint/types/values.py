@@ -65,16 +65,16 @@ class ContainerValue(Value):
 
 
 @dataclass(eq=False, repr=False)
-class Scope:
+class NameScope:
     """The names of a function or module while it is evaluated, and those of the function around it."""
 
     file: SourceFile
     names: dict[str, Value] = field(default_factory=dict)
-    outer: Scope | None = None
+    outer: NameScope | None = None
     function: FunctionValue | None = None
 
     def find(self, name: str) -> Value | None:
-        scope: Scope | None = self
+        scope: NameScope | None = self
         while scope is not None:
             if name in scope.names:
                 return scope.names[name]
@@ -88,7 +88,7 @@ class FunctionValue(Value):
 
     file: SourceFile
     node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-    outer: Scope
+    outer: NameScope
     bound: Value | None = None
     owner: ClassValue | None = None
     preset: tuple[Value, ...] = ()  # of functools.partial
@@ -104,7 +104,7 @@ class ClassValue(Value):
 
     file: SourceFile
     node: ast.ClassDef
-    outer: Scope
+    outer: NameScope
     bases: tuple[Value, ...] = ()
     members: dict[str, Value] = field(default_factory=dict)
 
