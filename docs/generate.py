@@ -18,6 +18,7 @@ FAMILIES = {
     "TT4": "gradients, weights, numerics",
     "TT5": "recurrent state",
     "TT6": "PPO",
+    "TT7": "training and telemetry code",
     "TT9": "the recording itself",
 }
 
@@ -31,7 +32,8 @@ def rules_page() -> str:
         "",
     ]
     for prefix, title in FAMILIES.items():
-        lines += [f"## {prefix}xx: {title}", "", "| code | severity | slug | what it finds | lint |", "|---|---|---|---|---|"]
+        lines += [f"## {prefix}xx: {title}", ""]
+        lines += ["| code | severity | slug | what it finds | lint |", "|---|---|---|---|---|"]
         for rule in (catalogue.rule(code) for code in catalogue.codes() if code.startswith(prefix)):
             link = f"../../src/torchtriage/findings/rules/{rule.code}.md"
             lint = "yes" if rule.is_found_by_lint else ""

@@ -159,7 +159,10 @@ SUBPACKAGES: dict[str, dict[str, set[str]]] = {
         "history": {".", "compiles", "coverage", "graph_breaks", "learning", "recompiles"},
     },
     "commands": {"ticket": {"."}},
-    "lint": {"types": {"."}, "reach": {".", "types"}, "rules": {".", "reach", "types"}},
+    "lint": {
+        "types": {"."}, "reach": {".", "types"}, "rules": {".", "reach", "types"}, "index": {"."},
+        "training": {".", "index"},
+    },
     "reporters": {"html": {"."}},
     "rl": {
         "compile": set(), "normalize": set(), "envs": {"."},

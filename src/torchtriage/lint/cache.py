@@ -37,10 +37,13 @@ class LintCache:
     def __init__(self, folder: Path) -> None:
         self.path = folder / FOLDER / "lint.json"
 
-    def key(self, contents: Mapping[str, bytes], roots: Iterable[str]) -> str:
-        """A hash of everything that a result depends on: the files, the rules, the version of Python."""
+    def key(self, contents: Mapping[str, bytes], roots: Iterable[str], outside: Iterable[str] = ()) -> str:
+        """A hash of everything that a result depends on: the files, the rules, the version of Python.
+
+        `outside` describes what was read beside the linted files.
+        """
         digest = hashlib.sha256()
-        for part in (__version__, sys.version, *roots, *_own_state()):
+        for part in (__version__, sys.version, *roots, *_own_state(), *outside):
             digest.update(part.encode() + b"\0")
         for path, data in sorted(contents.items()):
             digest.update(path.encode("utf-8", "surrogateescape") + b"\0" + hashlib.sha256(data).digest())

@@ -11,6 +11,7 @@ from torchtriage.findings.report import Report
 from torchtriage.findings.selection import suppressed
 from torchtriage.findings.tap_state import SOURCE, TapState, TapStatus
 from torchtriage.lint.cache import LintCache
+from torchtriage.lint.index.project_files import outside_state
 from torchtriage.lint.project import SourceTree, UnreadFile, python_files, read_tree
 from torchtriage.lint.reach.interpreter import reach_of
 from torchtriage.lint.result import LintResult
@@ -26,13 +27,14 @@ RULE_MODULES: tuple[str, ...] = (
     "torchtriage.lint.rules.objects",
     "torchtriage.lint.rules.side_effects",
     "torchtriage.lint.rules.tensor_values",
+    "torchtriage.lint.training",
 )
 
 
 def lint(paths: Sequence[Path], roots: Sequence[str], cache: LintCache | None = None) -> LintResult:
     """The findings in the source below these paths; `roots` are the folders below which fingerprints write paths."""
     contents = read_contents(paths)
-    key = cache.key(contents, roots) if cache is not None else ""
+    key = cache.key(contents, roots, outside_state(list(contents))) if cache is not None else ""
     known = cache.find(key) if cache is not None else None
     if known is not None:
         return known

@@ -16,7 +16,7 @@ from torchtriage.errors import CommandError, TriageError
 from torchtriage.text import counted, file_name, path_from_here, printable, shortened
 
 if TYPE_CHECKING:
-    from torchtriage.tickets.batches.parse import BatchFile
+    from torchtriage.tickets.batches.parse import BatchFile, BatchReport
     from torchtriage.tickets.files.read import TicketFile
     from torchtriage.tickets.files.store import Store
     from torchtriage.tickets.model import Problem
@@ -254,7 +254,7 @@ def report_batch(store: "Store", args: argparse.Namespace, config: Config) -> in
     target = Path(args.output) if args.output else None
     existing = read_text(target) if target and target.exists() else None
     try:
-        text = render_batch(batch, store.files, existing)
+        text = render_batch(batch, store.files, existing, _imported_report(store, batch))
     except TriageError as error:
         raise CommandError(f"{target}: {error}" if existing is not None else str(error)) from error
     if target is None:
@@ -266,6 +266,19 @@ def report_batch(store: "Store", args: argparse.Namespace, config: Config) -> in
         replace_text(target, existing, text)
     say(args, f"wrote {target}")
     return 0
+
+
+def _imported_report(store: "Store", batch: str) -> "BatchReport":
+    """The report that tickets of this batch were imported from; an empty one if there is none."""
+    from torchtriage.tickets.batches.parse import BatchReport, parse_batch
+    from torchtriage.tickets.batches.report import is_derived
+    from torchtriage.tickets.naming import batch_in_id, batch_name
+
+    for text in store.others.values():
+        report = parse_batch(text)
+        if not is_derived(text) and any(batch_in_id(row.id) == batch_name(batch) for row in report.findings):
+            return report
+    return BatchReport()
 
 
 def _format_flag(parser: argparse.ArgumentParser) -> None:

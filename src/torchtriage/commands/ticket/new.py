@@ -187,7 +187,7 @@ def add_import_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def import_tickets(store: "Store", args: argparse.Namespace, config: Config) -> int:
-    """Import ticket files unchanged, and the findings of batch reports; nothing is overwritten."""
+    """Import ticket files and batch reports unchanged, with a ticket per finding; nothing is overwritten."""
     from torchtriage.tickets.batches.imports import import_file
 
     num_skipped = 0
@@ -196,6 +196,8 @@ def import_tickets(store: "Store", args: argparse.Namespace, config: Config) -> 
             if isinstance(result, str):
                 num_skipped += 1
                 complain(result)
+            elif isinstance(result, Path):
+                write_text(printable(f"kept      {result}") + "\n")
             else:
                 line = f"imported  {result.ticket.id}  {result.ticket.severity}  {result.path}"
                 write_text(printable(line) + "\n")

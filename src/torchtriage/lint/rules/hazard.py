@@ -108,18 +108,18 @@ class Block:
 
 def _block(reached: Reached, node: ast.AST) -> Block | None:
     """The nearest loop, try or with around a place, or around a call on the path to it."""
-    own = _block_around(reached.file, node, reached)
+    own = _block_around(reached.file, node)
     if own:
         return Block(own, reached.name)
     for number in range(len(reached.path) - 1, 0, -1):
         hop, caller = reached.path[number], reached.path[number - 1]
-        around = _block_around(hop.file, hop.node, reached)
+        around = _block_around(hop.file, hop.node)
         if around:
             return Block(around, caller.name)
     return None
 
 
-def _block_around(file: SourceFile, node: ast.AST, reached: Reached) -> str:
+def _block_around(file: SourceFile, node: ast.AST) -> str:
     child = node
     for parent in file.ancestors(node):
         if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):

@@ -77,7 +77,7 @@ def compute_lstm_health(state: tuple[Tensor, Tensor] | None) -> LSTMHealthMetric
 
 def lstm_health_tensor(h_LBH: Tensor, c_LBH: Tensor) -> Tensor:
     """The health as one tensor on the device, for use inside a full-graph compiled function. `from_tensor` reads it."""
-    with torch.no_grad():
+    with torch.no_grad():    # torchtriage: ignore[TT718] a decorator is traced as well
         (*h, h_nan, h_inf), (*c, c_nan, c_inf) = _columns("h", h_LBH), _columns("c", c_LBH)
         # Booleans become numbers: values of one type fit into one stack, and so into one transfer.
         return torch.stack([*h, *c, torch.maximum(h_nan, c_nan), torch.maximum(h_inf, c_inf)])

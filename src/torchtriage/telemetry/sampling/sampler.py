@@ -20,7 +20,7 @@ from torchtriage.telemetry.writer import ObservationSource, TelemetryWriter
 # Which gradients the statistics describe.
 BEFORE_CLIPPING, AS_USED = "before clipping", "as the optimizer used them"
 _HAS_CUDA = torch.backends.cuda.is_built()
-_num_modes = torch._C._len_torch_dispatch_stack
+_num_modes = torch._C._len_torch_dispatch_stack    # torchtriage: ignore[TT716] listed in CONTRIBUTING
 
 
 def is_busy() -> bool:
@@ -34,7 +34,7 @@ def is_busy() -> bool:
 
 def is_profiled() -> bool:
     """Whether the program's profiler runs on this thread, whose trace would show telemetry's operations."""
-    return bool(torch.autograd._profiler_enabled())
+    return bool(torch.autograd._profiler_enabled())    # torchtriage: ignore[TT716] listed in CONTRIBUTING
 
 
 class Sampling:

@@ -74,4 +74,4 @@ class UpdateMeter:
         if into:
             with torch.no_grad():
                 views = [local(p).as_strided((count,), (stride,)) for p, count, stride in self._picks]
-                torch._foreach_copy_(into, views)
+                torch._foreach_copy_(into, views)    # torchtriage: ignore[TT716] listed in CONTRIBUTING

@@ -170,7 +170,8 @@ class _Group:
 
     def _load(self, chunk: _Chunk, tensors: list[torch.Tensor]) -> None:
         self._x_RW[: chunk.num_rows].fill_(float("nan"))        # elements that no tensor fills are ignored
-        torch._foreach_copy_(chunk.views, [piece.of(tensors[piece.index]) for piece in chunk.pieces])
+        pieces = [piece.of(tensors[piece.index]) for piece in chunk.pieces]
+        torch._foreach_copy_(chunk.views, pieces)       # torchtriage: ignore[TT716] listed in CONTRIBUTING
 
     def _extremes(self, chunk: _Chunk) -> None:
         """Counts, and the smallest and largest finite value."""

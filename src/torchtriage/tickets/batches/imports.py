@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from torchtriage.errors import CommandError
+from torchtriage.tickets.batches.advice import category_of, fixes
 from torchtriage.tickets.batches.parse import BatchReport, FindingRow, parse_batch
 from torchtriage.tickets.checks.matching import base_name
 from torchtriage.tickets.files.read import CONFLICT, TicketFile, parse
-from torchtriage.tickets.files.store import Store, read_text
+from torchtriage.tickets.files.store import Store, decode, read_text, write_new
 from torchtriage.tickets.markdown.tables import plain_value
 from torchtriage.tickets.model import Ticket
 from torchtriage.tickets.naming import batch_in_id
@@ -17,8 +18,8 @@ _AGENTS = {"pytorch": r"\bpytorch\b", "drl": r"\bdrl\b|reinforcement", "coderevi
 _LINE_MARK = re.compile(r"\bL(?=\d)")
 
 
-def import_file(store: Store, path: Path, today: str) -> Iterator[TicketFile | str]:
-    """Each new ticket, or the reason why something was not imported."""
+def import_file(store: Store, path: Path, today: str) -> Iterator[TicketFile | Path | str]:
+    """Each new ticket, the kept report, or the reason why something was not imported."""
     try:
         text = read_text(path)
     except CommandError as error:
@@ -37,8 +38,29 @@ def import_file(store: Store, path: Path, today: str) -> Iterator[TicketFile | s
             f"{path} is neither a ticket (no '# Finding Ticket:' heading, no Ticket ID) "
             "nor a batch report (no table of findings)"
         )
+        return
+    advised = fixes(report)
     for row in report.findings:
-        yield _add(store, _ticket(row, report, path, today), path)
+        ticket = _ticket(row, report, path, today)
+        yield _add(store, ticket.with_(fix=advised.get(row.id, "")), path)
+    yield from _kept_report(store, path)
+
+
+def _kept_report(store: Store, path: Path) -> Iterator[Path | str]:
+    """The report itself, byte for byte, in the folder of the tickets, where `check` and `report` read it."""
+    target = store.folder / path.name
+    if store.folder.resolve() in path.resolve().parents:
+        return
+    try:
+        data = path.read_bytes()
+        if target.exists() and target.read_bytes() == data:
+            return
+        write_new(target, data)
+    except (CommandError, OSError) as error:
+        yield f"the report was not kept: {error}"
+        return
+    store.others[target] = decode(data)
+    yield target
 
 
 def _add(store: Store, ticket: Ticket, path: Path, data: bytes | None = None) -> TicketFile | str:
@@ -54,7 +76,7 @@ def _add(store: Store, ticket: Ticket, path: Path, data: bytes | None = None) ->
 
 
 def _ticket(row: FindingRow, report: BatchReport, path: Path, today: str) -> Ticket:
-    """A ticket with the row of the detailed table and the longer text of the file's own table, and nothing else."""
+    """A ticket with the row of the detailed table, the longer text of the file's own table and what their words say."""
     longer_text = next((each.issue for each in report.per_file if each.id == row.id), "")
     files = [file for file in report.files if base_name(file) == base_name(row.file)] or [row.file]
     lines = _LINE_MARK.sub("", row.lines)
@@ -62,7 +84,8 @@ def _ticket(row: FindingRow, report: BatchReport, path: Path, today: str) -> Tic
         id=row.id, title=plain_value(row.issue), severity=row.severity, batch=batch_in_id(row.id),
         agent=_agent(report.title), created=today, updated=today,
         files=tuple(file for file in files if file.strip("-")), lines="" if lines == "-" else lines,
-        summary=row.issue, wrong=longer_text, report_file=str(path), report_section='"Detailed Findings Table"',
+        summary=row.issue, wrong=longer_text, categories=category_of((row.issue, longer_text)),
+        report_file=str(path), report_section='"Detailed Findings Table"',
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchtriage.tickets.checks.matching import ids_in
-from torchtriage.tickets.markdown.lines import COMMENT, TextLine, scan
+from torchtriage.tickets.markdown.lines import COMMENT, TEXT, TextLine, scan
 from torchtriage.tickets.markdown.lists import items, key_of, label_of
 from torchtriage.tickets.markdown.passages import is_rule
 from torchtriage.tickets.markdown.sections import ReportSection, report_sections
@@ -67,9 +67,10 @@ class Risk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """`severities` are those that its heading names; empty if it names none."""
+    """`severities` are those that its heading names, if any; `code` is the fenced code that follows it."""
 
     text: str
+    code: str
     heading: str
     severities: frozenset[str]
     ids: tuple[str, ...]
@@ -231,10 +232,22 @@ def _recommendations(section: ReportSection) -> dict[str, object]:
     for part in report_sections(section.lines, level=3):
         for line, text in items(part.lines):
             recommendations.append(Recommendation(
-                text=text, heading=part.title, severities=severities_in(part.title), ids=ids_in(text),
+                text=text, code=_code_after(part.lines, line), heading=part.title,
+                severities=severities_in(part.title), ids=ids_in(text),
                 line=line.number,
             ))
     return {"recommendations": tuple(recommendations)}
+
+
+def _code_after(lines: Sequence[TextLine], item: TextLine) -> str:
+    """The fenced code directly below a list item."""
+    position = next(at for at, line in enumerate(lines) if line.number == item.number) + 1
+    while position < len(lines) and (lines[position].is_blank or lines[position].text[:2].isspace()):
+        position += 1
+    end = position
+    while end < len(lines) and lines[end].kind not in (TEXT, COMMENT):
+        end += 1
+    return "\n".join(line.text for line in lines[position:end])
 
 
 def severities_in(heading: str) -> frozenset[str]:

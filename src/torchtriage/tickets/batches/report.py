@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from torchtriage.errors import TriageError
 from torchtriage.text import listed, row
+from torchtriage.tickets.batches.parse import BatchReport, FileAnalysis
 from torchtriage.tickets.batches.sections import (
     EMPTY,
     FINDINGS,
@@ -26,7 +27,9 @@ from torchtriage.tickets.batches.sections import (
     file_labels,
     files_of,
     findings_key,
+    table,
 )
+from torchtriage.tickets.checks.matching import base_name
 from torchtriage.tickets.files.read import TicketFile
 from torchtriage.tickets.markdown.lines import heading_of, scan
 from torchtriage.tickets.model import Ticket
@@ -37,6 +40,8 @@ _END = re.compile(r"[ \t]*<!-- torchtriage: end -->\s*")
 _CONFLICT = re.compile(r"(<{7}|>{7}) ")
 END = "<!-- torchtriage: end -->"
 _SEPARATOR = "\n\n---\n\n"
+BLOCK_GAP = "\n\n"       # a list after a label needs a blank line
+NO_REPORT = BatchReport()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +52,13 @@ class ReportPart:
     key: str = ""
 
 
-def render_batch(batch: str, files: Sequence[TicketFile], existing: str | None) -> str:
-    """The report of one batch; `existing` is its earlier text with unchanged line endings."""
+def render_batch(
+    batch: str, files: Sequence[TicketFile], existing: str | None, imported: BatchReport = NO_REPORT,
+) -> str:
+    """The report of one batch; `existing` is its earlier text with unchanged line endings.
+
+    A new report takes over what people wrote in the report that the tickets were imported from.
+    """
     batch = batch_name(batch)
     tickets = sorted((file.ticket for file in files if batch_of(file.ticket) == batch), key=_order)
     if not tickets:
@@ -56,8 +66,13 @@ def render_batch(batch: str, files: Sequence[TicketFile], existing: str | None) 
         available = f"there are tickets of {listed(batches)}" if batches else "no ticket names a batch"
         raise TriageError(f"no ticket belongs to batch {batch}; {available}")
     if existing is None or not existing.strip():
-        return _new_report(batch, tickets)
+        return _new_report(batch, tickets, imported)
     return _rewrite_report(existing, tickets)
+
+
+def is_derived(text: str) -> bool:
+    """Whether a report was written by torchtriage, or has parts that it keeps up to date."""
+    return any(_BEGIN.fullmatch(line) for line in text.splitlines())
 
 
 def _order(ticket: Ticket) -> list[tuple[int, str]]:
@@ -73,36 +88,57 @@ def _block(key: str, text: str) -> str:
     return f"<!-- torchtriage: derived {key} -->\n\n{text}\n\n{END}"
 
 
-def _new_report(batch: str, tickets: Sequence[Ticket]) -> str:
+def _new_report(batch: str, tickets: Sequence[Ticket], imported: BatchReport) -> str:
     parts = {key: _block(key, text) for key, text in derived_parts(tickets).items()}
     labels = file_labels(files_of(tickets))
-    head = f"# Batch {batch} Code Review\n\n**Reviewer Focus:** {EMPTY}\n\n**Files Reviewed:**\n\n{parts['files']}"
+    focus = f"**Reviewer Focus:** {imported.focus or EMPTY}"
+    head = f"# Batch {batch} Code Review\n\n{focus}\n\n**Files Reviewed:**\n\n{parts['files']}"
     analyses = [
-        _file_section(number, labels[file], parts[findings_key(file)]) for number, file in enumerate(labels, start=1)
+        _file_section(number, labels[file], parts[findings_key(file)], _analysis_of(file, imported))
+        for number, file in enumerate(labels, start=1)
     ]
     cross_cutting = "\n\n".join([
         "## Cross-Cutting Integration Risks", "### 1. Findings in Several Files", parts["cross-cutting"],
         "### 2. Missing Test Coverage", parts["missing-tests"], "### 3. Memory Pressure Analysis", parts["memory"],
+        *([imported.memory] if imported.memory else []),
     ])
     chapters = [
         head,
-        f"## Executive Summary\n\n{parts['executive-summary']}",
+        "\n\n".join(["## Executive Summary", *filter(None, [imported.summary]), parts["executive-summary"]]),
         "## File-by-File Analysis\n\n" + (_SEPARATOR.join(analyses) or EMPTY),
         cross_cutting,
         f"## Severity Summary\n\n{parts['severity-summary']}",
         f"## Detailed Findings Table\n\n{parts['detailed-findings']}",
         f"## Recommendations\n\n{parts['recommendations']}",
-        f"## PyTorch Version Compatibility Matrix\n\n{EMPTY}",
-        f"## Conclusion\n\n{parts['main-concerns']}",
+        f"## PyTorch Version Compatibility Matrix\n\n{_versions(imported)}",
+        "\n\n".join(["## Conclusion", *filter(None, [imported.conclusion]), parts["main-concerns"]]),
     ]
     return _SEPARATOR.join(chapters) + "\n"
 
 
-def _file_section(number: int, label: str, table: str) -> str:
-    return "\n\n".join([
-        f"### {number}. {label}", f"**Purpose:** {EMPTY}", "**Findings:**", table,
-        f"**Strengths:** {EMPTY}", f"**Code Quality:** {EMPTY}",
-    ])
+def _analysis_of(file: str, report: BatchReport) -> FileAnalysis | None:
+    return next((each for each in report.analyses if base_name(each.file) == base_name(file)), None)
+
+
+def _versions(report: BatchReport) -> str:
+    """The version matrix of the imported report, with the columns that it has."""
+    if not report.versions:
+        return EMPTY
+    return table([name.title() for name in report.versions[0].cells], [row.cells.values() for row in report.versions])
+
+
+def _file_section(number: int, label: str, findings: str, written: FileAnalysis | None = None) -> str:
+    """The section about one file; what people wrote about it in an imported report is taken over."""
+    lines = [f"### {number}. {label}", _labelled("Purpose", written.purpose if written else "")]
+    lines += ["**Findings:**", findings, _labelled("Strengths", written.strengths if written else "")]
+    lines.append(_labelled("Code Quality", written.code_quality if written else ""))
+    if written and written.prose:
+        lines.append(_labelled("Notes", written.prose))
+    return "\n\n".join(lines)
+
+
+def _labelled(label: str, text: str) -> str:
+    return f"**{label}:**{BLOCK_GAP if text.startswith(('-', '*', '1')) else ' '}{text or EMPTY}"
 
 
 def _rewrite_report(existing: str, tickets: Sequence[Ticket]) -> str:

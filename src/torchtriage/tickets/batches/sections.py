@@ -85,7 +85,7 @@ def _safe_text(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("<!--", "\\<!--") or "-"
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(header: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
     lines = ["| " + " | ".join(header) + " |", "|" + "|".join("-" * (len(name) + 2) for name in header) + "|"]
     for row in rows:
         lines.append("| " + " | ".join(_safe_text(cell) for cell in row) + " |")
@@ -134,7 +134,7 @@ def _executive_summary(tickets: Sequence[Ticket], labels: Mapping[str, str]) -> 
 
 def _file_table(tickets: Sequence[Ticket]) -> str:
     rows = [(ticket.id, severity_of(ticket), _lines(ticket, "L"), _summary(ticket)) for ticket in tickets]
-    return _table(("ID", "Severity", "Location", "Issue"), rows)
+    return table(("ID", "Severity", "Location", "Issue"), rows)
 
 
 def _cross_cutting(tickets: Sequence[Ticket], labels: Mapping[str, str]) -> str:
@@ -143,21 +143,21 @@ def _cross_cutting(tickets: Sequence[Ticket], labels: Mapping[str, str]) -> str:
     rows = [
         (f"{t.id}: {t.title}", severity_of(t), f"In {_in_files(t, labels)}. {_summary(t)}") for t in tickets
     ]
-    return _table(("Risk", "Severity", "Details"), rows)
+    return table(("Risk", "Severity", "Details"), rows)
 
 
 def _missing_tests(tickets: Sequence[Ticket], labels: Mapping[str, str]) -> str:
     if not tickets:
         return f"No ticket of this batch has the category {Category.TEST_GAP}."
     rows = [(t.function or _in_files(t, labels), f"{t.id}: {_summary(t)}") for t in tickets]
-    return _table(("Component", "Issue"), rows)
+    return table(("Component", "Issue"), rows)
 
 
 def _memory(tickets: Sequence[Ticket], labels: Mapping[str, str]) -> str:
     if not tickets:
         return f"No ticket of this batch has the category {Category.RESOURCE}."
     rows = [(t.id, severity_of(t), _in_files(t, labels), _lines(t), _summary(t)) for t in tickets]
-    return _table(("ID", "Severity", "File", "Line", "Issue"), rows)
+    return table(("ID", "Severity", "File", "Line", "Issue"), rows)
 
 
 def _severity_summary(tickets: Sequence[Ticket]) -> str:
@@ -167,8 +167,8 @@ def _severity_summary(tickets: Sequence[Ticket]) -> str:
     for severity in [*_SEVERITIES, *sorted(unlisted)]:
         group = [ticket for ticket in tickets if severity_of(ticket) == severity]
         rows.append((severity, str(len(group)), "; ".join(_key_issue(ticket) for ticket in group)))
-    table = _table(("Severity", "Count", "Key Issues"), rows)
-    return f"{table}\n\nTotal: {counted(len(tickets), 'finding')} ({_status_counts(tickets)})."
+    rows_table = table(("Severity", "Count", "Key Issues"), rows)
+    return f"{rows_table}\n\nTotal: {counted(len(tickets), 'finding')} ({_status_counts(tickets)})."
 
 
 def _key_issue(ticket: Ticket) -> str:
@@ -179,7 +179,7 @@ def _detailed(tickets: Sequence[Ticket], labels: Mapping[str, str]) -> str:
     rows = [
         (t.id, _in_files(t, labels), _lines(t), severity_of(t), t.status, t.title or t.summary) for t in tickets
     ]
-    return _table(("ID", "File", "Line", "Severity", "Status", "Issue"), rows)
+    return table(("ID", "File", "Line", "Severity", "Status", "Issue"), rows)
 
 
 def _recommendations(tickets: Sequence[Ticket]) -> str:

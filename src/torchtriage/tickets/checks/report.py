@@ -132,7 +132,7 @@ def _differences(in_file: FindingRow, detailed: FindingRow) -> Iterator[_Flaw]:
 
 def _priorities(report: BatchReport) -> Iterator[_Flaw]:
     """Recommendations whose findings have none of the severities of their heading."""
-    subjects_of = _Subjects(report)
+    subjects_of = Subjects(report)
     for item in report.recommendations:
         subjects = subjects_of(item)
         if item.severities and subjects and not any(finding.severity in item.severities for finding in subjects):
@@ -150,7 +150,7 @@ def row_texts(report: BatchReport) -> dict[str, str]:
     return texts
 
 
-class _Subjects:
+class Subjects:
     """The findings that a recommendation is about, looked up by ID, code name, place and word."""
 
     def __init__(self, report: BatchReport) -> None:

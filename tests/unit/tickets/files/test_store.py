@@ -9,6 +9,7 @@ import pytest
 
 from tests.unit.tickets.samples import REPORT, TICKETS, seed_text
 from torchtriage.errors import CommandError, TriageError
+from torchtriage.findings.model import Category
 from torchtriage.tickets.batches.imports import import_file
 from torchtriage.tickets.files.edit import set_field
 from torchtriage.tickets.files.read import TicketFile
@@ -168,11 +169,12 @@ def test_a_batch_report_is_imported_as_one_ticket_per_finding(tmp_path: Path) ->
     files = [file for file in import_file(store, REPORT, "2025-01-01") if isinstance(file, TicketFile)]
     assert len(files) == 21
     ticket = next(file.ticket for file in files if file.ticket.id == "B7-EM-01")
-    assert ticket.with_(wrong="", report_file="") == Ticket(
+    assert ticket.with_(wrong="", fix="", report_file="") == Ticket(
         id="B7-EM-01", title="Grad norm overflow to inf for large gradients", severity="P1", batch="7", agent="pytorch",
         created="2025-01-01", updated="2025-01-01",
         files=("/home/john/esper-lite/src/esper/simic/telemetry/emitters.py",), lines="639-650",
         summary="Grad norm overflow to inf for large gradients", report_section='"Detailed Findings Table"',
+        categories=frozenset({Category.NUMERICS}),
     )
     assert ticket.wrong.startswith("**Potential NaN in grad norm:** `compute_grad_norm_surrogate()` computes")
     assert next(file.ticket.lines for file in files if file.ticket.id == "B7-GE-01") == ""

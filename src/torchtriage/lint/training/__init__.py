@@ -1,0 +1,21 @@
+"""Lint rules TT7xx: flaws of training and telemetry code; importing the package registers them."""
+
+from torchtriage.lint.training import (
+    collection,
+    compiled,
+    contracts,
+    datasets,
+    failures,
+    host_reads,
+    memory,
+    modes,
+    norms,
+    optimizers,
+    profiling,
+    wiring,
+)
+
+__all__ = [
+    "collection", "compiled", "contracts", "datasets", "failures", "host_reads", "memory", "modes", "norms",
+    "optimizers", "profiling", "wiring",
+]

@@ -1,0 +1,198 @@
+"""TT724, TT725, TT730, TT731: optimizers and schedulers that do not do their part of a step."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from torchtriage.findings.model import Finding, Severity
+from torchtriage.lint.index.project_files import is_test
+from torchtriage.lint.index.syntax import (
+    blocks,
+    calls,
+    functions,
+    last_name,
+    loops,
+    mentions,
+    own_nodes,
+    receiver,
+    scopes,
+    targets,
+    text,
+)
+from torchtriage.lint.project import SourceTree
+from torchtriage.lint.rule import file_rule, source_finding
+from torchtriage.lint.source import SourceFile
+
+_OPTIMIZER = re.compile(r"^torch\.optim\.(?!lr_scheduler)(?:\w+\.)*[A-Z]\w+$")
+_OPTIMIZER_NAME = re.compile(r"opt", re.IGNORECASE)
+_NEW_PARAMETERS = re.compile(
+    r"FullyShardedDataParallel|FSDP|fully_shard|get_peft_model|weight_norm|spectral_norm|parametrize",
+)
+_MOVES = ("to", "cuda", "half", "bfloat16", "double")
+
+
+@file_rule
+def missing_zero_grad(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
+    """A loop steps an optimizer and never clears the gradients."""
+    if not mentions(file, "backward"):
+        return
+    if is_test(file, tree) or "zero_grad" in _called_helpers(file):
+        return
+    for scope in scopes(file):
+        if _clears(scope):
+            continue
+        for loop in loops(scope):
+            nodes = list(own_nodes(loop))
+            backward = calls(nodes, "backward")
+            steps = [c for c in calls(nodes, "step") if _OPTIMIZER_NAME.search(text(receiver(c)))]
+            if backward and steps:
+                yield source_finding(
+                    "TT724", file, steps[0], tree,
+                    title=f"{text(steps[0])} adds the gradients of every earlier step",
+                    cause="backward() adds to .grad, and nothing in the function clears it, so each step uses the "
+                          "sum of all "
+                          "gradients so far",
+                    fix=f"call {text(receiver(steps[0]))}.zero_grad() before backward() or after the step",
+                )
+                break
+
+
+def _clears(scope: ast.AST) -> bool:
+    for node in own_nodes(scope):
+        if isinstance(node, ast.Call) and "zero_grad" in last_name(node):
+            return True
+        if isinstance(node, ast.Assign) and any(last_name(target) == "grad" for target in targets(node)):
+            return True
+        if isinstance(node, ast.Call) and last_name(node) == "zero_" and "grad" in text(node.func):
+            return True
+    return False
+
+
+def _called_helpers(file: SourceFile) -> set[str]:
+    """`zero_grad` if another function of the file, which a loop may call, clears gradients."""
+    clearing = {function.name for function in functions(file) if _clears(function)}
+    called = {last_name(call) for call in file.of_type(ast.Call)}
+    return {"zero_grad"} if clearing & called else set()
+
+
+@file_rule
+def optimizer_before_model_change(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
+    """A model gets new parameters after its optimizer was made."""
+    if not mentions(file, "optim"):
+        return
+    if is_test(file, tree):
+        return
+    for scope in scopes(file):
+        for block in blocks(scope):
+            models: dict[str, str] = {}
+            for statement in block:
+                for model, optimizer in models.items():
+                    change = _change(statement, model)
+                    if change:
+                        yield _change_finding(file, tree, statement, model, optimizer, change)
+                if (
+                    isinstance(statement, ast.Assign)
+                    and isinstance(statement.value, ast.Call)
+                    and _OPTIMIZER.match(file.dotted(statement.value.func))
+                ):
+                    models |= {m: text(statement.targets[0]) for m in _models(statement.value)}
+
+
+def _models(call: ast.Call) -> list[str]:
+    """`model` of `Adam(model.parameters())`."""
+    return [text(receiver(inner)) for inner in ast.walk(call)
+            if isinstance(inner, ast.Call) and last_name(inner) in ("parameters", "named_parameters")]
+
+
+def _change(statement: ast.stmt, model: str) -> str:
+    """`new` if the statement gives the model parameters that the optimizer does not have, `moved` if it moves it."""
+    value = getattr(statement, "value", None)
+    if not isinstance(value, ast.Call):
+        return ""
+    assigned = [text(target) for target in targets(statement)]
+    if any(name.startswith(f"{model}.") for name in assigned) and re.match(r"[A-Z]", last_name(value)):
+        return "new"
+    arguments = [text(argument) for argument in value.args]
+    if _NEW_PARAMETERS.search(text(value.func)) and model in arguments:
+        return "new"
+    return "moved" if text(receiver(value)) == model and last_name(value) in _MOVES else ""
+
+
+def _change_finding(
+    file: SourceFile, tree: SourceTree, statement: ast.AST, model: str, optimizer: str, change: str,
+) -> Finding:
+    if change == "moved":
+        return source_finding(
+            "TT725", file, statement, tree, severity=Severity.P4,
+            title=f"{text(statement)} comes after {optimizer} was made",
+            cause="torch keeps the parameters when it moves a module, but promises it only for a move before the "
+                  "optimizer "
+                  "is made; state of the optimizer stays where it was",
+            fix=f"move the model first, then make {optimizer}",
+        )
+    return source_finding(
+        "TT725", file, statement, tree,
+        title=f"{optimizer} does not train the parameters of {text(statement)}",
+        cause=f"{optimizer} was made before this line and holds the parameters that {model} had then",
+        fix=f"make {optimizer} after this line, or give it the new parameters with add_param_group",
+    )
+
+
+@file_rule
+def scheduler_never_stepped(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
+    """A learning-rate scheduler is made and nothing uses it."""
+    if not mentions(file, "lr_scheduler"):
+        return
+    if is_test(file, tree):
+        return
+    for scope in scopes(file):
+        for node in own_nodes(scope):
+            if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+                continue
+            if not file.dotted(node.value.func).startswith("torch.optim.lr_scheduler."):
+                continue
+            target = node.targets[0]
+            if isinstance(target, ast.Name) and target.id not in _read_elsewhere(scope, node):
+                yield source_finding(
+                    "TT730", file, node, tree,
+                    title=f"{target.id} is never stepped",
+                    cause=f"nothing in the function reads {target.id} after this line, so the learning rate stays "
+                          f"as it is",
+                    fix=f"call {target.id}.step() after the optimizer's step, once per epoch or per step as the "
+                        f"schedule means",
+                )
+
+
+def _read_elsewhere(scope: ast.AST, statement: ast.AST) -> set[str]:
+    own = set(ast.walk(statement))
+    nodes = [node for node in ast.walk(scope) if isinstance(node, ast.Name) and node not in own]
+    return {node.id for node in nodes if isinstance(node.ctx, ast.Load)}
+
+
+@file_rule
+def scheduler_before_optimizer(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
+    """A scheduler steps before the optimizer does."""
+    if not mentions(file, "sched"):
+        return
+    if is_test(file, tree):
+        return
+    for scope in scopes(file):
+        for loop in loops(scope):
+            stepped: list[ast.Call] = []
+            for statement in getattr(loop, "body", []):
+                call = statement.value if isinstance(statement, ast.Expr) else None
+                if isinstance(call, ast.Call) and last_name(call) == "step":
+                    stepped.append(call)
+            names = [text(receiver(call)) for call in stepped]
+            for position, name in enumerate(names):
+                later = next((other for other in names[position + 1:] if _OPTIMIZER_NAME.search(other)), None)
+                if re.search(r"sched", name, re.I) and later and not any(map(_OPTIMIZER_NAME.search, names[:position])):
+                    yield source_finding(
+                        "TT731", file, stepped[position], tree,
+                        title=f"{name}.step() runs before {later}.step()",
+                        cause="the first learning rate of the schedule is never used, and every later one comes a "
+                              "step early",
+                        fix=f"move {name}.step() behind {later}.step()",
+                    )
+
+

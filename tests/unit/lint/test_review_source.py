@@ -1,0 +1,89 @@
+"""Lint of a package with the flaws that a reviewer found in such code: every flaw is found, and nothing else."""
+
+from pathlib import Path
+
+import pytest
+
+from torchtriage.findings.model import Finding
+from torchtriage.lint.cache import LintCache
+from torchtriage.lint.check import lint
+
+SOURCE = Path(__file__).parent / "review_source"
+# Each flaw of the review: the file, the rules of which at least one reports it, the function.
+FLAWS = [
+    ("alarms.py", {"TT710"}, "AlarmPanel.check_drift"),
+    ("inspection.py", {"TT737"}, "inspect_layers"),                 # found by two reviewers
+    ("inspection.py", {"TT701"}, "inspect_soundness"),
+    ("inspection.py", {"TT712"}, "RatioReport.of_batch"),
+    ("reporting.py", {"TT704"}, "surrogate_norm"),
+    ("reporting.py", {"TT708"}, "Reporter._send_details"),
+    ("reporting.py", {"TT709"}, "Reporter._send_details"),
+    ("slopes.py", {"TT703"}, "gather_slopes"),
+    ("slopes.py", {"TT716"}, "SlopeCollector.start"),
+    ("slopes.py", {"TT714", "TT715"}, "gather_slopes"),
+    ("slopes.py", {"TT705"}, "SlopeCollector.finish"),
+    ("averages.py", {"TT717"}, "SlopeAverages"),
+    ("averages.py", {"TT706"}, "SlopeAverages.push"),
+    ("signals/__init__.py", {"TT711"}, "<module>"),
+    ("memory_cells.py", {"TT717"}, "CellHealth"),
+    ("memory_cells.py", {"TT719"}, "cell_health"),
+    ("memory_cells.py", {"TT718"}, "cell_health"),
+    ("tracing.py", {"TT720"}, "trace_training"),
+    ("tracing.py", {"TT721"}, "trace_training"),
+    ("tracing.py", {"TT722"}, "trace_training"),
+    ("settings.py", {"TT713"}, "SignalConfig"),
+    ("scaling.py", {"TT738"}, "RunningScale.update"),
+    ("slots.py", {"TT736"}, "SlotState"),
+]
+
+
+@pytest.fixture(scope="module")
+def findings() -> list[Finding]:
+    return list(lint([SOURCE], [str(SOURCE)]).findings)
+
+
+def reports(finding: Finding, flaw: tuple[str, set[str], str]) -> bool:
+    file, codes, function = flaw
+    return finding.location.path.endswith(file) and finding.code in codes and finding.location.function == function
+
+
+@pytest.mark.parametrize("flaw", FLAWS, ids=lambda flaw: f"{flaw[0]}-{'-'.join(sorted(flaw[1]))}")
+def test_the_flaw_is_found(flaw: tuple[str, set[str], str], findings: list[Finding]) -> None:
+    assert any(reports(finding, flaw) for finding in findings)
+
+
+def test_nothing_else_is_reported(findings: list[Finding]) -> None:
+    others = [finding for finding in findings if not any(reports(finding, flaw) for flaw in FLAWS)]
+    assert [f"{finding.code} {finding.location}" for finding in others] == []
+
+
+def test_one_file_alone_says_nothing_about_its_callers() -> None:
+    found = lint([SOURCE / "pulse/signals/tracing.py"], [str(SOURCE)]).findings
+    assert {finding.code for finding in found} == {"TT721", "TT722"}
+
+
+def test_an_installed_package_is_not_called_untested(tmp_path: Path) -> None:
+    (tmp_path / "pulse-0.3.0.dist-info").mkdir()
+    package = tmp_path / "pulse"
+    package.mkdir()
+    for file in (SOURCE / "pulse/signals").glob("*.py"):
+        (package / file.name).write_text(file.read_text())
+    codes = {finding.code for finding in lint([package], [str(tmp_path)]).findings}
+    assert not codes & {"TT710", "TT711", "TT713", "TT717", "TT720"}
+    assert "TT704" in codes
+
+
+def test_a_new_test_is_noticed_although_the_linted_files_are_cached(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "other.py").write_text("import math\n")
+    (tmp_path / "src" / "averages.py").write_text((SOURCE / "pulse/signals/averages.py").read_text())
+
+    def codes() -> set[str]:
+        cache = LintCache(tmp_path / "cache.json")
+        return {finding.code for finding in lint([tmp_path / "src"], [str(tmp_path)], cache).findings}
+
+    assert "TT717" in codes()
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_averages.py").write_text("from averages import SlopeAverages\n")
+    assert "TT717" not in codes()
