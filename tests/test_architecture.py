@@ -18,7 +18,8 @@ MAY_IMPORT = {
     "tickets": {"findings", "recording", "diagnosis"},
     "capture": {"recording", "launch", "telemetry"},    # telemetry lazily, when the taps first see a training
     "rl": {"telemetry"},
-    "shapes": {"findings", "recording", "diagnosis", "launch", "capture"},
+    "proof": {"findings", "recording", "diagnosis", "launch", "capture"},
+    "shapes": {"findings", "recording", "diagnosis", "launch", "capture", "proof"},
     "telemetry": {"recording", "findings", "diagnosis"},
     "commands": None, "integrations": None,
 }
@@ -120,7 +121,8 @@ MAX_MODULES = 12
 # know the others, and a change stays in one room.
 SUBPACKAGES: dict[str, dict[str, set[str]]] = {
     "capture": {
-        "policy": {".", "torch_private"}, "taps": {".", "readers", "torch_private"}, "readers": set(),
+        "policy": {".", "torch_private"}, "proof": {".", "torch_private"},
+        "taps": {".", "readers", "torch_private"}, "readers": set(),
         "torch_private": set(),
     },
     "diagnosis": {
@@ -139,6 +141,7 @@ SUBPACKAGES: dict[str, dict[str, set[str]]] = {
         "ppo": {".", "compile", "envs", "normalize", "policy"},
         "growth": {"compile", "envs"},
     },
+    "proof": {"runs": set(), "numbers": {"."}},
     "shapes": {"runs": {"."}, "functions": {".", "runs", "verdict"}, "verdict": {".", "functions", "runs"}},
     "telemetry": {
         "statistics": set(),
