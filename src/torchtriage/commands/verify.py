@@ -16,6 +16,7 @@ from torchtriage.commands.base import (
 from torchtriage.commands.shapes import parse_number
 from torchtriage.config import Config
 from torchtriage.errors import CommandError
+from torchtriage.text import counted
 
 if TYPE_CHECKING:
     from torchtriage.findings.proof.verdict import Proof
@@ -113,13 +114,15 @@ def proof_of(args: argparse.Namespace) -> "Proof":
     from torchtriage.proof.sides import are_recordings
     from torchtriage.proof.verify import prove, verify_recordings, work_folder
 
-    options, words = options_of(args), list(args.words)
+    options, words = options_of(args), [*args.words, *args.script_arguments]
     check_one_form(args)
     is_pair = not (args.rev or args.python or args.eager or args.before or args.after)
     if is_pair:
-        if len(words) < 2:
-            given = f"only {words[0]} is given" if words else "nothing to compare"
-            raise CommandError(f"{given}; give the script before and after the change: {EXAMPLE}")
+        if len(args.words) != 2:
+            number = counted(len(args.words), "script is", "scripts are")
+            given = f"{number} given" if args.words else "nothing to compare"
+            raise CommandError(
+                f"{given}; give the script before and after the change, arguments after --: {EXAMPLE} -- ARGS")
         if are_recordings(words[0], words[1]):
             return verify_recordings(words[0], words[1], options)
     with work_folder() as work:
