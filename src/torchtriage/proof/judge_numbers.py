@@ -39,6 +39,11 @@ class Agreement:
         return self.tensors.agrees and self.printed.different is None
 
     @property
+    def is_equal(self) -> bool:
+        """To the last bit and the last printed digit."""
+        return self.tensors.is_equal and not self.tensors.unlike and not self.printed.num_unequal
+
+    @property
     def is_empty(self) -> bool:
         return not self.tensors.num_rows and not self.printed.num_compared
 
@@ -78,7 +83,7 @@ def is_equal(evidence: ProofRuns) -> bool:
         return False
     found = agreement(*runs)
     has_numbers = found.tensors.num_rows > 0 or (found.printed.num_compared > 0 and not found.printed.only_after)
-    return found.holds and found.tensors.is_equal and has_numbers
+    return found.holds and found.is_equal and has_numbers
 
 
 def _exact(evidence: ProofRuns) -> SideRun | None:

@@ -137,7 +137,7 @@ def _numbers(evidence: ProofRuns, runs: Runs) -> tuple[NumbersChange, list[Verdi
     if noise is not None:
         return judge_numbers.numbers_change(evidence, found, NumbersState.UNDECIDED), [noise]
     hidden = _hidden_lines(found)
-    state = NumbersState.EQUAL if found.tensors.is_equal and found.tensors.num_rows else NumbersState.ROUNDING
+    state = NumbersState.EQUAL if found.is_equal else NumbersState.ROUNDING
     return judge_numbers.numbers_change(evidence, found, state), hidden
 
 

@@ -140,8 +140,9 @@ def headline(proof: Proof) -> str:
 def numbers_sentence(numbers: NumbersChange) -> str:
     what = listed(numbers.compared)
     steps = f" of {counted(numbers.num_steps, 'step')}" if numbers.num_steps else ""
+    exactly = "bit for bit" if numbers.num_steps else "to the last digit"
     sentences = {
-        NumbersState.EQUAL: f"numbers equal bit for bit ({what}{steps})",
+        NumbersState.EQUAL: f"numbers equal {exactly} ({what}{steps})",
         NumbersState.ROUNDING: f"numbers equal within rounding ({what}{steps})",
         NumbersState.SAME_DRAWS: f"random draws moved; with the same draws arranged, numbers equal ({what}{steps})",
         NumbersState.DIFFER: "numbers differ",

@@ -20,7 +20,7 @@ def test_numbers_and_words_of_a_line_are_told_apart() -> None:
 
 def test_equal_output_agrees() -> None:
     found = compared(BEFORE)
-    assert (found.num_compared, found.different) == (6, None)
+    assert (found.num_compared, found.num_unequal, found.different) == (6, 0, None)
 
 
 def test_timings_are_left_out() -> None:
@@ -30,7 +30,8 @@ def test_timings_are_left_out() -> None:
 
 
 def test_a_last_digit_may_differ_but_not_more() -> None:
-    assert compared(BEFORE.replace("0.25000", "0.25001")).different is None
+    near = compared(BEFORE.replace("0.25000", "0.25001"))
+    assert (near.num_unequal, near.different) == (1, None)
     found = compared(BEFORE.replace("0.25000", "0.25100"))
     assert found.different == ("step 2 loss 0.25000 took 11.9 ms", "step 2 loss 0.25100 took 11.9 ms")
 
