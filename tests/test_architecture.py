@@ -22,7 +22,8 @@ MAY_IMPORT = {
     "tickets": {"findings", "recording", "diagnosis"},
     "capture": {"recording", "launch", "telemetry"},    # telemetry lazily, when the taps first see a training
     "rl": {"telemetry"},
-    "shapes": {"findings", "recording", "diagnosis", "launch", "capture"},
+    "proof": {"findings", "recording", "diagnosis", "launch", "capture"},
+    "shapes": {"findings", "recording", "diagnosis", "launch", "capture", "proof"},
     "telemetry": {"recording", "findings", "diagnosis"},
     "commands": None, "integrations": None,
 }
@@ -94,6 +95,7 @@ TRACE = (
 @pytest.mark.parametrize("words", [
     ["--help"], ["run", "--help"], ["train", "--help"], ["shapes", "--help"], ["shapes", "nowhere.py"],
     ["lint", "--no-cache", "{trace}"],
+    ["verify", "--help"], ["verify", "nowhere.py", "nowhere.py"],
     ["explain", "TT203"], ["explain", "GB0059"], ["report", "-"], ["report", "{trace}"], ["ticket", "list"],
 ])
 def test_the_command_starts_without_torch(words: list[str], tmp_path: Path) -> None:
@@ -147,7 +149,8 @@ MAX_MODULES = 12
 # know the others, and a change stays in one room.
 SUBPACKAGES: dict[str, dict[str, set[str]]] = {
     "capture": {
-        "policy": {".", "torch_private"}, "taps": {".", "readers", "torch_private"}, "readers": set(),
+        "policy": {".", "torch_private"}, "proof": {".", "torch_private"},
+        "taps": {".", "readers", "torch_private"}, "readers": set(),
         "torch_private": set(),
     },
     "diagnosis": {
@@ -164,12 +167,14 @@ SUBPACKAGES: dict[str, dict[str, set[str]]] = {
         "training": {".", "index"},
     },
     "reporters": {"html": {"."}},
+    "reporters": {"html": {"."}, "proof": {".", "html"}},
     "rl": {
         "compile": set(), "normalize": set(), "envs": {"."},
         "policy": {"compile", "envs"},
         "ppo": {".", "compile", "envs", "normalize", "policy"},
         "growth": {"compile", "envs"},
     },
+    "proof": {"runs": set(), "numbers": {"."}},
     "shapes": {"runs": {"."}, "functions": {".", "runs", "verdict"}, "verdict": {".", "functions", "runs"}},
     "telemetry": {
         "statistics": set(),

@@ -23,6 +23,12 @@ SURFACE = {
     "lint": sorted([*SHARED, "--baseline", "--no-cache", "--recording", "--redact", "--update-baseline"]),
     "explain": sorted(SHARED),
     "demo": sorted([*SHARED, "--measure"]),
+    "verify": sorted(
+        [
+            "--after", "--before", "--budget", "--color", "--eager", "--fixes", "--force", "--format", "--help",
+            "--output", "--python", "--quiet", "--rev", "--seed", "--steps", "-f", "-h", "-o", "-q",
+        ]
+    ),
     "shapes": sorted(
         [
             *SHARED,
