@@ -16,6 +16,7 @@ MAY_IMPORT = {
     "diagnosis": {"findings", "recording"},
     "reporters": {"findings"},
     "tickets": {"findings", "recording", "diagnosis"},
+    "remedies": {"findings", "recording", "diagnosis"},
     "capture": {"recording", "launch", "telemetry"},    # telemetry lazily, when the taps first see a training
     "rl": {"telemetry"},
     "shapes": {"findings", "recording", "diagnosis", "launch", "capture"},
@@ -79,6 +80,7 @@ TRACE = (
 @pytest.mark.parametrize("words", [
     ["--help"], ["run", "--help"], ["train", "--help"], ["shapes", "--help"], ["shapes", "nowhere.py"],
     ["explain", "TT203"], ["explain", "GB0059"], ["report", "-"], ["report", "{trace}"], ["ticket", "list"],
+    ["fix", "{trace}"],
 ])
 def test_the_command_starts_without_torch(words: list[str], tmp_path: Path) -> None:
     (tmp_path / "trace.log").write_text(TRACE)
@@ -132,7 +134,7 @@ SUBPACKAGES: dict[str, dict[str, set[str]]] = {
         "history": {".", "compiles", "coverage", "graph_breaks", "learning", "recompiles"},
     },
     "commands": {"ticket": {"."}},
-    "reporters": {"html": {"."}},
+    "reporters": {"fixes": {"."}, "html": {"."}},
     "rl": {
         "compile": set(), "normalize": set(), "envs": {"."},
         "policy": {"compile", "envs"},

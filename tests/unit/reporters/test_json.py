@@ -84,7 +84,7 @@ def test_the_keys_are_those_of_schema_1() -> None:
     assert set(data) == TOP
     assert set(data["totals"]) == TOTALS
     assert set(data["findings"][0]) == FINDING
-    assert set(data["findings"][0]["fix"]) == {"text", "edit", "safe"}
+    assert set(data["findings"][0]["fix"]) == {"text", "edit", "safe", "edits"}
     assert set(data["findings"][0]["cost"]) == {"seconds", "share", "ms_per_step", "kind", "note"}
 
 

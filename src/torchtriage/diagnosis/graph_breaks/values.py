@@ -1,6 +1,7 @@
 """The code that takes the place of reading a tensor's value, or of selecting by a mask: by the use of the result."""
 
 import ast
+import copy
 import itertools
 import re
 
@@ -53,6 +54,31 @@ def read_options(statement: Statement | None, where: str) -> list[str]:
     return [f"{kept}: it stays a tensor, and cuts the gradient as {_named(name)} did", *_setting(statement)]
 
 
+def read_code(statement: Statement) -> tuple[ast.expr, str] | None:
+    """The expression that reads a value and the tensor that takes its place; None if the use needs a number."""
+    call = _read_call(statement)
+    if call is None:
+        return None
+    value, outer = _value(call), _converted(statement.node, call)
+    if called_name(outer) == "tolist":
+        node = statement.node
+        return (call, f"{value}.unbind()") if isinstance(node, ast.For) and node.iter is call else None
+    use = _use(statement.node, outer) or _later_use(statement, outer)
+    if use in ("size", "test"):
+        return None
+    return outer, value if use == "index" else _detached(value, called_name(outer))
+
+
+def size_code(statement: Statement) -> ast.expr | None:
+    """The expression that reads a value which is used as a size; None if there is none."""
+    call = _read_call(statement)
+    if call is None:
+        return None
+    outer = _converted(statement.node, call)
+    use = _use(statement.node, outer) or _later_use(statement, outer)
+    return outer if use == "size" else None
+
+
 def _setting(statement: Statement) -> list[str]:
     """The setting that captures the number, except in an autograd.Function, where it fails on torch 2.13."""
     arguments = statement.function.args.args if statement.function else []
@@ -73,7 +99,8 @@ def _named(name: str) -> str:
 
 
 def _detached(value: str, name: str) -> str:
-    value = value if re.fullmatch(r"[\w.\[\]()'\", =-]+", value) and not value.startswith("-") else f"({value})"
+    is_primary = isinstance(ast.parse(value, mode="eval").body, (ast.Name, ast.Attribute, ast.Subscript, ast.Call))
+    value = value if is_primary else f"({value})"
     return f"{value}.detach().long()" if name == "int" else f"{value}.detach()"
 
 
@@ -159,11 +186,25 @@ def mask_options(statement: Statement | None, where: str) -> list[str]:
     """What to write instead of selecting with a mask: an expression that keeps the full size; empty if unknown."""
     if statement is None:
         return []
-    node = statement.node
-    if isinstance(node, (ast.Assign, ast.AugAssign)):
-        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-        if isinstance(target, ast.Subscript) and _is_mask(target.slice):
-            return [_filled(node, target, where)]
+    filled = fill_code(statement.node)
+    if filled:
+        return [f"`{filled}` instead of the assignment at {where}"]
+    selected = reduction_code(statement.node)
+    if selected is not None and fits(selected[1], code(selected[0])):
+        return [f"`{selected[1]}` instead of `{code(selected[0])}` at {where}"]
+    return []
+
+
+def fill_code(node: ast.stmt) -> str:
+    """The assignment that takes the place of an assignment by a mask; empty if the value has the size of the mask."""
+    if not isinstance(node, (ast.Assign, ast.AugAssign)):
+        return ""
+    target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+    return _filled(node, target) if isinstance(target, ast.Subscript) and _is_mask(target.slice) else ""
+
+
+def reduction_code(node: ast.stmt) -> tuple[ast.Call, str] | None:
+    """The reduction of a selection by a mask, and the one of the full size that takes its place; None if none is."""
     for part in ast.walk(node):
         if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and not part.args and not part.keywords:
             selected = part.func.value
@@ -171,10 +212,8 @@ def mask_options(statement: Statement | None, where: str) -> list[str]:
             if form and isinstance(selected, ast.Subscript) and _is_mask(selected.slice):
                 mask = code(selected.slice)
                 mask = mask if re.fullmatch(r"[\w.]+", mask) else f"({mask})"
-                text = form.format(mask=mask, value=code(selected.value))
-                if fits(text, code(part)):
-                    return [f"`{text}` instead of `{code(part)}` at {where}"]
-    return []
+                return part, form.format(mask=mask, value=code(selected.value))
+    return None
 
 
 def _is_mask(index: ast.expr) -> bool:
@@ -182,10 +221,28 @@ def _is_mask(index: ast.expr) -> bool:
     return isinstance(index, (ast.Name, ast.Attribute, ast.Compare, ast.BinOp, ast.Call, ast.UnaryOp))
 
 
-def _filled(node: ast.Assign | ast.AugAssign, target: ast.Subscript, where: str) -> str:
+class _FullSize(ast.NodeTransformer):
+    """Takes the selection by a mask out of an expression: `y` for `y[mask]`."""
+
+    def __init__(self, mask: str) -> None:
+        self.mask = mask
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        return node.value if code(node.slice) == self.mask else node
+
+
+def _filled(node: ast.Assign | ast.AugAssign, target: ast.Subscript) -> str:
     name, mask = code(target.value), code(target.slice)
-    value = code(node.value)
+    full = _FullSize(mask).visit(copy.deepcopy(node.value))
+    value = code(full)
+    if value == code(node.value) and not _is_scalar(full):
+        return ""       # a value that is selected in another way has the size of the mask
     if isinstance(node, ast.AugAssign):
         operator = ast.BinOp(left=ast.Name(id="x"), op=node.op, right=ast.Name(id="x"))
         value = f"{name} {code(operator).split()[1]} {value}"
-    return f"`{name} = torch.where({mask}, {value}, {name})` instead of the assignment at {where}"
+    return f"{name} = torch.where({mask}, {value}, {name})"
+
+
+def _is_scalar(value: ast.expr) -> bool:
+    """Whether an expression is a number or an attribute or name, which may be one."""
+    return isinstance(value, (ast.Constant, ast.UnaryOp, ast.Name, ast.Attribute))
