@@ -1,7 +1,8 @@
 """What share of sick programs is cured by an edit that `torchtriage fix` makes?
 
 Observes each program of advice_cases, makes the edits of its first finding one after the other on a copy, and observes
-the result. An edit cures if its finding is gone, no finding at P3 or worse is new, and the printed number is the same.
+the result. An edit cures if its finding is gone, no finding at P3 or worse is new, the printed number is the same, and
+every comment is still there. Each program is given a comment on every line for that.
 
     python benchmarks/fix.py [--only case,case] [--family branches] [--output FILE.json] [--show]
 
@@ -9,11 +10,14 @@ The controls of advice_cases have no finding and are left out. A finding without
 """
 
 import argparse
+import io
 import json
 import os
+import re
 import runpy
 import sys
 import tempfile
+import tokenize
 import traceback
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -26,6 +30,7 @@ from advice import MACHINE_RULES, SEVERE, all_cases, result_line
 from advice_cases.case import Case
 from common import machine, note, save, table
 
+MAX_CHANGED = 12    # lines of a program that an edit touches; the largest replaces a branch of four lines
 LABELS = ("safe", "setting", "review")
 HEADER = ["cause", "severity", "code", "cured by", "edits tried"]
 
@@ -100,6 +105,24 @@ def _run_and_exit(script: Path, output: Path, report: Path) -> None:
         os._exit(status)
 
 
+def with_comments(source: str) -> str:
+    """The program with a comment at the end of each logical line, and some spaces that no formatter leaves."""
+    lines = source.splitlines()
+    ends = [t.end[0] for t in tokenize.generate_tokens(io.StringIO(source).readline) if t.type == tokenize.NEWLINE]
+    for number in ends:
+        lines[number - 1] += f"   # line {number}"
+    return "\n".join(lines) + "\n"
+
+
+def lost_text(source: str, edited: str) -> str:
+    """What an edit lost: a comment, or the form of a line that it has no reason to touch; empty if nothing."""
+    lost = [comment for comment in re.findall(r"# line \d+", source) if comment not in edited]
+    if lost:
+        return f"lost the comments {', '.join(lost)}"
+    changed = sum(line not in edited.splitlines() for line in source.splitlines())
+    return f"{changed} lines changed" if changed > MAX_CHANGED else ""
+
+
 def compile_findings(findings: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [f for f in findings if f["code"].startswith(("TT1", "TT2", "TT3")) and f["code"] not in MACHINE_RULES]
 
@@ -113,7 +136,8 @@ def measure(case: Case, show: bool) -> Outcome:
     outcome = Outcome(name=case.name, family=case.family, cause=case.cause)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
-        before, result, script = observed(case.source, case.name, folder)
+        source = with_comments(case.source)
+        before, result, script = observed(source, case.name, folder)
         before = compile_findings(before)
         if not before:
             outcome.reason = "no finding"
@@ -122,7 +146,7 @@ def measure(case: Case, show: bool) -> Outcome:
         outcome.code, outcome.severity = first["code"], first["severity"]
         outcome.reason = "" if first["fix"]["edits"] else "no edit"
         for edit in first["fix"]["edits"]:
-            script.write_text(case.source)
+            script.write_text(source)
             workspace = Workspace(folder, Recording(processes=()))
             changes = [Change(**{**change, "kind": ChangeKind(change["kind"])}) for change in edit["changes"]]
             trial = Trial(label=edit["label"], text=edit["text"], cured=False)
@@ -132,11 +156,13 @@ def measure(case: Case, show: bool) -> Outcome:
             except UneditableError as error:
                 trial.problem = f"not applied: {error}"
                 continue
-            after, edited_result, _ = observed(files[str(script)].decode(), case.name, folder, edited=True)
-            trial.problem = _problem(first, before, compile_findings(after), result, edited_result)
+            edited = files[str(script)].decode()
+            after, edited_result, _ = observed(edited, case.name, folder, edited=True)
+            trial.problem = lost_text(source, edited) or _problem(
+                first, before, compile_findings(after), result, edited_result)
             trial.cured = not trial.problem
             if show:
-                print(files[str(script)].decode())
+                print(edited)
     note(f"  {outcome.cured_by(*LABELS) or 'MISS':8} {case.name}: "
          + "; ".join(f"{t.label}: {t.problem or 'cured'}" for t in outcome.trials)[:200])
     return outcome

@@ -64,7 +64,9 @@ class ChangeKind(enum.StrEnum):
     REWRITE = "rewrite"     # the statements `old`, one per line of text, become the statements `new`
     REMOVE = "remove"       # the statement `old` is removed
     INSERT = "insert"       # the statements `new` come before it
-    GUARD = "guard"         # the statement `old` runs under `if new:`
+    APPEND = "append"       # the statements `new` come after it
+    WRAP = "wrap"           # the statement `old` becomes the block of `new:`, an `if` or a `with`
+    UNWRAP = "unwrap"       # the statement that begins with `old:` is replaced by its block
     DROP_ARGUMENT = "drop-argument"     # the keyword argument `old` of a call is dropped
     DROP_DECORATOR = "drop-decorator"   # the decorator `old` of the function is dropped
     ADD_ARGUMENT = "add-argument"       # the call `old` gets one more argument, `new`

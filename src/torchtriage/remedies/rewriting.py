@@ -1,6 +1,7 @@
 """Makes the changes of edits in a file with libcst, so that formatting and comments stay."""
 
 import ast
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from torchtriage.remedies.tree import Tree, UneditableError, own_parts, plain, w
 if TYPE_CHECKING:
     import libcst as cst
 
-_BLOCKS = frozenset({ChangeKind.REWRITE, ChangeKind.REMOVE, ChangeKind.GUARD})
+_BLOCKS = frozenset({ChangeKind.REWRITE, ChangeKind.REMOVE, ChangeKind.WRAP})
 
 
 def rewritten(content: bytes, changes: Sequence[Change]) -> bytes:
@@ -42,6 +43,8 @@ class _Plan:
         self.tree = tree
         self.nodes: dict[Any, Any] = {}         # node -> function of the updated node
         self.before: dict[Any, list[str]] = {}  # statement -> code to insert before it
+        self.above: dict[Any, list[Any]] = {}   # statement -> comments to put above it
+        self.after: dict[Any, list[str]] = {}   # and after it
         self.taken: list[tuple[int, int]] = []  # lines of the statements that are replaced as a whole
         self.touched: list[int] = []            # lines of the other changes
 
@@ -75,10 +78,15 @@ class _Plan:
         if isinstance(statement, cst.If) and isinstance(self.tree.parent(statement), cst.If):
             raise UneditableError(f"line {change.line} is an elif")
         self.taken.append((self.tree.lines(nodes[0])[0], self.tree.lines(nodes[-1])[1]))
-        if change.kind is ChangeKind.GUARD:
-            self.nodes[statement] = lambda updated: _guarded(updated, change.new)
+        if change.kind is ChangeKind.WRAP:
+            self.nodes[statement] = lambda updated: _wrapped(updated, change.new)
             return
         comments = [part for node in nodes for part in _inner_comments(node)]
+        if change.kind is ChangeKind.REMOVE and (following := self.tree.following(nodes[-1])) is not None:
+            lines = [line for line in statement.leading_lines if line.comment is not None]
+            self.above[following] = [*lines, *(cst.EmptyLine(comment=comment) for comment in comments)]
+            self.nodes[statement] = lambda _: cst.RemoveFromParent()
+            return
         new = change.new if change.kind is ChangeKind.REWRITE else ""
         config = self.tree.module.config_for_parsing
         self.nodes[statement] = lambda updated: _replaced(updated, new, comments, config)
@@ -88,12 +96,27 @@ class _Plan:
     def _inner(self, change: Change, statement: Any) -> None:
         if change.kind is ChangeKind.INSERT:
             self.before.setdefault(statement, []).append(change.new)
+        elif change.kind is ChangeKind.APPEND:
+            self.after.setdefault(statement, []).append(change.new)
+        elif change.kind is ChangeKind.UNWRAP:
+            self._unwrap(statement, change)
         elif change.kind is ChangeKind.ADD_PARAMETER:
             self.nodes[self._function(statement, change).params] = lambda updated: _with_parameter(updated, change.new)
         elif change.kind is ChangeKind.DROP_DECORATOR:
             self._drop_decorator(statement, change)
         else:
             self._expression(change, statement)
+
+    def _unwrap(self, statement: Any, change: Change) -> None:
+        import libcst as cst
+
+        block = statement.with_changes(body=cst.IndentedBlock(body=[_nothing([])])) if isinstance(
+            statement, cst.With) else statement
+        if not isinstance(statement.body, cst.IndentedBlock) or (
+            plain(self.tree.module.code_for_node(block)) != plain(f"{change.old}:\n    pass")
+        ):
+            raise UneditableError(f"line {change.line} does not read as recorded: it is not `{change.old}:`")
+        self.nodes[statement] = _unwrapped
 
     def _function(self, statement: Any, change: Change) -> Any:
         import libcst as cst
@@ -132,8 +155,8 @@ class _Plan:
                     self.nodes[node] = lambda updated, parent=parent: _expression(updated, change.new, parent)
                 found = True
         if not found:
-            what = f"the argument {change.old}=" if change.kind is ChangeKind.DROP_ARGUMENT else f"`{change.old}`"
-            raise UneditableError(f"line {change.line} does not read as recorded: it has no {what}")
+            what = f"its argument {change.old}=" if change.kind is ChangeKind.DROP_ARGUMENT else f"`{change.old}`"
+            raise UneditableError(f"line {change.line} does not read as recorded: {what} is missing")
 
     def _parts_of_call(self, statement: Any, call: str) -> Iterator[Any]:
         """The function and the arguments of each call that reads like this."""
@@ -153,11 +176,24 @@ class _Plan:
                 updated = super().on_leave(original_node, updated_node)
                 if original_node in plan.nodes:
                     updated = plan.nodes[original_node](updated_node)
+                if original_node in plan.above:
+                    first, *rest = _several(updated)
+                    lines = [*plan.above[original_node], *first.leading_lines]
+                    updated = cst.FlattenSentinel([first.with_changes(leading_lines=lines), *rest])
                 if original_node in plan.before:
                     updated = _preceded(updated, plan.before[original_node], plan.tree.module.config_for_parsing)
+                for text in plan.after.get(original_node, ()):
+                    config = plan.tree.module.config_for_parsing
+                    updated = cst.FlattenSentinel([*_several(updated), *_statements(text, config)])
                 return updated
 
         return self.tree.module.visit(Transformer())
+
+
+def _several(updated: Any) -> list[Any]:
+    import libcst as cst
+
+    return list(updated) if isinstance(updated, cst.FlattenSentinel) else [updated]
 
 
 def _statements(text: str, config: Any) -> list[Any]:
@@ -209,26 +245,41 @@ def _nothing(lines: Sequence[Any]) -> Any:
     return cst.SimpleStatementLine(body=[cst.Pass()], leading_lines=lines)
 
 
-def _guarded(updated: Any, test: str) -> Any:
+def _wrapped(updated: Any, header: str) -> Any:
     import libcst as cst
 
     inner = updated.with_changes(leading_lines=[])
-    return cst.If(
-        test=cst.parse_expression(test), body=cst.IndentedBlock(body=[inner]), leading_lines=updated.leading_lines,
-    )
+    block: Any = cst.parse_statement(f"{header}:\n    pass\n")
+    return block.with_changes(body=cst.IndentedBlock(body=[inner]), leading_lines=updated.leading_lines)
+
+
+def _unwrapped(updated: Any) -> Any:
+    """The statements of a block, below the comments of its head."""
+    import libcst as cst
+
+    body = list(updated.body.body)
+    lines = [*updated.leading_lines, *_comment_lines(updated.body.header), *body[0].leading_lines]
+    return cst.FlattenSentinel([body[0].with_changes(leading_lines=lines), *body[1:]])
+
+
+def _comment_lines(header: Any) -> list[Any]:
+    import libcst as cst
+
+    return [cst.EmptyLine(comment=header.comment)] if header.comment is not None else []
 
 
 def _preceded(updated: Any, texts: Sequence[str], config: Any) -> Any:
     """The statement with others before it; blank lines stay above all of them, comments with their statement."""
     import libcst as cst
 
+    updated, *rest = _several(updated)
     own = list(updated.leading_lines)
     blank = []
     while own and own[0].comment is None:
         blank.append(own.pop(0))
     new = [statement for text in texts for statement in _statements(text, config)]
     new[0] = new[0].with_changes(leading_lines=blank)
-    return cst.FlattenSentinel([*new, updated.with_changes(leading_lines=own)])
+    return cst.FlattenSentinel([*new, updated.with_changes(leading_lines=own), *rest])
 
 
 # --- arguments of calls, parameters of functions
@@ -244,10 +295,27 @@ def _without_keyword(call: Any, name: str) -> Any:
     dropped = _keyword(call, name)
     args = [argument for argument in call.args if argument is not dropped]
     if args and dropped is call.args[-1]:       # the comma before it goes, a comma behind it stays
-        args[-1] = args[-1].with_changes(comma=dropped.comma, whitespace_after_arg=dropped.whitespace_after_arg)
+        args[-1] = _as_last(args[-1], dropped)
     if not args:
         return call.with_changes(args=[], whitespace_before_args=cst.SimpleWhitespace(""))
     return call.with_changes(args=args)
+
+
+def _as_last(argument: Any, dropped: Any) -> Any:
+    """The argument in the place of the dropped one that followed it, with the comments of both."""
+    import libcst as cst
+
+    changed = argument.with_changes(comma=dropped.comma, whitespace_after_arg=dropped.whitespace_after_arg)
+    between = argument.comma.whitespace_after if isinstance(argument.comma, cst.Comma) else None
+    has_comma = isinstance(dropped.comma, cst.Comma)
+    behind = dropped.comma.whitespace_after if has_comma else dropped.whitespace_after_arg
+    if not isinstance(between, cst.ParenthesizedWhitespace) or not isinstance(behind, cst.ParenthesizedWhitespace):
+        return changed
+    own = [cst.EmptyLine(comment=behind.first_line.comment)] if behind.first_line.comment else []
+    merged = behind.with_changes(first_line=between.first_line, empty_lines=[*own, *behind.empty_lines])
+    if has_comma:
+        return changed.with_changes(comma=dropped.comma.with_changes(whitespace_after=merged))
+    return changed.with_changes(whitespace_after_arg=merged)
 
 
 def _with_argument(call: Any, text: str) -> Any:
@@ -289,7 +357,8 @@ def _with_parameter(parameters: Any, name: str) -> Any:
         comma = own[-1].comma
         is_set = isinstance(comma, cst.Comma)
         separator = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
-        own[-1] = own[-1].with_changes(comma=separator)
+        new = new.with_changes(whitespace_after_param=own[-1].whitespace_after_param)
+        own[-1] = own[-1].with_changes(comma=separator, whitespace_after_param=cst.SimpleWhitespace(""))
         new = new.with_changes(comma=comma) if is_set else new
     return parameters.with_changes(params=[*own, new])
 
@@ -304,21 +373,23 @@ def _with_settings(module: "cst.Module", settings: Sequence[str], uses_torch: bo
     body = list(module.body)
     at = _after_imports(body)
     lines = []
-    if uses_torch and not any(_imports_torch(statement) for statement in body[:at]):
-        if any(_imports_torch(statement) for statement in body[at:]):
-            at = 1 + next(number for number, statement in enumerate(body) if _imports_torch(statement))
+    if uses_torch and not any(_imports(statement, "torch") for statement in body[:at]):
+        if any(_imports(statement, "torch") for statement in body[at:]):
+            at = 1 + next(number for number, statement in enumerate(body) if _imports(statement, "torch"))
         else:
             lines.append("import torch")
+    for name in ("logging", "warnings"):
+        used = any(re.search(rf"\b{name}\.", setting) for setting in settings)
+        if used and not any(_imports(statement, name) for statement in body[:at]):
+            lines.append(f"import {name}")
     present = {plain(module.code_for_node(statement)) for statement in body}
     lines += [setting for setting in settings if plain(setting) not in present]
     if not lines:
         return module
     new = [statement for line in lines for statement in cst.parse_module(line + "\n").body]
-    first = next((number for number, line in enumerate(lines) if line != "import torch"), None)
+    first = next((number for number, line in enumerate(lines) if not line.startswith("import ")), None)
     if first is not None and at:
         new[first] = new[first].with_changes(leading_lines=[cst.EmptyLine(indent=False)])
-    if at == 0 and body:      # the file begins with a statement, which keeps its comments
-        module = module.with_changes(header=module.header)
     return module.with_changes(body=[*body[:at], *new, *body[at:]])
 
 
@@ -338,13 +409,12 @@ def _after_imports(body: Sequence[Any]) -> int:
     return at
 
 
-def _imports_torch(statement: Any) -> bool:
-    """Whether a statement of a module binds the name torch."""
+def _imports(statement: Any, name: str) -> bool:
+    """Whether a statement of a module is an import that binds this name."""
     import libcst as cst
 
     for part in getattr(statement, "body", ()) if isinstance(statement, cst.SimpleStatementLine) else ():
-        if isinstance(part, cst.Import):
-            for alias in part.names:
-                if alias.asname is None and (alias.evaluated_name == "torch" or alias.evaluated_name[:6] == "torch."):
-                    return True
+        for alias in part.names if isinstance(part, cst.Import) else ():
+            if alias.asname is None and alias.evaluated_name.partition(".")[0] == name:
+                return True
     return False

@@ -90,7 +90,25 @@ def hoisted_compile_edits(process: Process, call: CompileCall) -> Iterator[Edit]
                     Change(kind=ChangeKind.INSERT, path=entry.path, line=loop_line, new=code(statement.node)),
                 )
                 return
+    yield from _caller_before_loop(process, call)
     yield from _once_per_file(process, call)
+
+
+def _caller_before_loop(process: Process, call: CompileCall) -> Iterator[Edit]:
+    """The call of the function that compiles, moved before the loop that repeats it."""
+    for line, loop in recorded_statements(process, call.path):
+        for node in loop.body if isinstance(loop, (ast.For, ast.While)) else ():
+            is_call = isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+            if is_call and isinstance(node, ast.Assign) and called_name(node.value) == call.function:  # type: ignore[arg-type]
+                own = line + node.lineno - loop.lineno
+                statement = Statement(node=node, parents=(loop,))
+                if _loop_line(statement, StackEntry(path=call.path, line=own, function="")) is not None:
+                    yield _edit(
+                        f"`{code(node)}` once, before the loop at {short_place(call.path, line)}",
+                        Change(kind=ChangeKind.REMOVE, path=call.path, line=own, old=code(node)),
+                        Change(kind=ChangeKind.INSERT, path=call.path, line=line, new=code(node)),
+                    )
+                    return
 
 
 def _loop_line(statement: Statement, entry: StackEntry) -> int | None:

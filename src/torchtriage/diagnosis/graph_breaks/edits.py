@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from torchtriage.diagnosis.graph_breaks.branches import branch_code, conditional_code
-from torchtriage.diagnosis.graph_breaks.hoisting import hoisted
+from torchtriage.diagnosis.graph_breaks.hoisting import entered_outside, hoisted, listed_outside, moved
 from torchtriage.diagnosis.graph_breaks.remedies import Remedy
 from torchtriage.diagnosis.graph_breaks.values import fill_code, read_code, reduction_code, size_code
 from torchtriage.diagnosis.statement import Statement, called_name, code, own_nodes
@@ -15,7 +15,7 @@ from torchtriage.recording.events import GraphBreak, StackEntry
 from torchtriage.recording.recording import Process
 from torchtriage.text import short_place
 
-UNCOMPILED = "not torch.compiler.is_compiling()"
+UNCOMPILED = "if not torch.compiler.is_compiling()"
 # Calls in the arguments of a message that neither draw a random number nor change a tensor.
 _PURE = frozenset({
     "abs", "max", "min", "mean", "sum", "std", "var", "norm", "item", "size", "numel", "dim", "tolist", "detach", "cpu",
@@ -85,8 +85,8 @@ def guarded_message(site: BreakSite) -> Iterator[Edit]:
         isinstance(part, ast.NamedExpr) for part in ast.walk(node))
     yield Edit(
         label=EditLabel.SAFE if changes_nothing else EditLabel.REVIEW,
-        text=f"`if {UNCOMPILED}:` around the message at {site.where}: compiled code leaves it out",
-        changes=(site.change(ChangeKind.GUARD, old=code(node), new=UNCOMPILED),),
+        text=f"`{UNCOMPILED}:` around the message at {site.where}: compiled code leaves it out",
+        changes=(site.change(ChangeKind.WRAP, old=code(node), new=UNCOMPILED),),
     )
 
 
@@ -180,10 +180,30 @@ def next_outside(site: BreakSite) -> Iterator[Edit]:
     calls = site.statement.calls("next")
     if len(calls) == 1:
         yield from _hoist(site, calls[0], wrap="torch.as_tensor")
+    elif isinstance(site.statement.node, ast.For):
+        yield from _present(listed_outside(site.process, site.event, site.statement.node.iter))
+
+
+def moved_outside(site: BreakSite) -> Iterator[Edit]:
+    """The first or the last statement of the compiled function, made by its caller."""
+    yield from _present(moved(site.process, site.event))
+
+
+def context_outside(site: BreakSite) -> Iterator[Edit]:
+    """A context manager that the caller enters around the compiled call."""
+    yield from _present(entered_outside(site.process, site.event))
+
+
+def clock(site: BreakSite) -> Iterator[Edit]:
+    yield from drawn(site)
+    yield from context_outside(site)
 
 
 def _hoist(site: BreakSite, value: ast.expr | None, wrap: str = "") -> Iterator[Edit]:
-    edit = hoisted(site.process, site.event, value, wrap)
+    yield from _present(hoisted(site.process, site.event, value, wrap))
+
+
+def _present(edit: Edit | None) -> Iterator[Edit]:
     if edit is not None:
         yield edit
 
@@ -214,12 +234,17 @@ _BY_CODE: dict[str, tuple[_Make, ...]] = {
     "TT105": (masked,),
     "TT106": (called_outside,),
     "TT107": (called_outside,),
+    "TT109": (moved_outside,),
+    "TT110": (moved_outside,),
     "TT111": (called_outside,),
     "TT112": (called_outside,),
     "TT113": (next_outside,),
     "TT114": (drawn, called_outside),
+    "TT115": (context_outside, called_outside),
+    "TT116": (moved_outside,),
+    "TT118": (moved_outside,),
     "TT120": (removed,),
     "TT122": (branch,),
-    "TT125": (drawn,),
+    "TT125": (clock,),
     "TT199": (called_outside,),
 }

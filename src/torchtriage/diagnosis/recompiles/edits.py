@@ -9,7 +9,7 @@ from torchtriage.diagnosis.places import owner_of
 from torchtriage.diagnosis.recompiles.caller import Caller, passed_arguments
 from torchtriage.diagnosis.recompiles.guard_text import Kind
 from torchtriage.diagnosis.recompiles.patterns import function_lines
-from torchtriage.diagnosis.recompiles.remedies import Scene
+from torchtriage.diagnosis.recompiles.remedies import Scene, may_be_of_a_layer
 from torchtriage.diagnosis.statement import code, own_nodes, recorded_statements, statement_at
 from torchtriage.findings.model import YOU, Change, ChangeKind, Edit, EditLabel
 from torchtriage.recording.recording import Process
@@ -51,6 +51,8 @@ def drop_static(site: RecompileSite) -> Iterator[Edit]:
     call = site.scene.group.call
     if call is None or call.dynamic is not False or not _is_yours(site, call.path):
         return
+    if may_be_of_a_layer(site.scene):
+        return      # the sizes may be those of the layers, and then it cures nothing
     if call.line is not None and "drop dynamic=False" in site.scene.not_static:
         yield Edit(
             label=EditLabel.SETTING, text=site.scene.not_static,
@@ -104,7 +106,8 @@ def _is_primary(value: ast.expr) -> bool:
 def as_tensor(site: RecompileSite) -> Iterator[Edit]:
     """A number passed as a tensor, with torch's functions where the code uses those of math."""
     reason = site.scene.group.reasons[0]
-    if "nn.Module" in reason.hint or re.search(r"\brange\(|dropout", reason.code):
+    is_index = re.search(rf"\[\s*{re.escape(reason.source)}\s*\]", reason.code)
+    if "nn.Module" in reason.hint or is_index or re.search(r"\brange\(|dropout", reason.code):
         return      # a constant of the module; a number that must stay one
     maths = list(_of_math(site))
     for edit in _wrapped(site, "torch.tensor({})"):
@@ -269,7 +272,7 @@ def _reads(site: RecompileSite, old: str, new: str) -> Iterator[Change]:
 _BY_CODE: dict[str, tuple[Callable[[RecompileSite], Iterator[Edit]], ...]] = {
     "TT201": (mark_dynamic,),
     "TT202": (drop_static, mark_dynamic),
-    "TT203": (mark_dynamic, drop_static),
+    "TT203": (mark_dynamic,),
     "TT204": (drop_static, unspecialized, as_tensor),
     "TT205": (drop_static, as_tensor),
     "TT206": (unspecialized, counted_in_tensor),
