@@ -29,11 +29,11 @@ from typing import Any
 from common import PROGRAMS, RESULTS, Spread, clean_environment, machine, note, peers_python, run, save, table
 
 from torchtriage.findings.shape_study import BASELINE, Interval
+from torchtriage.proof.runs.process import Program
+from torchtriage.proof.statistics import levels, paired_ratio
 from torchtriage.shapes.budget import Budget
 from torchtriage.shapes.experiment import Experiment
-from torchtriage.shapes.runs.process import Program
 from torchtriage.shapes.verdict.race import Race
-from torchtriage.shapes.verdict.statistics import levels, paired_ratio
 
 PREFIX = "shapes_"
 TRANSFORMERS = ("generate_dynamic_cache", "generate_static_cache")

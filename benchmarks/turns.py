@@ -17,12 +17,12 @@ from pathlib import Path
 
 from common import PROGRAMS, clean_environment, machine, note, save, table
 
+from torchtriage.proof.runs.process import Program, RunOutcome, run_in_turns, run_once
+from torchtriage.proof.runs.surroundings import checked_cache
+from torchtriage.proof.runs.turns import TURN_SECONDS
 from torchtriage.shapes.experiment import trial_of
 from torchtriage.shapes.policies import baseline_policy
-from torchtriage.shapes.runs.environment import checked_cache
-from torchtriage.shapes.runs.process import Program, RunOutcome, run_in_turns, run_once
 from torchtriage.shapes.runs.trial import common_span
-from torchtriage.shapes.runs.turns import TURN_SECONDS
 
 PATIENCE_SECONDS = 1800.0
 

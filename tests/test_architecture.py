@@ -19,7 +19,8 @@ MAY_IMPORT = {
     "remedies": {"findings", "recording", "diagnosis"},
     "capture": {"recording", "launch", "telemetry"},    # telemetry lazily, when the taps first see a training
     "rl": {"telemetry"},
-    "shapes": {"findings", "recording", "diagnosis", "launch", "capture"},
+    "proof": {"findings", "recording", "diagnosis", "launch", "capture"},
+    "shapes": {"findings", "recording", "diagnosis", "launch", "capture", "proof"},
     "telemetry": {"recording", "findings", "diagnosis"},
     "commands": None, "integrations": None,
 }
@@ -122,7 +123,8 @@ MAX_MODULES = 12
 # know the others, and a change stays in one room.
 SUBPACKAGES: dict[str, dict[str, set[str]]] = {
     "capture": {
-        "policy": {".", "torch_private"}, "taps": {".", "readers", "torch_private"}, "readers": set(),
+        "policy": {".", "torch_private"}, "proof": {".", "torch_private"},
+        "taps": {".", "readers", "torch_private"}, "readers": set(),
         "torch_private": set(),
     },
     "diagnosis": {
@@ -141,6 +143,7 @@ SUBPACKAGES: dict[str, dict[str, set[str]]] = {
         "ppo": {".", "compile", "envs", "normalize", "policy"},
         "growth": {"compile", "envs"},
     },
+    "proof": {"runs": set(), "numbers": {"."}},
     "shapes": {"runs": {"."}, "functions": {".", "runs", "verdict"}, "verdict": {".", "functions", "runs"}},
     "telemetry": {
         "statistics": set(),

@@ -13,6 +13,7 @@ from torchtriage.launch import environment
 TYPE_CHECKING = False   # see launch/imports.py
 if TYPE_CHECKING:
     from torchtriage.capture.policy.taps import PolicyTaps
+    from torchtriage.capture.proof.taps import ProofTaps
     from torchtriage.recording.recorder import Recorder
 
 recorder: Recorder | None = None     # of this process, from the import of torch on
@@ -32,7 +33,8 @@ def start() -> None:
     _is_first(folder, "joined")
     from torchtriage.launch.imports import ImportWatcher
 
-    ImportWatcher().when_imported("torch._C", lambda _: _arm(folder))
+    proof = _proof(folder)
+    ImportWatcher().when_imported("torch._C", lambda _: _arm(folder, proof))
 
 
 def _is_first(folder: str, what: str) -> bool:
@@ -47,7 +49,7 @@ def _is_first(folder: str, what: str) -> bool:
         return False
 
 
-def _arm(folder: str) -> None:
+def _arm(folder: str, proof: ProofTaps | None) -> None:
     """Start the recorder and the taps; called while torch is being imported."""
     global recorder
     from pathlib import Path
@@ -66,7 +68,10 @@ def _arm(folder: str) -> None:
     measure = os.environ.get(environment.MEASURE, "").lower() in ("1", "true")
     telemetry = os.environ.get(environment.TELEMETRY, "").lower() not in ("0", "false")
     policy = _policy(folder, recorder)
-    observer = Observer(recorder.add, measure=measure, on_first_step=recorder.start, telemetry=telemetry, policy=policy)
+    observer = Observer(
+        recorder.add, measure=measure, on_first_step=recorder.start, telemetry=telemetry, policy=policy,
+        clock=proof.clock if proof is not None else None,
+    )
     observer.arm_for_run()
     recorder.follow(observer)
     atexit.register(recorder.close)
@@ -93,3 +98,22 @@ def _policy(folder: str, recorder: Recorder) -> PolicyTaps | None:
         recorder.add(Tap(name="policy", state="absent", detail=str(error), time=time.time(), pid=os.getpid()))
         return None
 
+
+def _proof(folder: str) -> ProofTaps | None:
+    """The taps of a run of `torchtriage verify`, armed; a setting that cannot be read is reported and changes nothing.
+
+    They are made before torch is imported, because they seed its generators right after the import.
+    """
+    text = os.environ.get(environment.PROOF)
+    if not text:
+        return None
+    from torchtriage.capture.proof.setting import parse_setting
+    from torchtriage.capture.proof.taps import ProofTaps
+
+    try:
+        taps = ProofTaps(parse_setting(text), folder)
+        taps.arm()
+        return taps
+    except (ValueError, OSError) as error:
+        tell(f"{environment.PROOF}: {error}; the program runs unmodified")
+        return None

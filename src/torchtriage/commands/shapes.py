@@ -117,12 +117,13 @@ class ShapesCommand:
 
 def measure(command: list[str], work: Path, args: argparse.Namespace) -> tuple["ShapeStudy", "Measurement"]:
     """Run the experiment within its budget."""
+    from torchtriage.proof.budget import parse_duration
+    from torchtriage.proof.runs.process import Program
+    from torchtriage.proof.runs.surroundings import kept_stdin
     from torchtriage.reporters.shape_text import with_sentences
-    from torchtriage.shapes.budget import Budget, parse_duration
+    from torchtriage.shapes.budget import Budget
     from torchtriage.shapes.experiment import Experiment
     from torchtriage.shapes.policies import SOURCES
-    from torchtriage.shapes.runs.environment import kept_stdin
-    from torchtriage.shapes.runs.process import Program
     from torchtriage.shapes.verdict.study import study_of
 
     budget = Budget(seconds=parse_duration(args.budget or DEFAULT_BUDGET))

@@ -1,12 +1,10 @@
 """The time that a study and each of its runs may take."""
 
-import re
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from torchtriage.errors import CommandError
 from torchtriage.findings.shape_study import BASELINE
+from torchtriage.proof.budget import TimeLimit
 from torchtriage.shapes.runs.trial import Trial, common_span
 from torchtriage.shapes.verdict.race import Race
 from torchtriage.shapes.verdict.ranking import MIN_ROUNDS
@@ -18,34 +16,11 @@ ENOUGH_UNITS = 20       # a run may always take 1.5 times what this many units o
 FAR_SHARE = 2.0         # times a complete baseline run: the limit of a run that takes turns
 GRACE = 1.2             # times the time left: the limit of a round in turns, as stopping it would cut every run short
 MIN_RUN_SECONDS = 10.0  # importing torch alone may take this long
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h)?")
-
-
-def parse_duration(text: str) -> float:
-    """90, 90s, 10m or 1.5h, in seconds."""
-    match = _DURATION.fullmatch(text.strip())
-    seconds = 0.0
-    if match is not None:
-        seconds = float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2] or "s"]
-    if seconds <= 0:
-        raise CommandError(f"--budget {text} is not a duration; give seconds, minutes or hours, such as 90s, 10m or 1h")
-    return seconds
 
 
 @dataclass(slots=True, kw_only=True)
-class Budget:
+class Budget(TimeLimit):
     """The time that is left, and the limit of each kind of run."""
-
-    seconds: float
-    began: float = field(default_factory=time.monotonic)
-
-    @property
-    def spent(self) -> float:
-        return time.monotonic() - self.began
-
-    @property
-    def left(self) -> float:
-        return max(0.0, self.seconds - self.spent)
 
     def of_first_run(self) -> float:
         return max(MIN_RUN_SECONDS, FIRST_SHARE * self.seconds)

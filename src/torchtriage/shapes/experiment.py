@@ -6,6 +6,8 @@ from typing import Any
 
 from torchtriage.errors import CommandError, TriageError
 from torchtriage.findings.shape_study import BASELINE, VaryingSize, policy_label, policy_phrase
+from torchtriage.proof.runs.process import Program, RunOutcome, run_in_turns, run_once
+from torchtriage.proof.runs.surroundings import checked_cache, file_times, written_files
 from torchtriage.recording.events import CompileCall
 from torchtriage.recording.reader import read_recording
 from torchtriage.recording.recording import Recording
@@ -19,11 +21,10 @@ from torchtriage.shapes.policies import (
     mixed,
     raised_limit,
 )
-from torchtriage.shapes.runs.environment import checked_cache, file_times, takes_dimensions, written_files
-from torchtriage.shapes.runs.process import Program, RunOutcome, run_in_turns, run_once
+from torchtriage.shapes.runs.alone import why_alone
+from torchtriage.shapes.runs.environment import takes_dimensions
 from torchtriage.shapes.runs.sizes import Mark, Marking, find_marks, recorded_sizes, sources_value, varying
 from torchtriage.shapes.runs.trial import Trial, main_process, read_trial
-from torchtriage.shapes.runs.turns import why_alone
 from torchtriage.shapes.verdict.advice import BUDGET_MARGIN
 from torchtriage.shapes.verdict.by_function import mixed_choice
 from torchtriage.shapes.verdict.race import Race

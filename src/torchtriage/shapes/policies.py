@@ -1,12 +1,15 @@
 """The shape policies that a study tries."""
 
 import ast
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from torchtriage.capture.policy.policy import ForcedPolicy
 from torchtriage.findings.shape_study import BASELINE
+from torchtriage.launch import environment
 from torchtriage.recording.events import CompileCall
 from torchtriage.shapes.functions import driver
 from torchtriage.text import counted, path_from_here
@@ -34,6 +37,12 @@ class ShapePolicy:
         """path:line of a torch.compile call -> the policy that is forced on this call alone."""
         names = {value: name for name, value in FORCED.items()}
         return {site: names[value] for site, value in self.forced.at.items()}
+
+    def variables(self, forced: Mapping[str, Any], paused: str) -> dict[str, str]:
+        """The environment variables of a run; `forced` are fields of ForcedPolicy that every run of a study has."""
+        fields = {**forced, "paused": paused} if paused else forced
+        policy = replace(self.forced, name=self.name, **fields)
+        return {**self.environment, environment.POLICY: json.dumps(policy.to_dict())}
 
 
 def baseline_policy() -> ShapePolicy:

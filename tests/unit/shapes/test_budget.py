@@ -6,7 +6,8 @@ import pytest
 
 from tests.unit.shapes.trial_samples import race, trial
 from torchtriage.errors import CommandError
-from torchtriage.shapes.budget import Budget, enough_seconds, num_runs_to_come, parse_duration
+from torchtriage.proof.budget import parse_duration
+from torchtriage.shapes.budget import Budget, enough_seconds, num_runs_to_come
 from torchtriage.shapes.policies import baseline_policy
 from torchtriage.shapes.verdict.race import Race
 

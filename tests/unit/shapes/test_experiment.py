@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from torchtriage.capture.policy.policy import ForcedPolicy
+from torchtriage.proof.runs.process import Program, RunOutcome
 from torchtriage.recording.events import CompileCall
 from torchtriage.recording.recording import Process, Recording
 from torchtriage.shapes import experiment
 from torchtriage.shapes.budget import Budget
 from torchtriage.shapes.experiment import Experiment, Measurement
 from torchtriage.shapes.policies import ShapePolicy
-from torchtriage.shapes.runs.process import Program, RunOutcome
 from torchtriage.shapes.runs.trial import Lane, Trial
 
 NOTHING = Path(os.devnull)

@@ -10,8 +10,8 @@ from typing import Any
 
 from torchtriage.errors import TriageError
 from torchtriage.findings.shape_study import Interval
+from torchtriage.proof.statistics import median_interval
 from torchtriage.shapes.functions.compiling import Compiles, device_name, name_of, synchronise, uncompiled
-from torchtriage.shapes.verdict.statistics import median_interval
 from torchtriage.text import counted, duration, factor, times
 
 

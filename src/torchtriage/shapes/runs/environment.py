@@ -1,83 +1,11 @@
-"""The surroundings of the runs: the stdin they share, the files they overwrite, the abilities of their torch."""
+"""The abilities of the torch of the runs."""
 
 import functools
-import itertools
-import os
-import select
-import shutil
-import stat
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
-from torchtriage.capture.torch_private.shapes import CHECK_PROCESSOR
-from torchtriage.launch import environment
+from torchtriage.proof.runs.surroundings import TIMEOUT_SECONDS, unobserved_environment
 from torchtriage.shapes.policies import SOURCES
-
-PATIENCE_SECONDS = 2.0      # for the first byte on a pipe: an idle pipe must not block the study
-SILENT = (f"stdin is a pipe that stayed silent for {PATIENCE_SECONDS:.0f} s, so the runs got no input; "
-          "give the input from a file: < input.txt")
-MAX_FILES = 20_000          # below the working folder, that are checked for changes
-TIMEOUT_SECONDS = 300       # of a probe: importing torch from a cold disk takes a minute
-_PIPES = (stat.S_ISFIFO, stat.S_ISSOCK)
-
-
-def kept_stdin(target: Path) -> tuple[Path | None, str]:
-    """(a copy of stdin, or None if it is a terminal or empty; a note if it is a pipe that stays silent)."""
-    try:
-        source = sys.stdin.buffer
-        mode = os.fstat(source.fileno()).st_mode
-    except (AttributeError, OSError, ValueError):
-        return None, ""     # closed, or replaced by an object that is not a file
-    is_pipe = any(kind(mode) for kind in _PIPES)
-    if not is_pipe and not stat.S_ISREG(mode):
-        return None, ""
-    if is_pipe and not select.select([source], [], [], PATIENCE_SECONDS)[0]:
-        return None, SILENT
-    with target.open("wb") as file:
-        shutil.copyfileobj(source, file)
-    return (target if target.stat().st_size else None), ""
-
-
-def file_times(words: Sequence[str]) -> dict[Path, tuple[int, int]]:
-    """The modification time and size of the files below the working folder and on the command line."""
-    times: dict[Path, tuple[int, int]] = {}
-    own_output = _own_output()
-    for path in [*itertools.islice(_files_below(Path.cwd()), MAX_FILES), *map(Path, words)]:
-        try:
-            info = path.absolute().stat()
-        except (OSError, ValueError):
-            continue
-        if stat.S_ISREG(info.st_mode) and (info.st_dev, info.st_ino) not in own_output:
-            times[path.absolute()] = (info.st_mtime_ns, info.st_size)
-    return times
-
-
-def _files_below(folder: Path) -> Iterator[Path]:
-    """Without hidden folders, caches and recordings, to which no program writes its results."""
-    for parent, folders, files in os.walk(folder):
-        visible = [name for name in folders if not name.startswith((".", "__pycache__"))]
-        folders[:] = sorted(name for name in visible if not name.endswith(".triage"))
-        yield from (Path(parent, name) for name in sorted(files))
-
-
-def _own_output() -> set[tuple[int, int]]:
-    """The files to which our own stdout and stderr are redirected, by device and inode."""
-    files = set()
-    for descriptor in (1, 2):
-        try:
-            info = os.fstat(descriptor)
-        except OSError:
-            continue    # closed
-        files.add((info.st_dev, info.st_ino))
-    return files
-
-
-def written_files(before: Mapping[Path, tuple[int, int]], after: Mapping[Path, tuple[int, int]]) -> list[str]:
-    """The names of the files that are new or have changed."""
-    return sorted(os.path.relpath(path) for path, times in after.items() if before.get(path) != times)
-
 
 _PROGRAM = r"""
 import torch
@@ -95,29 +23,10 @@ print(num_graphs)
 @functools.cache
 def takes_dimensions(torch_version: str) -> bool:
     """Whether marking only the first dimension avoids the second graph; asked once per version of torch."""
-    env = _unobserved_environment() | {SOURCES: r"L\['x'\]$:0"}
+    env = unobserved_environment() | {SOURCES: r"L\['x'\]$:0"}
     command = [sys.executable, "-c", _PROGRAM]
     try:
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
     except subprocess.TimeoutExpired:
         return False
     return done.stdout.strip() == "1"
-
-
-def checked_cache(folder: Path, python: str) -> Path | None:
-    """An inductor cache that contains only inductor's check of the processor, so that no run repeats the check.
-
-    None if this torch has no such check.
-    """
-    cache = folder / "checked"
-    env = _unobserved_environment() | {"TORCHINDUCTOR_CACHE_DIR": str(cache)}
-    try:
-        done = subprocess.run([python, "-c", CHECK_PROCESSOR], env=env, capture_output=True, timeout=TIMEOUT_SECONDS)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return cache if done.returncode == 0 and cache.is_dir() else None
-
-
-def _unobserved_environment() -> dict[str, str]:
-    ours = (environment.FOLDER, environment.POLICY)
-    return {name: value for name, value in os.environ.items() if name not in ours}

@@ -14,7 +14,7 @@ from torchtriage.recording.recording import Process, Recording, Series
 from torchtriage.recording.series import CALL_COMPILES, CALL_SECONDS, STEP_SECONDS, series_of
 
 if TYPE_CHECKING:
-    from torchtriage.shapes.runs.turns import Pauses
+    from torchtriage.proof.runs.turns import Pauses
 
 MIN_STEPS = 5       # with fewer, a program is compared by its calls of compiled functions
 STEPS = "steps"     # the name of the only lane of a program with steps

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torchtriage.findings.shape_study import Crossover
+from torchtriage.proof.statistics import paired_ratio
 from torchtriage.shapes.runs.trial import Span, Trial
-from torchtriage.shapes.verdict.statistics import paired_ratio
 
 MAX_UNITS = 1_000_000_000   # a crossover beyond this is not reported
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torchtriage.findings.shape_study import Interval
+from torchtriage.proof.statistics import levels, noise_of, paired_ratio, rounds_to_decide
 from torchtriage.shapes.policies import by_simplicity
 from torchtriage.shapes.runs.trial import Span, Trial
-from torchtriage.shapes.verdict.statistics import levels, noise_of, paired_ratio, rounds_to_decide
 
 # A policy at most this far behind the best counts as equal to it: changing a program should gain more.
 TOLERANCE = 0.03

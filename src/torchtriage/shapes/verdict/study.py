@@ -18,6 +18,7 @@ from torchtriage.findings.shape_study import (
     policy_phrase,
 )
 from torchtriage.launch.privacy import redacted
+from torchtriage.proof.statistics import interval, noise_of
 from torchtriage.recording.facts import SizeMark
 from torchtriage.shapes.experiment import Measurement
 from torchtriage.shapes.policies import MARKED, MIXED, SOURCES
@@ -28,7 +29,6 @@ from torchtriage.shapes.verdict.by_function import best_by_function, divided_sit
 from torchtriage.shapes.verdict.crossover import crossovers
 from torchtriage.shapes.verdict.race import output_notes, unit_notes
 from torchtriage.shapes.verdict.ranking import MIN_ROUNDS, Ranking
-from torchtriage.shapes.verdict.statistics import interval, noise_of
 from torchtriage.text import and_more, counted, listed, path_from_here
 
 MAX_REASONS = 4

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from torchtriage.errors import TriageError
 from torchtriage.findings.shape_study import Interval
+from torchtriage.proof.statistics import median_interval
 from torchtriage.shapes.functions import benchmark as benchmarking
 from torchtriage.shapes.functions.benchmark import CallTiming, Timing, benchmark
-from torchtriage.shapes.verdict.statistics import median_interval
 
 
 def row(name: str = "f", **changed: Any) -> CallTiming:

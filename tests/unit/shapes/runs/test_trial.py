@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.unit.shapes.trial_samples import trial
+from torchtriage.proof.runs.turns import Pauses
 from torchtriage.recording.events import CompileEnd, CompileStart, LimitHit, Recompile
 from torchtriage.recording.recording import Process, Recording, Series
 from torchtriage.shapes.runs.trial import (
@@ -20,7 +21,6 @@ from torchtriage.shapes.runs.trial import (
     step_lane,
     unit_of,
 )
-from torchtriage.shapes.runs.turns import Pauses
 
 
 def test_a_total_beyond_the_run_uses_the_rate_of_the_second_half() -> None:

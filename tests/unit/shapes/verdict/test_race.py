@@ -6,10 +6,10 @@ import pytest
 
 from tests.unit.shapes.trial_samples import race, trial
 from torchtriage.errors import CommandError
+from torchtriage.proof.runs.process import RunOutcome
 from torchtriage.shapes.experiment import check_first_run
 from torchtriage.shapes.functions.driver import REFUSED
 from torchtriage.shapes.policies import ShapePolicy
-from torchtriage.shapes.runs.process import RunOutcome
 from torchtriage.shapes.runs.trial import Lane, Trial
 from torchtriage.shapes.verdict.by_function import best_by_function, divided_sites, mixed_choice
 from torchtriage.shapes.verdict.race import Race, failure, first_difference, output_notes, unit_notes

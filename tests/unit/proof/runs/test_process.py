@@ -11,12 +11,12 @@ import pytest
 
 from torchtriage.capture.policy.policy import ForcedPolicy
 from torchtriage.launch import environment
+from torchtriage.proof.runs import process as running
+from torchtriage.proof.runs import surroundings as inputs
+from torchtriage.proof.runs.process import Program, RunOutcome, run_once
+from torchtriage.proof.runs.surroundings import checked_cache, file_times, kept_stdin, written_files
 from torchtriage.recording.reader import read_recording
 from torchtriage.shapes.policies import ShapePolicy
-from torchtriage.shapes.runs import environment as inputs
-from torchtriage.shapes.runs import process as running
-from torchtriage.shapes.runs.environment import checked_cache, file_times, kept_stdin, written_files
-from torchtriage.shapes.runs.process import Program, RunOutcome, run_once
 
 
 def run(folder: Path, source: str, *, limit: float = 60.0, stdin: Path | None = None) -> RunOutcome:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from torchtriage.shapes.verdict.statistics import interval, levels, noise_of, paired_ratio, rounds_to_decide, t_quantile
+from torchtriage.proof.statistics import interval, levels, noise_of, paired_ratio, rounds_to_decide, t_quantile
 
 TIMES = st.lists(st.floats(1e-6, 1e6), min_size=2, max_size=12)
 
