@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "diagnosis": {"findings", "recording"},
     "reporters": {"findings"},
     "tickets": {"findings", "recording", "diagnosis"},
-    "remedies": {"findings", "recording", "diagnosis"},
+    "remedies": {"findings", "recording", "diagnosis", "proof"},
     "capture": {"recording", "launch", "telemetry"},    # telemetry lazily, when the taps first see a training
     "rl": {"telemetry"},
     "proof": {"findings", "recording", "diagnosis", "launch", "capture"},

@@ -83,7 +83,8 @@ class _Plan:
             return
         comments = [part for node in nodes for part in _inner_comments(node)]
         if change.kind is ChangeKind.REMOVE and (following := self.tree.following(nodes[-1])) is not None:
-            has_blank = bool(following.leading_lines) and following.leading_lines[0].comment is None
+            below = list(getattr(following, "leading_lines", ()))
+            has_blank = bool(below) and below[0].comment is None
             lines = [line for line in statement.leading_lines if line.comment is not None or not has_blank]
             self.above[following] = [*lines, *(cst.EmptyLine(comment=comment) for comment in comments)]
             self.nodes[statement] = lambda _: cst.RemoveFromParent()

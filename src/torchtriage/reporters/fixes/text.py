@@ -18,16 +18,16 @@ def render(report: FixReport, *, verbose: bool = False, next_command: str = "") 
     blocks = [_with_diff(proposal, verbose) for proposal in possible]
     without = [proposal for proposal in report.proposals if not proposal.edits]
     if without:
-        blocks.append("no edit:\n" + "".join(f"  {_head(p.finding)}\n    {p.reason}\n" for p in without))
+        blocks.append("no edit:\n" + "".join(f"  {head(p.finding)}\n    {p.reason}\n" for p in without))
     for finding, reason in report.together.left_out:
-        blocks.append(f"left out beside the others: {_head(finding)}\n  {reason}; run fix again after these edits\n")
+        blocks.append(f"left out beside the others: {head(finding)}\n  {reason}; run fix again after these edits\n")
     blocks.append(_summary(report, possible, next_command))
     return "\n".join(blocks)
 
 
 def _with_diff(proposal: Proposal, verbose: bool) -> str:
     """The finding and the diff of its first edit; of the others the text, or all diffs if verbose."""
-    lines = [f"{_head(proposal.finding)}\n"]
+    lines = [f"{head(proposal.finding)}\n"]
     for number, proposed in enumerate(proposal.edits):
         label = proposed.edit.label
         option = "  or " if number else "  "
@@ -37,7 +37,7 @@ def _with_diff(proposal: Proposal, verbose: bool) -> str:
     return "".join(lines)
 
 
-def _head(finding: Finding) -> str:
+def head(finding: Finding) -> str:
     place = f" at {os.path.basename(finding.location.path)}:{finding.location.line}" if finding.location.line else ""
     return f"{finding.code} {finding.severity.name}  {finding.title}{place}"
 
