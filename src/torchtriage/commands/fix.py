@@ -91,7 +91,7 @@ class FixCommand:
 def check_recording(args: argparse.Namespace) -> None:
     if args.source is None:
         raise CommandError(
-            "no recording; make one with: torchtriage run train.py, or give a script: torchtriage fix --verify train.py")
+            "no recording; make one with: torchtriage run train.py, or try: torchtriage fix --verify train.py")
     for name in ("budget", "steps"):
         if getattr(args, name) is not None:
             raise CommandError(f"--{name} is for trials; add --verify SCRIPT behind it")
