@@ -110,7 +110,8 @@ def test_applied_edits_cure_and_keep_the_rest_of_the_file(project: Path, tmp_pat
     assert done.returncode == 0, done.stderr
     assert "wrote train.py" in done.stdout
     text = (project / "train.py").read_text()
-    for kept in ('"""A sick program."""', "nn   # layers", "nn.Linear( 4, 4 )     # small", "# a message", "# to be seen"):
+    for kept in ('"""A sick program."""', "nn   # layers", "nn.Linear( 4, 4 )     # small", "# a message",
+                 "# to be seen"):
         assert kept in text
     assert git(project, "diff", "--stat").startswith(" train.py")
     again = triage(project, "run", "--format", "json", "-o", str(tmp_path / "again.triage"), "train.py")
