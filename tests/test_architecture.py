@@ -136,7 +136,7 @@ SUBPACKAGES: dict[str, dict[str, set[str]]] = {
         "history": {".", "compiles", "coverage", "graph_breaks", "learning", "recompiles"},
     },
     "commands": {"ticket": {"."}},
-    "reporters": {"fixes": {"."}, "html": {"."}},
+    "reporters": {"fixes": {".", "proof"}, "html": {"."}, "proof": {".", "html"}},
     "rl": {
         "compile": set(), "normalize": set(), "envs": {"."},
         "policy": {"compile", "envs"},

@@ -61,7 +61,7 @@ class SideRun:
 
 
 @dataclass(slots=True, kw_only=True)
-class Evidence:
+class ProofRuns:
     """All runs of a proof by name: `before`, `after`, `before again`, `after again`, `eager`, `moved 1`, ..."""
 
     before: Side
@@ -83,7 +83,7 @@ class Runs:
     """Runs both sides as often as needed; `say` receives progress messages."""
 
     def __init__(
-        self, evidence: Evidence, work: Path, limit: TimeLimit, *, steps: int, seed: int, stdin: Path | None,
+        self, evidence: ProofRuns, work: Path, limit: TimeLimit, *, steps: int, seed: int, stdin: Path | None,
         say: Callable[[str], None],
     ) -> None:
         self.evidence, self.work, self.limit, self.say = evidence, work, limit, say

@@ -13,8 +13,8 @@ Findings = Sequence[Finding]
 def findings_change(before: Sequence[Findings], after: Sequence[Findings]) -> FindingsChange:
     """From the findings of each run of both sides.
 
-    A finding is fixed if every run of BEFORE has it and no run of AFTER, and new the other way round: one that comes and
-    goes by itself is neither.
+    A finding is fixed if every run of BEFORE has it and no run of AFTER, and new the other way round: one that comes
+    and goes by itself is neither.
     """
     first, other = before[0], after[0]
     fixed = [f for f in first if all(_has(run, f) for run in before) and not any(_has(run, f) for run in after)]

@@ -3,8 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from torchtriage.findings.proof.verdict import LossCurve, NumbersChange, NumbersState, Reason, ReasonKind, Verdict
-from torchtriage.proof.experiment import Evidence, SideRun
+from torchtriage.findings.proof.verdict import (
+    LossCurve,
+    NumbersChange,
+    NumbersState,
+    ReasonKind,
+    Verdict,
+    VerdictReason,
+)
+from torchtriage.proof.experiment import ProofRuns, SideRun
 from torchtriage.proof.numbers.compare import Comparison, Noise, compare, draws_differ, relative_difference
 from torchtriage.proof.numbers.printed import PrintedComparison, compare_printed
 from torchtriage.proof.numbers.rows import RunNumbers, StepRow
@@ -30,7 +37,7 @@ class Agreement:
         return not self.tensors.num_rows and not self.printed.num_compared
 
 
-def baseline(evidence: Evidence) -> SideRun | None:
+def baseline(evidence: ProofRuns) -> SideRun | None:
     """The run whose numbers AFTER must have: BEFORE, or BEFORE run eager if it fails compiled."""
     return next(iter(evidence.of("before", "eager")), None)
 
@@ -49,7 +56,7 @@ def agreement(
     return Agreement(tensors=compare(one.numbers, other.numbers, Noise(pairs)), printed=printed)
 
 
-def first_agreement(evidence: Evidence) -> Agreement | None:
+def first_agreement(evidence: ProofRuns) -> Agreement | None:
     """AFTER against BEFORE; None if one of them has no numbers."""
     base, after = baseline(evidence), next(iter(evidence.of("after")), None)
     if base is None or after is None:
@@ -58,13 +65,23 @@ def first_agreement(evidence: Evidence) -> Agreement | None:
     return agreement(base, after, again=again, eager=_exact(evidence), moved=evidence.of("moved 1", "moved 2"))
 
 
-def _exact(evidence: Evidence) -> SideRun | None:
+def is_equal(evidence: ProofRuns) -> bool:
+    """Whether all numbers are equal already, so that it need not be measured what rounding does."""
+    runs = evidence.of("before", "after")
+    if len(runs) < 2 or len(runs[0].numbers.rows) != len(runs[1].numbers.rows):
+        return False
+    found = agreement(*runs)
+    has_numbers = found.tensors.num_rows > 0 or (found.printed.num_compared > 0 and not found.printed.only_after)
+    return found.holds and found.tensors.is_equal and has_numbers
+
+
+def _exact(evidence: ProofRuns) -> SideRun | None:
     """BEFORE run eager, whose moved runs measure the noise."""
     name = "before" if evidence.before.eager else "eager"
     return next(iter(evidence.of(name)), None)
 
 
-def eager_agreement(evidence: Evidence) -> Agreement | None:
+def eager_agreement(evidence: ProofRuns) -> Agreement | None:
     """AFTER against BEFORE run eager: where BEFORE is compiled wrongly, a right AFTER agrees with this."""
     exact, after = evidence.of("eager"), evidence.of("after")
     if not exact or not after or draws_differ(exact[0].numbers, after[0].numbers) is not None:
@@ -72,7 +89,7 @@ def eager_agreement(evidence: Evidence) -> Agreement | None:
     return agreement(exact[0], after[0], eager=exact[0], moved=evidence.of("moved 1", "moved 2"))
 
 
-def keyed_agreement(evidence: Evidence) -> tuple[Agreement, Agreement] | None:
+def keyed_agreement(evidence: ProofRuns) -> tuple[Agreement, Agreement] | None:
     """(both sides eager with the same draws, AFTER compiled against AFTER eager); None if one of the runs failed."""
     runs = evidence.of("keyed before", "keyed after", "keyed moved")
     after, eager = evidence.of("after"), evidence.of("after eager")
@@ -87,7 +104,7 @@ def keyed_agreement(evidence: Evidence) -> tuple[Agreement, Agreement] | None:
     return keyed, Agreement(tensors=compiled, printed=PrintedComparison() if compiled.num_rows else printed)
 
 
-def python_draws_moved(evidence: Evidence) -> bool:
+def python_draws_moved(evidence: ProofRuns) -> bool:
     """Whether Python's or NumPy's generator is in another state: their draws cannot be arranged."""
     runs = evidence.of("keyed before", "keyed after")
     if len(runs) < 2:
@@ -96,7 +113,7 @@ def python_draws_moved(evidence: Evidence) -> bool:
     return any(a.draws[:PYTHON_AND_NUMPY] != b.draws[:PYTHON_AND_NUMPY] for a, b in pairs)
 
 
-def numbers_change(evidence: Evidence, found: Agreement | None, state: NumbersState) -> NumbersChange:
+def numbers_change(evidence: ProofRuns, found: Agreement | None, state: NumbersState) -> NumbersChange:
     """The result in fields."""
     base, after = baseline(evidence), evidence.get("after")
     own = None
@@ -123,7 +140,7 @@ def _compared(found: Agreement) -> list[str]:
     return [*kinds, *(["printed numbers"] if found.printed.num_compared else [])]
 
 
-def _of_eager(evidence: Evidence) -> float | None:
+def _of_eager(evidence: ProofRuns) -> float | None:
     """How far BEFORE compiled is from BEFORE eager, in multiples of what is allowed."""
     runs = evidence.of("before", "eager")
     if len(runs) < 2:
@@ -141,26 +158,26 @@ def loss_curve(numbers: RunNumbers) -> LossCurve:
         steps=[row.step for row in rows], values=[row.losses[0][0] for row in rows], times=[row.time for row in rows])
 
 
-def difference_reason(found: Agreement) -> Reason:
+def difference_reason(found: Agreement) -> VerdictReason:
     """Why the numbers do not agree, by the first difference."""
     first = found.tensors.first
     if found.tensors.unlike:
-        return Reason(kind=ReasonKind.NUMBERS_DIFFER, verdict=Verdict.REFUTED, detail=found.tensors.unlike)
+        return VerdictReason(kind=ReasonKind.NUMBERS_DIFFER, verdict=Verdict.REFUTED, detail=found.tensors.unlike)
     if first is not None:
-        return Reason(
+        return VerdictReason(
             kind=ReasonKind.NUMBERS_DIFFER, verdict=Verdict.REFUTED, step=first.step,
             subject=_subject(first.kind, first.name),
             value_before=first.before, value_after=first.after, difference=first.relative,
             allowed=first.allowed / first.size if first.size else None)
     before, after = found.printed.different or ("", "")
-    return Reason(kind=ReasonKind.OUTPUT_DIFFERS, verdict=Verdict.REFUTED, subject=before, detail=after)
+    return VerdictReason(kind=ReasonKind.OUTPUT_DIFFERS, verdict=Verdict.REFUTED, subject=before, detail=after)
 
 
 def _subject(kind: str, name: str) -> str:
     return name if kind == "loss" else f"{kind} {name}"
 
 
-def noise_reason(evidence: Evidence, found: Agreement) -> Reason | None:
+def noise_reason(evidence: ProofRuns, found: Agreement) -> VerdictReason | None:
     """Why numbers that agree prove little: the program's own noise is too large from some step on."""
     step = found.tensors.too_noisy_from
     if step is None:
@@ -168,4 +185,4 @@ def noise_reason(evidence: Evidence, found: Agreement) -> Reason | None:
     runs = evidence.of("before", "before again")
     own = relative_difference(runs[0].numbers, runs[1].numbers) if len(runs) == 2 else None
     kind = ReasonKind.NOT_DETERMINISTIC if own is not None and own > LARGE else ReasonKind.TOO_NOISY
-    return Reason(kind=kind, verdict=Verdict.UNDECIDED, step=step, difference=own)
+    return VerdictReason(kind=kind, verdict=Verdict.UNDECIDED, step=step, difference=own)

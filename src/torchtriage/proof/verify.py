@@ -16,13 +16,13 @@ from torchtriage.findings.proof.verdict import (
     NumbersChange,
     NumbersState,
     Proof,
-    Reason,
     ReasonKind,
     Verdict,
+    VerdictReason,
 )
 from torchtriage.proof import judge, judge_numbers, sides
 from torchtriage.proof.budget import TimeLimit, parse_duration
-from torchtriage.proof.experiment import Evidence, Runs, read_recorded
+from torchtriage.proof.experiment import ProofRuns, Runs, read_recorded
 from torchtriage.proof.numbers.compare import draws_differ
 from torchtriage.proof.runs.surroundings import kept_stdin
 from torchtriage.proof.sides import Side
@@ -90,7 +90,7 @@ def prove(before: Side, after: Side, work: Path, options: ProofOptions) -> Proof
     """Run both sides and judge them."""
     limit = TimeLimit(seconds=options.seconds)
     stdin, note = kept_stdin(work / "stdin") if options.keep_stdin else (None, "")
-    evidence = Evidence(before=before, after=after)
+    evidence = ProofRuns(before=before, after=after)
     runs = Runs(
         evidence, work, limit, steps=options.steps or 0, seed=options.seed, stdin=stdin, say=options.say)
     runs.first()
@@ -98,7 +98,8 @@ def prove(before: Side, after: Side, work: Path, options: ProofOptions) -> Proof
     numbers = NumbersChange()
     is_hopeless = evidence.runs["after"].has_failed
     if not is_hopeless:
-        runs.noise()
+        if not judge_numbers.is_equal(evidence):
+            runs.noise()
         if judge.is_bad_news(judge.all_findings(evidence)) and not before.eager:
             runs.after_again()
         if judge.needs_eager_after(evidence):
@@ -120,13 +121,13 @@ def prove(before: Side, after: Side, work: Path, options: ProofOptions) -> Proof
     return replace(proof, reasons=tuple(judge.sorted_reasons(proof)))
 
 
-def _numbers(evidence: Evidence, runs: Runs) -> tuple[NumbersChange, list[Reason]]:
+def _numbers(evidence: ProofRuns, runs: Runs) -> tuple[NumbersChange, list[VerdictReason]]:
     """The judgement on the numbers, with further runs where it needs them."""
     found = judge_numbers.first_agreement(evidence)
     if found is None:
         return judge_numbers.numbers_change(evidence, None, NumbersState.NOT_COMPARED), []
     if found.is_empty:
-        reason = Reason(kind=ReasonKind.NOTHING_COMPARED, verdict=Verdict.UNDECIDED)
+        reason = VerdictReason(kind=ReasonKind.NOTHING_COMPARED, verdict=Verdict.UNDECIDED)
         return judge_numbers.numbers_change(evidence, found, NumbersState.NOT_COMPARED), [reason]
     if not found.holds:
         eager = judge_numbers.eager_agreement(evidence)
@@ -141,18 +142,18 @@ def _numbers(evidence: Evidence, runs: Runs) -> tuple[NumbersChange, list[Reason
     return judge_numbers.numbers_change(evidence, found, state), hidden
 
 
-def _hidden_lines(found: judge_numbers.Agreement) -> list[Reason]:
+def _hidden_lines(found: judge_numbers.Agreement) -> list[VerdictReason]:
     """Without optimizer steps, numbers printed in other words on each side are numbers that were not compared."""
     if found.tensors.num_rows or not found.printed.only_before or not found.printed.only_after:
         return []
-    return [Reason(
+    return [VerdictReason(
         kind=ReasonKind.NOTHING_COMPARED, verdict=Verdict.UNDECIDED, subject=found.printed.only_before[0],
         detail=found.printed.only_after[0])]
 
 
 def _numbers_with_draws(
-    evidence: Evidence, runs: Runs, found: judge_numbers.Agreement,
-) -> tuple[NumbersChange, list[Reason]]:
+    evidence: ProofRuns, runs: Runs, found: judge_numbers.Agreement,
+) -> tuple[NumbersChange, list[VerdictReason]]:
     """Numbers that differ: other random draws, or other arithmetic?"""
     differ = judge_numbers.difference_reason(found)
     if len(evidence.of("before", "eager")) == 0 or evidence.before.eager:
@@ -169,7 +170,7 @@ def _numbers_with_draws(
     return judge_numbers.numbers_change(evidence, found, NumbersState.DIFFER), [differ]
 
 
-def _notes(evidence: Evidence) -> Iterator[str]:
+def _notes(evidence: ProofRuns) -> Iterator[str]:
     """What limits the proof."""
     for name, side in (("before", evidence.before), ("after", evidence.after)):
         files = evidence.files.get(name, ())
@@ -186,12 +187,12 @@ def _notes(evidence: Evidence) -> Iterator[str]:
 def verify_recordings(before: str, after: str, options: ProofOptions) -> Proof:
     """Only what the recordings hold; nothing is run."""
     one, other = sides.recording_sides(before, after)
-    evidence = Evidence(before=one, after=other, files={"before": (), "after": ()})
+    evidence = ProofRuns(before=one, after=other, files={"before": (), "after": ()})
     for name, folder in (("before", before), ("after", after)):
         evidence.runs[name] = read_recorded(Path(folder))
     findings = judge.all_findings(evidence)
     reasons = list(judge.finding_reasons(evidence, findings, options.must_fix))
-    reasons.append(Reason(kind=ReasonKind.NO_NUMBERS, verdict=Verdict.UNDECIDED))
+    reasons.append(VerdictReason(kind=ReasonKind.NO_NUMBERS, verdict=Verdict.UNDECIDED))
     time, _ = judge.time_of(evidence)
     proof = Proof(
         verdict=judge.verdict_of(reasons), reasons=tuple(reasons), findings=findings, time=time,

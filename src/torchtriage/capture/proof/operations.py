@@ -6,7 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 # Operations whose results are exact for any order of evaluation: they move, choose or compare values.
-_EXACT = frozenset(["_to_copy", "clone", "copy", "detach", "alias", "lift_fresh_copy", "contiguous", "zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones", "new_full", "new_empty", "cat", "stack", "gather", "index", "index_select", "embedding", "where", "masked_fill", "masked_select", "take", "relu", "threshold", "threshold_backward", "hardtanh", "clamp", "clamp_min", "clamp_max", "abs", "neg", "sign", "sgn", "round", "floor", "ceil", "trunc", "max", "min", "amax", "amin", "maximum", "minimum", "fmax", "fmin", "sort", "topk", "kthvalue", "median", "mode", "roll", "flip", "tril", "triu", "diag_embed", "constant_pad_nd", "repeat", "scatter", "index_put", "nan_to_num", "max_pool2d_with_indices", "max_pool2d_with_indices_backward", "as_strided_copy", "slice_scatter", "select_scatter", "slice_backward", "select_backward", "isnan", "_local_scalar_dense", "copysign", "native_dropout", "bernoulli", "im2col", "pixel_shuffle", "unfold_backward"])
+_EXACT = frozenset("""
+    _to_copy clone copy detach alias lift_fresh_copy contiguous zeros_like ones_like full_like empty_like new_zeros
+    new_ones new_full new_empty cat stack gather index index_select embedding where masked_fill masked_select take
+    relu threshold threshold_backward hardtanh clamp clamp_min clamp_max abs neg sign sgn round floor ceil trunc max
+    min amax amin maximum minimum fmax fmin sort topk kthvalue median mode roll flip tril triu diag_embed
+    constant_pad_nd repeat scatter index_put nan_to_num max_pool2d_with_indices max_pool2d_with_indices_backward
+    as_strided_copy slice_scatter select_scatter slice_backward select_backward isnan _local_scalar_dense copysign
+    native_dropout bernoulli im2col pixel_shuffle unfold_backward
+""".split())  # noqa: SIM905 - a list of strings would be three times as long
 # Operations that sum over many elements: their rounding depends on the order, as if the inputs had moved.
 _SUMMING = (
     "sum", "mean", "mm", "addmm", "bmm", "baddbmm", "convolution", "norm", "softmax", "var", "std", "prod", "dot",
@@ -39,9 +47,10 @@ class Operations:
         name = func._schema.name.rpartition("::")[2]
         if self._is_keyed and _is_random(func):
             return self._drawn(func, name, args, kwargs)
-        is_plain = not any(result.alias_info is not None for result in func._schema.returns)
-        if is_plain and name not in ("detach", "_local_scalar_dense"):
-            self.num_ops += 1
+        returns = func._schema.returns
+        is_plain = not any(result.alias_info is not None for result in returns)     # neither a view nor in place
+        if is_plain or any(result.alias_info is not None and result.alias_info.is_write for result in returns):
+            self.num_ops += name not in ("detach", "_local_scalar_dense")
         if not self._rounding or not is_plain or _is_random(func) or not _rounds(name, args, kwargs):
             return func(*args, **kwargs)
         if any(word in name for word in _SUMMING):

@@ -48,7 +48,7 @@ class ReasonKind(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
+class VerdictReason:
     """One reason of a verdict, in fields; a reporter makes the sentence."""
 
     kind: ReasonKind
@@ -163,7 +163,7 @@ class Proof:
     verdict: Verdict
     before: SideFacts
     after: SideFacts
-    reasons: Sequence[Reason] = ()          # the first decides
+    reasons: Sequence[VerdictReason] = ()          # the first decides
     findings: FindingsChange = field(default_factory=FindingsChange)
     numbers: NumbersChange = field(default_factory=NumbersChange)
     time: ProofTime = field(default_factory=ProofTime)

@@ -1,6 +1,6 @@
 """The sentences of a proof, made from its fields."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from torchtriage.findings.proof.verdict import (
     FindingMark,
@@ -8,10 +8,10 @@ from torchtriage.findings.proof.verdict import (
     NumbersState,
     Proof,
     ProofTime,
-    Reason,
     ReasonKind,
     SideFacts,
     Verdict,
+    VerdictReason,
 )
 from torchtriage.text import counted, duration, factor, listed, shortened
 
@@ -29,12 +29,12 @@ def share(value: float | None) -> str:
     return f"{100 * value:.3g} %" if value >= 1e-3 else f"{value:.1e} of it"
 
 
-def reason_sentence(reason: Reason) -> str:
+def reason_sentence(reason: VerdictReason) -> str:
     """Why the verdict is not `verified`, with what would settle it."""
     return _SENTENCES[reason.kind](reason)
 
 
-def _numbers_differ(reason: Reason) -> str:
+def _numbers_differ(reason: VerdictReason) -> str:
     if reason.detail:
         return f"the numbers differ: {reason.detail}"
     values = f"{number(reason.value_before)} before, {number(reason.value_after)} after"
@@ -43,57 +43,61 @@ def _numbers_differ(reason: Reason) -> str:
             f"({values}){allowed}")
 
 
-def _after_fails(reason: Reason) -> str:
+def _after_fails(reason: VerdictReason) -> str:
     return f"AFTER fails with status {number(reason.value_after)}, BEFORE does not: {_last(reason.detail)}"
 
 
-def _less_compiled(reason: Reason) -> str:
+def _less_compiled(reason: VerdictReason) -> str:
     if not reason.value_after:
         return "nothing of AFTER is compiled: 0 operations ran in compiled graphs"
     return (f"less is compiled: {number(reason.value_after)} operations ran in compiled graphs, "
             f"{number(reason.value_before)} before, and the program still executes them")
 
 
-def _not_fixed(reason: Reason) -> str:
+def _not_fixed(reason: VerdictReason) -> str:
     if not reason.detail:
         return f"{reason.subject} is not fixed"
     return f"no finding is fixed; the first one: {reason.subject}  {reason.detail}"
 
 
-def _budget_ended(reason: Reason) -> str:
+def _budget_ended(reason: VerdictReason) -> str:
     steps = reason.step or 0
     advice = f"give --steps {max(1, steps // 3)}" if steps > 1 else "raise --budget"
     return f"{reason.subject} was stopped at its time limit after {counted(steps, 'step')}; {advice}"
 
 
-def _nothing_compared(reason: Reason) -> str:
+def _nothing_compared(reason: VerdictReason) -> str:
     if reason.subject:
         return (f"no optimizer step, and the printed numbers cannot be matched: {reason.subject!r} before, "
                 f"{reason.detail!r} after; print them in the same words")
     return "there is nothing to compare: no optimizer step and no printed number; print a result"
 
 
-def _too_noisy(reason: Reason) -> str:
+def _too_noisy(reason: VerdictReason) -> str:
     step = reason.step or 1
     return (f"from step {step} on rounding alone moves the weights by a quarter of the way that they have gone; "
             f"give --steps {max(1, step - 1)} to judge the steps before it")
 
 
-def _not_deterministic(reason: Reason) -> str:
+def _not_deterministic(reason: VerdictReason) -> str:
     return (f"BEFORE is not deterministic by itself: two runs of it with the same seed differ by "
             f"{share(reason.difference)}, too much from step {reason.step} on; seed it, or give --steps")
 
 
-def _draws_moved(reason: Reason) -> str:
-    return (f"the random draws of Python or NumPy moved, and the same draws could not be arranged; "
+def _draws_moved(reason: VerdictReason) -> str:
+    return ("the random draws of Python or NumPy moved, and the same draws could not be arranged; "
             f"the numbers differ from step {reason.step} on; draw with torch, or in the same order")
+
+
+def _no_numbers(_: VerdictReason) -> str:
+    return "the recordings do not hold the numbers of every step; give the two scripts to compare them"
 
 
 def _last(text: str) -> str:
     return shortened((text.strip().splitlines() or ["(nothing on stderr)"])[-1].strip(), MAX_QUOTE)
 
 
-_SENTENCES = {
+_SENTENCES: dict[ReasonKind, Callable[[VerdictReason], str]] = {
     ReasonKind.AFTER_FAILS: _after_fails,
     ReasonKind.NUMBERS_DIFFER: _numbers_differ,
     ReasonKind.OUTPUT_DIFFERS: lambda r: f"it prints {r.detail!r}, and printed {r.subject!r} before",
@@ -116,8 +120,7 @@ _SENTENCES = {
     ReasonKind.NOT_DETERMINISTIC: _not_deterministic,
     ReasonKind.DRAWS_MOVED: _draws_moved,
     ReasonKind.NOTHING_COMPARED: _nothing_compared,
-    ReasonKind.NO_NUMBERS: lambda r: (
-        "the recordings do not hold the numbers of every step; give the two scripts to compare them"),
+    ReasonKind.NO_NUMBERS: _no_numbers,
     ReasonKind.BUDGET_ENDED: _budget_ended,
     ReasonKind.OTHER_PROGRAMS: lambda r: f"the recordings are of different programs: {r.subject} and {r.detail}",
 }
