@@ -172,7 +172,7 @@ def _problem(
     first: dict[str, Any], before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]], result: str, edited: str,
 ) -> str:
     """Why an edit is not a cure; empty if it is one."""
-    if result != edited:
+    if result != edited and (result != "none" or edited == "none"):     # a program that raised printed none
         return f"result {result}, edited {edited}"
     known = {(f["code"], f["fingerprint"]) for f in before}
     left = [f for f in after if f["code"] == first["code"] and f["function"] == first["function"]]

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from torchtriage.recording.recording import Recording
 
 BUDGET = "30m"
+FORMATS = ("text", "json", "sarif")
 APPLIED = (EditLabel.SAFE, EditLabel.SETTING)      # without --label: what can be applied unread
 
 
@@ -84,7 +85,7 @@ class FixCommand:
         fixes = propose(report, recording, labels, args)
         if args.output and not args.apply:
             write_file(Path(args.output), fixes.together.diff, args)
-        show_fixes(fixes, config, args, f"torchtriage fix {shlex.quote(args.source)}{_flags(args)} --apply")
+        show_fixes(report, fixes, config, args, f"torchtriage fix {shlex.quote(args.source)}{_flags(args)} --apply")
         return exit_code_of(report, config, args)
 
 
@@ -143,6 +144,8 @@ def check_trial_flags(args: argparse.Namespace) -> None:
         raise CommandError(f"{args.source} and --verify cannot be combined: the trials make their own recording")
     if args.apply:
         raise CommandError("--verify leaves a patch; apply it with git apply, not with --apply")
+    if args.format == "sarif":
+        raise CommandError("--verify has no format 'sarif'; use text or json")
 
 
 def show_trials(result: "TrialReport", config: Config, patch: str) -> None:
@@ -165,8 +168,9 @@ def labels_of(text: str | None, default: tuple[EditLabel, ...] = APPLIED) -> tup
 
 
 def check_format(config: Config) -> None:
-    if config.format not in (None, "text", "json"):
-        raise CommandError(f"fix has no format {config.format!r}; use text or json, or -o FILE.patch for a patch")
+    if config.format not in (None, *FORMATS):
+        raise CommandError(
+            f"fix has no format {config.format!r}; use {', '.join(FORMATS)}, or -o FILE.patch for a patch")
 
 
 def propose(
@@ -189,9 +193,14 @@ def propose(
     return replace(fixes, written=[os.path.abspath(path) for path in files])
 
 
-def show_fixes(fixes: "FixReport", config: Config, args: argparse.Namespace, next_command: str) -> None:
-    from torchtriage.reporters.fixes import data, text
+def show_fixes(
+    report: "Report", fixes: "FixReport", config: Config, args: argparse.Namespace, next_command: str,
+) -> None:
+    from torchtriage.reporters.fixes import code_scanning, data, text
 
+    if config.format == "sarif":
+        write_out(harmless_json(code_scanning.render(report, fixes)))
+        return
     if config.format == "json":
         write_out(harmless_json(data.render(fixes)))
         return
