@@ -104,7 +104,7 @@ def verified_fix(args: argparse.Namespace, config: Config) -> int:
     from torchtriage.proof.budget import parse_duration
     from torchtriage.proof.sides import check_script
     from torchtriage.proof.verify import work_folder
-    from torchtriage.remedies.trials import Experiment, patch_name
+    from torchtriage.remedies.trials import EditExperiment, patch_name
 
     check_trial_flags(args)
     check_script(args.verify[0])
@@ -113,7 +113,7 @@ def verified_fix(args: argparse.Namespace, config: Config) -> int:
         raise CommandError(f"{patch} exists; overwrite it with --force, or name another file with -o")
     check_gate(config, args)
     with work_folder() as work:
-        experiment = Experiment(
+        experiment = EditExperiment(
             script=args.verify[0], arguments=args.verify[1:], work=work, budget=parse_duration(args.budget or BUDGET),
             labels=labels_of(args.label, tuple(EditLabel)), say=lambda text: say(args, text),
             steps=parse_number(args.steps, "--steps", 0) or None,

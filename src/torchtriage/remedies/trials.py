@@ -26,7 +26,7 @@ MIN_SECONDS = 5.0       # a trial that would get less than this is not begun
 
 
 @dataclass(slots=True, kw_only=True)
-class Experiment:
+class EditExperiment:
     """One program, its unedited copy and the trials on it, which an interruption leaves as they are."""
 
     script: str
