@@ -11,7 +11,7 @@ from tests.unit.samples import a_finding
 from torchtriage.findings.edits.proposal import Combination, FixReport, Proposal, ProposedEdit
 from torchtriage.findings.edits.trials import EditTrial, TrialReport
 from torchtriage.findings.model import Change, ChangeKind, Edit, EditLabel, Location
-from torchtriage.findings.proof.verdict import Proof, VerdictReason, ReasonKind, SideFacts, Verdict
+from torchtriage.findings.proof.verdict import Proof, ReasonKind, SideFacts, Verdict, VerdictReason
 from torchtriage.findings.report import Report
 from torchtriage.reporters.fixes import code_scanning, data, text, trials
 
