@@ -188,6 +188,7 @@ def test_line_endings_of_windows_are_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("words", "message"), [
     (["fix"], "no recording; make one with"),
+    (["fix", "train.py"], "is a script, not a recording; try: torchtriage fix --verify train.py"),
     (["fix", "nowhere.triage"], "nothing at nowhere.triage"),
     (["fix", "train.triage", "--label", "best"], "use safe, setting and review"),
     (["fix", "train.triage", "--format", "html"], "fix has no format 'html'"),

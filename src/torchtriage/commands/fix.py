@@ -93,6 +93,8 @@ def check_recording(args: argparse.Namespace) -> None:
     if args.source is None:
         raise CommandError(
             "no recording; make one with: torchtriage run train.py, or try: torchtriage fix --verify train.py")
+    if args.source.endswith(".py") and Path(args.source).is_file():
+        raise CommandError(f"{args.source} is a script, not a recording; try: torchtriage fix --verify {args.source}")
     for name in ("budget", "steps"):
         if getattr(args, name) is not None:
             raise CommandError(f"--{name} is for trials; add --verify SCRIPT behind it")

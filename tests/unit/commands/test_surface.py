@@ -22,6 +22,9 @@ SURFACE = {
     "report": sorted([*SHARED, "--baseline", "--events", "--redact", "--update-baseline"]),
     "explain": sorted(SHARED),
     "demo": sorted([*SHARED, "--measure"]),
+    "fix": sorted(
+        [*SHARED, "--apply", "--baseline", "--budget", "--label", "--steps", "--update-baseline", "--verify"]
+    ),
     "shapes": sorted(
         [
             *SHARED,

@@ -16,6 +16,7 @@ def branch_options(statement: Statement | None, where: str) -> list[str]:
     """What to write instead of the statement, the best first; empty if its form is not known."""
     if statement is None:
         return []
+    statement = _head(statement)
     node = statement.node
     if isinstance(node, ast.Assert):
         return [_assertion(node.test, node.msg, f"`assert {_short(node.test)}` at {where}")]
@@ -33,8 +34,17 @@ def branch_options(statement: Statement | None, where: str) -> list[str]:
     return []
 
 
+def _head(statement: Statement) -> Statement:
+    """The `if` of `if x.isnan().any(): raise ValueError`, whose body is the innermost statement of the line."""
+    outer = statement.parents[-1] if statement.parents else None
+    if isinstance(outer, ast.If) and outer.lineno == statement.node.lineno and statement.node in outer.body:
+        return Statement(node=outer, parents=statement.parents[:-1])
+    return statement
+
+
 def branch_code(statement: Statement) -> tuple[list[ast.stmt], str] | None:
     """The statements of a branch and the code that takes their place; None if its form is not known."""
+    statement = _head(statement)
     node = statement.node
     if isinstance(node, ast.Assert):
         return [node], _assertion_code(node.test, node.msg)

@@ -58,6 +58,7 @@ def edits_of(code: str, body: str, marked: str, *, torch: str = "2.13.0") -> tup
     ("TT102", "logger.info('x %s', x)", "logger", ["safe", "setting"]),
     ("TT103", "assert (x > 0).all(), 'no'", "assert", ["safe"]),
     ("TT103", "if x.sum() > 0:\n    raise ValueError('no')", "if", ["review"]),
+    ("TT103", "if x.isnan().any(): raise ValueError('no')", "if", ["review"]),
     ("TT103", "if x.sum() > 0:\n    x = x * 2", "if", ["review"]),
     ("TT103", "y = x if x.sum() > 0 else -x", "y =", ["review"]),
     ("TT103", "if x.sum() > 0:\n    self.count = 1", "if", []),
