@@ -8,9 +8,9 @@ from torchtriage.findings.proof.verdict import (
     NumbersState,
     Proof,
     ProofTime,
+    ProofVerdict,
     ReasonKind,
     SideFacts,
-    Verdict,
     VerdictReason,
 )
 from torchtriage.text import counted, duration, factor, listed, shortened
@@ -128,7 +128,7 @@ _SENTENCES: dict[ReasonKind, Callable[[VerdictReason], str]] = {
 
 def headline(proof: Proof) -> str:
     """One line: the verdict with what decides it."""
-    if proof.verdict is not Verdict.VERIFIED:
+    if proof.verdict is not ProofVerdict.VERIFIED:
         return reason_sentence(proof.reasons[0])
     num_fixed = len(proof.findings.fixed)
     cured = f"{counted(num_fixed, 'finding')} fixed" if num_fixed else "no finding in BEFORE, nothing to fix"
