@@ -23,6 +23,7 @@ from torchtriage.remedies.proposals import combined, proposals
 from torchtriage.remedies.workspace import Workspace, write
 
 MIN_SECONDS = 5.0       # a trial that would get less than this is not begun
+FAIR_SECONDS = 120.0    # a trial gets this even if the others then get less: one of a small program takes about 70 s
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,6 +48,7 @@ class EditExperiment:
     _ended_by: str = ""
     _start: float = field(default_factory=time.monotonic)
     _number: int = 0
+    _num_left: int = 1                  # findings whose edits are still to be tried, and the trial of all together
 
     def run(self) -> None:
         """Observe the program, then try its edits until all are tried or the budget ends."""
@@ -54,6 +56,7 @@ class EditExperiment:
         self.report = self.wanted(build_report(recording))
         assert self._workspace is not None
         self._proposals = proposals(self.report.findings, self._workspace)
+        self._num_left = 1 + sum(bool(self._options(proposal)) for proposal in self._proposals)
         for proposal in self._proposals:
             if not self._try_options(proposal):
                 return
@@ -89,9 +92,7 @@ class EditExperiment:
 
     def _try_options(self, proposal: Proposal) -> bool:
         """Try the options of a finding until one is verified; False if the budget ended."""
-        for proposed in proposal.edits:
-            if proposed.edit.label not in self.labels:
-                continue
+        for proposed in self._options(proposal):
             if self._left() < MIN_SECONDS:
                 self._ended_by = "budget"
                 return False
@@ -101,7 +102,8 @@ class EditExperiment:
             self._trials.append(trial)
             if proof.is_verified:
                 self._kept.append(trial)
-                return True
+                break
+        self._num_left -= bool(self._options(proposal))
         return True
 
     def _try_together(self) -> None:
@@ -128,7 +130,7 @@ class EditExperiment:
         _, files = combined([(finding, proposed.edit) for finding, proposed in choices], self._workspace)
         write({str(after.cwd / self._workspace.shown(path)): content for path, content in files.items()})
         options = ProofOptions(
-            budget=self._left(), steps=self.steps,
+            budget=max(self._left() / self._num_left, min(self._left(), FAIR_SECONDS)), steps=self.steps,
             must_fix=[finding.fingerprint for finding, _ in choices],
         )
         return prove(before, after, work, options)

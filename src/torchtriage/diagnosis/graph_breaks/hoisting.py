@@ -172,6 +172,8 @@ def _call_site(process: Process, above: Sequence[StackEntry], function: Function
     if named:
         call = named[0] if len(named) == 1 else None
         receiver = call.func.value if call is not None and isinstance(call.func, ast.Attribute) else None
+        if receiver is None and is_method:      # update = torch.compile(average.update)
+            receiver = _bound_object(process, function.name, line)
     else:       # a compiled object has another name than its function
         plain = [n for n in calls if _is_name(n.func) and (n.args or not calls[1:]) and called_name(n) in
                  _compiled_names(process)]

@@ -11,7 +11,7 @@ from tests.unit.samples import a_finding
 from torchtriage.findings.edits.proposal import Combination, FixReport, Proposal, ProposedEdit
 from torchtriage.findings.edits.trials import EditTrial, TrialReport
 from torchtriage.findings.model import Change, ChangeKind, Edit, EditLabel, Location
-from torchtriage.findings.proof.verdict import Proof, ReasonKind, SideFacts, Verdict, VerdictReason
+from torchtriage.findings.proof.verdict import Proof, ProofVerdict, ReasonKind, SideFacts, VerdictReason
 from torchtriage.findings.report import Report
 from torchtriage.reporters.fixes import code_scanning, data, text, trials
 
@@ -79,18 +79,18 @@ def test_sarif_results_have_fixes_that_replace_the_lines_of_the_diff() -> None:
     assert replaced["insertedContent"]["text"] == "if c:\n"
 
 
-def a_trial(verdict: Verdict, **fields: Any) -> EditTrial:
-    reason = VerdictReason(kind=ReasonKind.NOT_FIXED, verdict=Verdict.REFUTED, subject="TT101")
+def a_trial(verdict: ProofVerdict, **fields: Any) -> EditTrial:
+    reason = VerdictReason(kind=ReasonKind.NOT_FIXED, verdict=ProofVerdict.REFUTED, subject="TT101")
     side = SideFacts(label="train.py", graph_breaks=1)
     proof = Proof(
         verdict=verdict, before=side, after=replace(side, graph_breaks=0),
-        reasons=() if verdict is Verdict.VERIFIED else (reason,),
+        reasons=() if verdict is ProofVerdict.VERIFIED else (reason,),
     )
     return EditTrial(finding=SICK, proposed=POSSIBLE.edits[0], proof=proof, **fields)
 
 
 def test_a_verified_edit_is_told_from_a_refuted_one() -> None:
-    verified, refuted = a_trial(Verdict.VERIFIED), a_trial(Verdict.REFUTED)
+    verified, refuted = a_trial(ProofVerdict.VERIFIED), a_trial(ProofVerdict.REFUTED)
     report = TrialReport(trials=(refuted, verified), kept=(verified,), patch=DIFF, seconds=61.0)
     shown = trials.as_text(report, "train-fix.patch")
     assert "REFUTED: TT101 is not fixed" in shown
