@@ -80,6 +80,7 @@ TRACE = (
 
 @pytest.mark.parametrize("words", [
     ["--help"], ["run", "--help"], ["train", "--help"], ["shapes", "--help"], ["shapes", "nowhere.py"],
+    ["verify", "--help"], ["verify", "nowhere.py", "nowhere.py"],
     ["explain", "TT203"], ["explain", "GB0059"], ["report", "-"], ["report", "{trace}"], ["ticket", "list"],
     ["fix", "{trace}"],
 ])

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
-from torchtriage.errors import CommandError
 from torchtriage.findings.proof.verdict import (
     NumbersChange,
     NumbersState,
@@ -200,8 +199,3 @@ def verify_recordings(before: str, after: str, options: ProofOptions) -> Proof:
         after=judge.side_facts(other, evidence.runs["after"], ()),
     )
     return replace(proof, reasons=tuple(judge.sorted_reasons(proof)))
-
-
-def check_words(words: Sequence[str], number: int, example: str) -> None:
-    if len(words) < number:
-        raise CommandError(f"{number} of them are needed, {len(words)} given; try: torchtriage verify {example}")

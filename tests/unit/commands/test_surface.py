@@ -25,6 +25,12 @@ SURFACE = {
     "fix": sorted(
         [*SHARED, "--apply", "--baseline", "--budget", "--label", "--steps", "--update-baseline", "--verify"]
     ),
+    "verify": sorted(
+        [
+            "--after", "--before", "--budget", "--color", "--eager", "--fixes", "--force", "--format", "--help",
+            "--output", "--python", "--quiet", "--rev", "--seed", "--steps", "-f", "-h", "-o", "-q",
+        ]
+    ),
     "shapes": sorted(
         [
             *SHARED,
