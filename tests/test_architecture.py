@@ -20,6 +20,7 @@ MAY_IMPORT = {
     "reporters": {"findings"},
     "lint": {"findings"},
     "tickets": {"findings", "recording", "diagnosis"},
+    "remedies": {"findings", "recording", "diagnosis", "proof"},
     "capture": {"recording", "launch", "telemetry"},    # telemetry lazily, when the taps first see a training
     "rl": {"telemetry"},
     "proof": {"findings", "recording", "diagnosis", "launch", "capture"},
@@ -97,6 +98,7 @@ TRACE = (
     ["lint", "--no-cache", "{trace}"],
     ["verify", "--help"], ["verify", "nowhere.py", "nowhere.py"],
     ["explain", "TT203"], ["explain", "GB0059"], ["report", "-"], ["report", "{trace}"], ["ticket", "list"],
+    ["fix", "{trace}"],
 ])
 def test_the_command_starts_without_torch(words: list[str], tmp_path: Path) -> None:
     (tmp_path / "trace.log").write_text(TRACE)
@@ -166,8 +168,7 @@ SUBPACKAGES: dict[str, dict[str, set[str]]] = {
         "types": {"."}, "reach": {".", "types"}, "rules": {".", "reach", "types"}, "index": {"."},
         "training": {".", "index"},
     },
-    "reporters": {"html": {"."}},
-    "reporters": {"html": {"."}, "proof": {".", "html"}},
+    "reporters": {"fixes": {".", "proof"}, "html": {"."}, "proof": {".", "html"}},
     "rl": {
         "compile": set(), "normalize": set(), "envs": {"."},
         "policy": {"compile", "envs"},

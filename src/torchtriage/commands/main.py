@@ -21,6 +21,7 @@ COMMANDS = {
     "report": ("torchtriage.commands.report", "ReportCommand"),
     "lint": ("torchtriage.commands.lint", "LintCommand"),
     "explain": ("torchtriage.commands.explain", "ExplainCommand"),
+    "fix": ("torchtriage.commands.fix", "FixCommand"),
     "verify": ("torchtriage.commands.verify", "VerifyCommand"),
     "shapes": ("torchtriage.commands.shapes", "ShapesCommand"),
     "ticket": ("torchtriage.commands.ticket.command", "TicketCommand"),

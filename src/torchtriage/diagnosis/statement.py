@@ -76,6 +76,17 @@ def module_at(process: Process, path: str, line: int) -> tuple[ast.Module | None
     return None, 0
 
 
+def recorded_statements(process: Process, path: str) -> Iterator[tuple[int, ast.stmt]]:
+    """Every statement of a file that the recording shows, each once, with the line at which it begins."""
+    seen: set[int] = set()
+    for own_path, line in sorted(process.sources):
+        tree, first = module_at(process, path, line) if own_path == path else (None, 0)
+        for node in ast.walk(tree) if tree is not None else ():
+            if isinstance(node, ast.stmt) and node.lineno + first - 1 not in seen:
+                seen.add(node.lineno + first - 1)
+                yield node.lineno + first - 1, node
+
+
 def _parsed(text: str) -> ast.Module | None:
     text = textwrap.dedent(text)
     is_indented = bool(re.match(r"\s*\n?[ \t]", text))

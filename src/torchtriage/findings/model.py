@@ -49,6 +49,52 @@ class Cost:
 NOT_MEASURED = Cost()
 
 
+class EditLabel(enum.StrEnum):
+    """How much an edit has to be trusted before it is applied."""
+
+    SAFE = "safe"           # cannot change a number of the program
+    SETTING = "setting"     # a line of configuration: the code of the program stays as it is
+    REVIEW = "review"       # can change numbers, gradients or errors in a program that it was not tried on
+
+
+class ChangeKind(enum.StrEnum):
+    """What is done to the statement at a line."""
+
+    REPLACE = "replace"     # the expression `old` becomes `new`, wherever the statement (without its block) has it
+    REWRITE = "rewrite"     # the statements `old`, one per line of text, become the statements `new`
+    REMOVE = "remove"       # the statement `old` is removed
+    INSERT = "insert"       # the statements `new` come before it
+    APPEND = "append"       # the statements `new` come after it
+    WRAP = "wrap"           # the statement `old` becomes the block of `new:`, an `if` or a `with`
+    UNWRAP = "unwrap"       # the statement that begins with `old:` is replaced by its block
+    DROP_ARGUMENT = "drop-argument"     # the keyword argument `old` of a call is dropped
+    DROP_DECORATOR = "drop-decorator"   # the decorator `old` of the function is dropped
+    ADD_ARGUMENT = "add-argument"       # the call `old` gets one more argument, `new`
+    ADD_PARAMETER = "add-parameter"     # the function gets one more parameter, `new`
+    SET = "set"             # the line `new` comes after the imports of the file, wherever `line` is
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One change of a file. `old` is the code as ast.unparse writes it, so that spaces and quotes do not matter."""
+
+    kind: ChangeKind
+    path: str
+    line: int
+    old: str = ""
+    new: str = ""
+    within: str = ""    # the call of which `old` is an argument or the function; empty for any part of the statement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """One option of a fix as changes that a program can make; `text` names it as the text of the fix does."""
+
+    label: EditLabel
+    text: str
+    changes: tuple[Change, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fix:
     """The change to make; `safe` only if it can neither alter the program's results nor make it raise."""
@@ -56,6 +102,7 @@ class Fix:
     text: str
     edit: str | None = None
     safe: bool = False
+    edits: tuple[Edit, ...] = ()        # the options that `torchtriage fix` can make, the best first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

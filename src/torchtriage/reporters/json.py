@@ -52,7 +52,8 @@ def finding_as_dict(finding: Finding) -> dict[str, Any]:
         "raised_at": _place(finding.raised_at),
         "cause": finding.cause,
         "upstream": finding.upstream,
-        "fix": {"text": finding.fix.text, "edit": finding.fix.edit, "safe": finding.fix.safe},
+        "fix": {"text": finding.fix.text, "edit": finding.fix.edit, "safe": finding.fix.safe,
+                "edits": [dataclasses.asdict(edit) for edit in finding.fix.edits]},
         "cost": {
             "seconds": cost.seconds,
             "share": cost.share,

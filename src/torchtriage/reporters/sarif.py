@@ -81,10 +81,10 @@ def _result(f: Finding, rule_index: int, run: Mapping[str, Any]) -> dict[str, An
 
 def _locations(place: Location, run: Mapping[str, Any]) -> list[dict[str, Any]]:
     """A list that holds the place; empty if the place is not a file."""
-    artifact = _artifact(place.path, run)
-    if artifact is None:
+    found = artifact(place.path, run)
+    if found is None:
         return []
-    physical: dict[str, Any] = {"artifactLocation": artifact}
+    physical: dict[str, Any] = {"artifactLocation": found}
     if place.line and place.line > 0:
         physical["region"] = {"startLine": place.line}
         if place.column and place.column > 0:
@@ -95,7 +95,8 @@ def _locations(place: Location, run: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [location]
 
 
-def _artifact(path: str, run: Mapping[str, Any]) -> dict[str, str] | None:
+def artifact(path: str, run: Mapping[str, Any]) -> dict[str, str] | None:
+    """The location of a file, relative to the working folder of the run where it is below it; None for no file."""
     inside = project_path(path, run)
     if inside is not None:
         return {"uri": _quoted(inside), "uriBaseId": ROOT}

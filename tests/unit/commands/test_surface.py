@@ -23,6 +23,9 @@ SURFACE = {
     "lint": sorted([*SHARED, "--baseline", "--no-cache", "--recording", "--redact", "--update-baseline"]),
     "explain": sorted(SHARED),
     "demo": sorted([*SHARED, "--measure"]),
+    "fix": sorted(
+        [*SHARED, "--apply", "--baseline", "--budget", "--label", "--steps", "--update-baseline", "--verify"]
+    ),
     "verify": sorted(
         [
             "--after", "--before", "--budget", "--color", "--eager", "--fixes", "--force", "--format", "--help",

@@ -84,7 +84,7 @@ def test_the_keys_are_those_of_schema_1() -> None:
     assert set(data) == TOP
     assert set(data["totals"]) == TOTALS
     assert set(data["findings"][0]) == FINDING
-    assert set(data["findings"][0]["fix"]) == {"text", "edit", "safe"}
+    assert set(data["findings"][0]["fix"]) == {"text", "edit", "safe", "edits"}
     assert set(data["findings"][0]["cost"]) == {"seconds", "share", "ms_per_step", "kind", "note"}
 
 
@@ -105,7 +105,7 @@ def test_a_full_finding_loses_nothing() -> None:
         "raised_at": {"path": "/lib/b.py", "line": 9, "function": "g"},
         "cause": "k took 1, 2",
         "upstream": "GB0059",
-        "fix": {"text": "make k a tensor", "edit": "k = torch.tensor(k)", "safe": True},
+        "fix": {"text": "make k a tensor", "edit": "k = torch.tensor(k)", "safe": True, "edits": []},
         "cost": {"seconds": 1.5, "share": 0.25, "ms_per_step": 2.0, "kind": "observed", "note": "compile time"},
         "num_events": 7,
         "evidence": {

@@ -3,8 +3,8 @@
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from torchtriage.diagnosis.coverage.edits import CompileUse, callee_edits, hoisted_compile_edits, unused_edits
 from torchtriage.diagnosis.places import Place, is_wrapped, locate
 from torchtriage.diagnosis.rules import finding, placed_fields, rule
 from torchtriage.diagnosis.statement import Statement, called_name, code, module_at, statement_at
@@ -50,39 +50,25 @@ def compile_did_nothing(process: Process) -> Iterator[Finding]:
 def _nothing_compiled(process: Process, call: CompileCall, place: Place) -> Finding:
     use = _use_of(process, call)
     return finding(
-        "TT303", title=_title(call, use), cause=_cause(call, use), fix=Fix(text=_fix(call, use)),
+        "TT303", title=_title(call, use), cause=_cause(call, use),
+        fix=Fix(text=_fix(call, use), edits=tuple(unused_edits(process, call, use))),
         severity=Severity.P4 if use.is_decorator else Severity.P1, evidence=Evidence(num_events=1),
         verification=(Check(CheckKind.IS_COMPILED, call.target),),
         **placed_fields(place, "TT303", call.target, process, call),
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Use:
-    """What the recorded source shows of a torch.compile call: the names of its result and of its argument."""
-
-    where: str
-    is_decorator: bool = False
-    is_dropped: bool = False        # the result is assigned to nothing
-    is_in_place: bool = False       # module.compile()
-    result: str = ""                # `compiled` of compiled = torch.compile(model)
-    original: str = ""              # `model` of the same
-    method: str = ""                # a method of the result that the source calls, with its place
-    method_at: str = ""
-    original_at: str = ""           # where the source calls the original
-
-
-def _use_of(process: Process, call: CompileCall) -> _Use:
+def _use_of(process: Process, call: CompileCall) -> CompileUse:
     where = short_place(call.path, call.line)
     statement = statement_at(process, call.path, call.line or 0)
     if statement is None:
-        return _Use(where=where)
+        return CompileUse(where=where)
     node = statement.node
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        return _Use(where=where, is_decorator=True)
+        return CompileUse(where=where, is_decorator=True)
     made = _compile_call(node)
     if made is None:
-        return _Use(where=where)
+        return CompileUse(where=where)
     is_in_place = isinstance(made.func, ast.Attribute) and code(made.func.value) not in ("torch", "torch._dynamo")
     argument: ast.expr | None = made.args[0] if made.args else None
     if is_in_place and isinstance(made.func, ast.Attribute):
@@ -92,7 +78,7 @@ def _use_of(process: Process, call: CompileCall) -> _Use:
     if isinstance(node, ast.Assign) and len(node.targets) == 1 and node.value is made:
         result = code(node.targets[0])
     method, method_at = _method_called(process, call, result)
-    return _Use(
+    return CompileUse(
         where=where, is_dropped=isinstance(node, ast.Expr) and not is_in_place, is_in_place=is_in_place, result=result,
         original=original, method=method, method_at=method_at,
         original_at=_called_at(process, call, original) if original != result else "",
@@ -129,13 +115,13 @@ def _called_at(process: Process, call: CompileCall, name: str) -> str:
     return ""
 
 
-def _title(call: CompileCall, use: _Use) -> str:
+def _title(call: CompileCall, use: CompileUse) -> str:
     if use.is_decorator:
         return f"{call.target} is decorated with torch.compile and was not called in this run"
     return f"torch.compile({call.target}) compiled nothing"
 
 
-def _cause(call: CompileCall, use: _Use) -> str:
+def _cause(call: CompileCall, use: CompileUse) -> str:
     if call.disabled:
         return f"no frame of {call.target} was compiled: disable=True"
     if use.is_decorator:
@@ -152,7 +138,7 @@ def _cause(call: CompileCall, use: _Use) -> str:
     return f"no frame of {call.target} was compiled: the compiled object was not called, or the original was instead"
 
 
-def _fix(call: CompileCall, use: _Use) -> str:
+def _fix(call: CompileCall, use: CompileUse) -> str:
     if call.disabled:
         return f"drop disable=True at {use.where}"
     if use.is_decorator:
@@ -202,7 +188,8 @@ def compiled_bypassed(process: Process) -> Iterator[Finding]:
             "TT310", title=f"{use.result} is compiled, and {original}(...) at {at} calls the original module",
             cause=f"torch.compile at {use.where} returns {use.result}; {original} stays uncompiled, so {at} runs eager",
             fix=Fix(text=f"call {use.result} instead of {original} at {at}, or `{original}.compile()` in place instead "
-                         f"of torch.compile at {use.where}"),
+                         f"of torch.compile at {use.where}",
+                    edits=tuple(callee_edits(process, call, original, use.result))),
             evidence=Evidence(
                 num_events=1, notes=("read from the source; calls of an uncompiled module are not observed",),
             ),
@@ -211,7 +198,7 @@ def compiled_bypassed(process: Process) -> Iterator[Finding]:
         )
 
 
-def _original_in_loop(process: Process, call: CompileCall, use: _Use) -> tuple[str, int | None]:
+def _original_in_loop(process: Process, call: CompileCall, use: CompileUse) -> tuple[str, int | None]:
     """The name under which a loop calls the original, and where: its own, or one that it was assigned to."""
     tree, _ = module_at(process, call.path, call.line or 0)
     names = [use.original]
@@ -263,7 +250,10 @@ def compiled_repeatedly(process: Process) -> Iterator[Finding]:
             title=f"torch.compile({calls[0].target}) is called again and again: {number:,} times after the first",
             cause=(f"{short_place(calls[0].path, calls[0].line)} calls torch.compile each time it runs; every call "
                    "makes a new wrapper and looks the cache up from the start, which takes longer than a small graph"),
-            fix=Fix(text=_once(calls[0], statement_at(process, calls[0].path, calls[0].line or 0))),
+            fix=Fix(
+                text=_once(calls[0], statement_at(process, calls[0].path, calls[0].line or 0)),
+                edits=tuple(hoisted_compile_edits(process, calls[0])),
+            ),
             evidence=Evidence(num_events=number, notes=(counted(number, "call"),)),
             verification=(Check(CheckKind.NO_FINDING, calls[0].target, code="TT309"),),
             **{**placed_fields(place, "TT309", calls[0].target, process, calls[0]), "steps": tuple(steps[:50])},

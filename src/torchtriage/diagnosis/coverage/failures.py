@@ -7,10 +7,11 @@ from dataclasses import replace
 from torchtriage.diagnosis.compiles.frames import CompileHistory
 from torchtriage.diagnosis.frameworks import framework_of
 from torchtriage.diagnosis.graph_breaks.cause import classify
+from torchtriage.diagnosis.graph_breaks.edits import BreakSite, break_edits
 from torchtriage.diagnosis.places import Place, code_at, frame_name, locate, owner_at
 from torchtriage.diagnosis.rules import finding, placed_fields, rule
 from torchtriage.diagnosis.statement import statement_at
-from torchtriage.findings.model import Check, CheckKind, Evidence, Finding, Fix, OwnerKind, Severity
+from torchtriage.findings.model import Check, CheckKind, Edit, Evidence, Finding, Fix, OwnerKind, Severity
 from torchtriage.recording.events import CompileCall, CompileEnd, CompileStart, FrameSkipped, GraphBreak, Placed
 from torchtriage.recording.recording import Process
 from torchtriage.text import short_place, shortened
@@ -84,7 +85,8 @@ def compile_raised(process: Process) -> Iterator[Finding]:
         at = f" at {short_place(end.stack[-1].path, end.stack[-1].line)}" if end.stack else ""
         yield finding(
             "TT308", title=f"compiling {name} failed with {end.fail_type}, and the call raised it",
-            cause=f"{_message(end)}{at}", fix=Fix(text=_fix(process, end, name, place)),
+            cause=f"{_message(end)}{at}",
+            fix=Fix(text=_fix(process, end, name, place), edits=_edits(process, end)),
             severity=Severity.P1 if end.time < last_start else Severity.P0,     # a later compile: the program survived
             evidence=_evidence(end),
             verification=(Check(CheckKind.NO_FAILED_COMPILE, name),),
@@ -167,6 +169,18 @@ def _remedy(process: Process, end: CompileEnd, at: str) -> str:
     line = broken.stack[-1]
     statement = statement_at(process, line.path, line.line)
     return classify(broken, code_at(process, line), statement).remedy.full
+
+
+def _edits(process: Process, end: CompileEnd) -> tuple[Edit, ...]:
+    """The edits for that break; only those at its own line, as the callers are not in the text of an error."""
+    broken = _as_break(end) if end.fail_type == "Unsupported" else None
+    line = broken.stack[-1] if broken is not None else None
+    statement = statement_at(process, line.path, line.line) if line is not None else None
+    if broken is None or line is None or statement is None or owner_at(line, process.program).kind is not OwnerKind.YOU:
+        return ()
+    cause = classify(broken, code_at(process, line), statement)
+    site = BreakSite(process=process, event=broken, line=line, statement=statement, remedy=cause.remedy)
+    return break_edits(cause.code, site)
 
 
 def _as_break(end: CompileEnd) -> GraphBreak | None:

@@ -16,6 +16,7 @@ def branch_options(statement: Statement | None, where: str) -> list[str]:
     """What to write instead of the statement, the best first; empty if its form is not known."""
     if statement is None:
         return []
+    statement = _head(statement)
     node = statement.node
     if isinstance(node, ast.Assert):
         return [_assertion(node.test, node.msg, f"`assert {_short(node.test)}` at {where}")]
@@ -27,12 +28,43 @@ def branch_options(statement: Statement | None, where: str) -> list[str]:
         ]
     if isinstance(node, ast.If):
         return _if_options(node, statement, where)
-    choices = [part for part in ast.walk(node) if isinstance(part, ast.IfExp)]
-    if len(choices) == 1 and _are_tensors(choices[0].body, choices[0].orelse):
-        where_code = _where(tensor_test(choices[0].test), choices[0].body, choices[0].orelse)
-        if fits(where_code):
-            return [f"`{where_code}` instead of the conditional expression at {where} ({BOTH})"]
+    choice = conditional_code(node)
+    if choice is not None and fits(choice[1]):
+        return [f"`{choice[1]}` instead of the conditional expression at {where} ({BOTH})"]
     return []
+
+
+def _head(statement: Statement) -> Statement:
+    """The `if` of `if x.isnan().any(): raise ValueError`, whose body is the innermost statement of the line."""
+    outer = statement.parents[-1] if statement.parents else None
+    if isinstance(outer, ast.If) and outer.lineno == statement.node.lineno and statement.node in outer.body:
+        return Statement(node=outer, parents=statement.parents[:-1])
+    return statement
+
+
+def branch_code(statement: Statement) -> tuple[list[ast.stmt], str] | None:
+    """The statements of a branch and the code that takes their place; None if its form is not known."""
+    statement = _head(statement)
+    node = statement.node
+    if isinstance(node, ast.Assert):
+        return [node], _assertion_code(node.test, node.msg)
+    if not isinstance(node, ast.If):
+        return None
+    if isinstance(node.body[-1], ast.Raise) and not node.orelse:
+        return ([node], _raised_code(node, node.body[-1])) if len(node.body) == 1 else None
+    code_of_both = _selection(node, statement)
+    if not code_of_both:
+        return None
+    ends = isinstance(node.body[0], ast.Return) and not node.orelse and statement.following is not None
+    return ([node, statement.following] if ends and statement.following else [node]), code_of_both
+
+
+def conditional_code(node: ast.stmt) -> tuple[ast.IfExp, str] | None:
+    """The only conditional expression of a statement and the call that takes its place; None if there is none."""
+    choices = [part for part in ast.walk(node) if isinstance(part, ast.IfExp)]
+    if len(choices) != 1 or not _are_tensors(choices[0].body, choices[0].orelse):
+        return None
+    return choices[0], _where(tensor_test(choices[0].test), choices[0].body, choices[0].orelse)
 
 
 def _if_options(node: ast.If, statement: Statement, where: str) -> list[str]:
@@ -70,6 +102,10 @@ def _leaves_loop(node: ast.If, last: ast.stmt, statement: Statement, where: str)
 
 
 def _raised(node: ast.If, last: ast.Raise, where: str) -> str:
+    return f"`{_raised_code(node, last)}` instead of the `if ...: raise` at {where} ({LATER})"
+
+
+def _raised_code(node: ast.If, last: ast.Raise) -> str:
     message = None
     if isinstance(last.exc, ast.Call) and last.exc.args:
         message = last.exc.args[0]
@@ -77,15 +113,19 @@ def _raised(node: ast.If, last: ast.Raise, where: str) -> str:
     text = _call_of_assertion(negated(test), message)
     if guard is not None:
         text = f"if {code(guard)}: {text}"
-    return f"`{text}` instead of the `if ...: raise` at {where} ({LATER})"
+    return text
 
 
 def _assertion(test: ast.expr, message: ast.expr | None, instead_of: str) -> str:
+    return f"`{_assertion_code(test, message)}` instead of {instead_of} ({LATER})"
+
+
+def _assertion_code(test: ast.expr, message: ast.expr | None) -> str:
     guard, tensor = _split_plain(test)
     text = _call_of_assertion(tensor_test(tensor), message)
     if guard is not None:
         text = f"assert {code(guard)}; {text}"
-    return f"`{text}` instead of {instead_of} ({LATER})"
+    return text
 
 
 def _call_of_assertion(test: str, message: ast.expr | None) -> str:

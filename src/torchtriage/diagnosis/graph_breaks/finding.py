@@ -11,6 +11,7 @@ from torchtriage.diagnosis.compiles.resume_frames import BreakKey, break_key
 from torchtriage.diagnosis.compiles.targets import is_target
 from torchtriage.diagnosis.graph_breaks.cause import BACKEND_FAILED, UNCUTTABLE, Cause, classify, reported_code
 from torchtriage.diagnosis.graph_breaks.cost import MAX_LISTED, NOTHING_FOLDED, FoldedFrames, cost_of, folded_frames
+from torchtriage.diagnosis.graph_breaks.edits import BreakSite, break_edits, setting_edit
 from torchtriage.diagnosis.graph_breaks.next_break import next_break
 from torchtriage.diagnosis.graph_breaks.text import plain_type
 from torchtriage.diagnosis.places import Place, code_at, locate, owner_at, qualified_name, source_lines
@@ -18,7 +19,18 @@ from torchtriage.diagnosis.rules import finding, rule
 from torchtriage.diagnosis.statement import statement_at
 from torchtriage.findings.catalogue import rule as catalogue_rule
 from torchtriage.findings.fingerprint import fingerprint, portable_path
-from torchtriage.findings.model import YOU, Check, CheckKind, Evidence, Finding, Fix, Location, OwnerKind, Severity
+from torchtriage.findings.model import (
+    YOU,
+    Check,
+    CheckKind,
+    Edit,
+    Evidence,
+    Finding,
+    Fix,
+    Location,
+    OwnerKind,
+    Severity,
+)
 from torchtriage.recording.events import GraphBreak, StackEntry
 from torchtriage.recording.recording import Process
 from torchtriage.text import original_function, row, short_place, shortened
@@ -45,6 +57,7 @@ class Break:
     folded: FoldedFrames
     is_in_step: bool            # whether torch itself cuts the optimizer's step, which was compiled alone
     next_line: int | None       # of the next break of a function that was left to eager, where the source shows it
+    edits: tuple[Edit, ...] = ()
 
     @property
     def code(self) -> str:
@@ -91,13 +104,15 @@ def _break(process: Process, events: Sequence[GraphBreak], folded: FoldedFrames)
     event = max(events, key=lambda e: (bool(e.explanation), bool(e.stack), bool(e.gb_id), _num_yours(process, e)))
     place = locate(process, event)
     editable = _editable_line(process, event)
-    cause = classify(event, code_at(process, editable), statement_at(process, editable.path, editable.line))
+    statement = statement_at(process, editable.path, editable.line)
+    cause = classify(event, code_at(process, editable), statement)
     eager = EagerFrames.of(process).behind(events)
     return Break(
         events=events, place=place, own=place.raised_at or place.location, editable=editable,
         function=qualified_name(process, editable), cause=cause, eager=eager, folded=folded,
         is_in_step=all(_is_in_step(process, each) for each in events),
         next_line=next_break(process, editable, cause.code, event.gb_id) if eager else None,
+        edits=_edits(process, event, place, editable, cause),
     )
 
 
@@ -106,6 +121,23 @@ def _is_in_step(process: Process, event: GraphBreak) -> bool:
     start = CompileHistory.of(process).start_of(event)
     is_of_step = event.function == "_use_grad" and event.path.endswith("torch/optim/optimizer.py")
     return is_of_step and "/torch/optim/" in start.path and is_target(process, start)
+
+
+def _edits(
+    process: Process, event: GraphBreak, place: Place, editable: StackEntry, cause: Cause,
+) -> tuple[Edit, ...]:
+    """The edits of the cause; of a line in a library only the setting, in the file of the user's line above it."""
+    if owner_at(editable, process.program) != YOU:
+        shown = place.location
+        line = StackEntry(path=shown.path, line=shown.line or 0, function=shown.function or "")
+        is_yours = owner_at(line, process.program) == YOU
+        return (setting_edit(cause.remedy.setting, line),) if cause.remedy.setting and is_yours else ()
+    statement = statement_at(process, editable.path, editable.line)
+    if statement is None:
+        return ()
+    return break_edits(cause.code, BreakSite(
+        process=process, event=event, line=editable, statement=statement, remedy=cause.remedy,
+    ))
 
 
 def _num_yours(process: Process, event: GraphBreak) -> int:
@@ -174,14 +206,14 @@ def _fix(broken: Break) -> Fix:
     if broken.is_in_step:
         return Fix(text="nothing to do: torch cuts the graph there, and compiles the rest of the step", safe=True)
     if broken.place.owner.kind is OwnerKind.LIBRARY and not broken.cause.remedy.is_from_outside:
-        return Fix(text=_fix_from_outside(broken))
+        return Fix(text=_fix_from_outside(broken), edits=broken.edits)
     text = broken.cause.remedy.full
     if broken.code == UNCUTTABLE and broken.cause.code != UNCUTTABLE and not broken.cause.remedy.is_exact:
         text = f"{text}; or, if it is in a loop, try or with block, move it out: then the graph is only cut there"
     if broken.next_line is not None:
         where = short_place(broken.editable.path, broken.next_line)
         text = f"{text}; if only this line is changed, {where} breaks next, in the same way"
-    return Fix(text=text)
+    return Fix(text=text, edits=broken.edits)
 
 
 def _fix_from_outside(broken: Break) -> str:

@@ -1,6 +1,7 @@
 """The code that takes the place of reading a tensor's value, or of selecting by a mask: by the use of the result."""
 
 import ast
+import copy
 import itertools
 import re
 
@@ -59,11 +60,11 @@ def read_options(statement: Statement | None, where: str) -> list[str]:
 
 def _selected(statement: Statement, call: ast.Call, value: str, where: str) -> str:
     """How to index with a tensor: as a subscript, a tensor without dimensions is read like .item()."""
+    selection = _selection(statement, call, value)
+    if selection is not None:
+        subscript, selected = selection
+        return f"`{selected}` instead of `{code(subscript)}` at {where}; stack a list first"
     index = f"{value}.long()" if called_name(call) == "int" else value
-    for node in own_nodes(statement.node):
-        if isinstance(node, ast.Subscript) and node.slice is call and fits(code(node), code(node.value)):
-            whole = code(node.value)
-            return f"`{whole}.index_select(0, {index})[0]` instead of `{code(node)}` at {where}; stack a list first"
     return (
         f"keep `{value}` a tensor instead of `{code(call)}` at {where}, and index with .index_select(0, {index})[0]: "
         "in brackets it is read like .item()"
@@ -78,6 +79,42 @@ def _made_by_numpy(statement: Statement, value: str) -> str:
             if re.match(r"(?:np|numpy)\.", made) and fits(made, value):
                 return made
     return ""
+
+
+def read_code(statement: Statement) -> tuple[ast.expr, str] | None:
+    """The expression that reads a value and the tensor that takes its place; None if the use needs a number."""
+    call = _read_call(statement)
+    if call is None:
+        return None
+    value, outer = _value(call), _converted(statement.node, call)
+    if called_name(outer) == "tolist":
+        node = statement.node
+        return (call, f"{value}.unbind()") if isinstance(node, ast.For) and node.iter is call else None
+    use = _use(statement.node, outer) or _later_use(statement, outer)
+    if use in ("size", "test"):
+        return None
+    if use == "index":
+        return _selection(statement, call, value)
+    return outer, _detached(value, called_name(outer))
+
+
+def _selection(statement: Statement, call: ast.Call, value: str) -> tuple[ast.expr, str] | None:
+    """The subscript with a tensor in place of the number; None if the call is not itself the subscript."""
+    index = f"{value}.long()" if called_name(call) == "int" else value
+    for node in own_nodes(statement.node):
+        if isinstance(node, ast.Subscript) and node.slice is call and fits(code(node), code(node.value)):
+            return node, f"{code(node.value)}.index_select(0, {index})[0]"
+    return None
+
+
+def size_code(statement: Statement) -> ast.expr | None:
+    """The expression that reads a value which is used as a size; None if there is none."""
+    call = _read_call(statement)
+    if call is None:
+        return None
+    outer = _converted(statement.node, call)
+    use = _use(statement.node, outer) or _later_use(statement, outer)
+    return outer if use == "size" else None
 
 
 def _setting(statement: Statement) -> list[str]:
@@ -100,7 +137,8 @@ def _named(name: str) -> str:
 
 
 def _detached(value: str, name: str) -> str:
-    value = value if re.fullmatch(r"[\w.\[\]()'\", =-]+", value) and not value.startswith("-") else f"({value})"
+    is_primary = isinstance(ast.parse(value, mode="eval").body, (ast.Name, ast.Attribute, ast.Subscript, ast.Call))
+    value = value if is_primary else f"({value})"
     return f"{value}.detach().long()" if name == "int" else f"{value}.detach()"
 
 
@@ -186,11 +224,25 @@ def mask_options(statement: Statement | None, where: str) -> list[str]:
     """What to write instead of selecting with a mask: an expression that keeps the full size; empty if unknown."""
     if statement is None:
         return []
-    node = statement.node
-    if isinstance(node, (ast.Assign, ast.AugAssign)):
-        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-        if isinstance(target, ast.Subscript) and _is_mask(target.slice):
-            return [_filled(node, target, where)]
+    filled = fill_code(statement.node)
+    if filled:
+        return [f"`{filled}` instead of the assignment at {where}"]
+    selected = reduction_code(statement.node)
+    if selected is not None and fits(selected[1], code(selected[0])):
+        return [f"`{selected[1]}` instead of `{code(selected[0])}` at {where}"]
+    return []
+
+
+def fill_code(node: ast.stmt) -> str:
+    """The assignment that takes the place of an assignment by a mask; empty if the value has the size of the mask."""
+    if not isinstance(node, (ast.Assign, ast.AugAssign)):
+        return ""
+    target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+    return _filled(node, target) if isinstance(target, ast.Subscript) and _is_mask(target.slice) else ""
+
+
+def reduction_code(node: ast.stmt) -> tuple[ast.Call, str] | None:
+    """The reduction of a selection by a mask, and the one of the full size that takes its place; None if none is."""
     for part in ast.walk(node):
         if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and not part.args and not part.keywords:
             selected = part.func.value
@@ -198,10 +250,8 @@ def mask_options(statement: Statement | None, where: str) -> list[str]:
             if form and isinstance(selected, ast.Subscript) and _is_mask(selected.slice):
                 mask = code(selected.slice)
                 mask = mask if re.fullmatch(r"[\w.]+", mask) else f"({mask})"
-                text = form.format(mask=mask, value=code(selected.value))
-                if fits(text, code(part)):
-                    return [f"`{text}` instead of `{code(part)}` at {where}"]
-    return []
+                return part, form.format(mask=mask, value=code(selected.value))
+    return None
 
 
 def _is_mask(index: ast.expr) -> bool:
@@ -209,10 +259,28 @@ def _is_mask(index: ast.expr) -> bool:
     return isinstance(index, (ast.Name, ast.Attribute, ast.Compare, ast.BinOp, ast.Call, ast.UnaryOp))
 
 
-def _filled(node: ast.Assign | ast.AugAssign, target: ast.Subscript, where: str) -> str:
+class _FullSize(ast.NodeTransformer):
+    """Takes the selection by a mask out of an expression: `y` for `y[mask]`."""
+
+    def __init__(self, mask: str) -> None:
+        self.mask = mask
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        return node.value if code(node.slice) == self.mask else node
+
+
+def _filled(node: ast.Assign | ast.AugAssign, target: ast.Subscript) -> str:
     name, mask = code(target.value), code(target.slice)
-    value = code(node.value)
+    full = _FullSize(mask).visit(copy.deepcopy(node.value))
+    value = code(full)
+    if value == code(node.value) and not _is_scalar(full):
+        return ""       # a value that is selected in another way has the size of the mask
     if isinstance(node, ast.AugAssign):
         operator = ast.BinOp(left=ast.Name(id="x"), op=node.op, right=ast.Name(id="x"))
         value = f"{name} {code(operator).split()[1]} {value}"
-    return f"`{name} = torch.where({mask}, {value}, {name})` instead of the assignment at {where}"
+    return f"{name} = torch.where({mask}, {value}, {name})"
+
+
+def _is_scalar(value: ast.expr) -> bool:
+    """Whether an expression is a number or an attribute or name, which may be one."""
+    return isinstance(value, (ast.Constant, ast.UnaryOp, ast.Name, ast.Attribute))

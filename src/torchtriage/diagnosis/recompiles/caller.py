@@ -65,6 +65,23 @@ def passed_value(group: RecompileGroup, caller: Caller | None, process: Process)
     return f"{code(value)}{rest}" if value is not None and _is_kept(value) else ""
 
 
+def passed_arguments(group: RecompileGroup, caller: Caller | None, process: Process) -> list[tuple[ast.Call, ast.expr]]:
+    """Each call of the compiled function in the caller's line, and what it passes for the guarded value itself."""
+    statement = statement_at(process, caller.line.path, caller.line.line) if caller and caller.is_direct else None
+    if statement is None:
+        return []
+    calls = [node for node in own_nodes(statement.node) if isinstance(node, ast.Call) and (node.args or node.keywords)]
+    names = {group.frame.key[1], *_compiled_names(group, process)}
+    named = [call for call in calls if names & {code(call.func), called_name(call)}]
+    position, name, rest = _parameter(group, process)
+    if rest or name == "self":
+        return []
+    alone = _call_in(statement, group, process)
+    found = named or ([alone] if alone is not None else [])
+    passed = [(call, _argument(call, position, name)) for call in found]
+    return [(call, value) for call, value in passed if value is not None]
+
+
 def _call_in(statement: Statement, group: RecompileGroup, process: Process) -> ast.Call | None:
     """The call of the compiled function in a statement: by its name, or the only call that has arguments."""
     calls = [node for node in own_nodes(statement.node) if isinstance(node, ast.Call) and (node.args or node.keywords)]

@@ -9,6 +9,7 @@ from torchtriage.diagnosis.compiles.targets import break_behind, is_target, targ
 from torchtriage.diagnosis.frameworks import batch_maker, compiler_at
 from torchtriage.diagnosis.places import Place, frame_name, locate, owner_at, owner_of
 from torchtriage.diagnosis.recompiles.caller import caller_of, passed_value
+from torchtriage.diagnosis.recompiles.edits import RecompileSite, recompile_edits
 from torchtriage.diagnosis.recompiles.groups import RecompileGroup, recompile_groups
 from torchtriage.diagnosis.recompiles.guard_text import Kind, Reason, readable, type_name
 from torchtriage.diagnosis.recompiles.patterns import (
@@ -123,7 +124,8 @@ def _finding(group: RecompileGroup, process: Process) -> Finding:
         owner = YOU
     elif broken:
         owner = locate(process, broken).owner       # the fix of the break also fixes this
-    fix = remedy(code, scene)
+    fix = replace(
+        remedy(code, scene), edits=recompile_edits(code, RecompileSite(process=process, scene=scene, caller=caller)))
     severity = Severity.P4 if group.is_settled else catalogue_rule(code).severity
     return finding(
         code, title=_title(code, scene), cause=_cause(code, scene, process),

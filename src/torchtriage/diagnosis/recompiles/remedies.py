@@ -161,7 +161,7 @@ def _settled(scene: Scene) -> Fix:
 
 def _keeps_changing(scene: Scene) -> Fix:
     if scene.is_static:
-        if _may_be_of_a_layer(scene):
+        if may_be_of_a_layer(scene):
             return Fix(text=(
                 f"compile the model that holds the layers instead of {scene.name}, if {scene.subject} differs because "
                 "each layer has its own width; if it differs from call to call of one layer, "
@@ -199,7 +199,7 @@ def _ragged(scene: Scene) -> Fix:
     ))
 
 
-def _may_be_of_a_layer(scene: Scene) -> bool:
+def may_be_of_a_layer(scene: Scene) -> bool:
     """A method that is decorated in its class serves every instance: a size may be a layer's own, not the data's."""
     call = scene.group.call
     if call is None or "." not in call.target or 0 in scene.group.dims:

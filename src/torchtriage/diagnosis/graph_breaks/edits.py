@@ -1,0 +1,250 @@
+"""The options of a break's remedy as edits, made from the same parsed statement as its text."""
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from torchtriage.diagnosis.graph_breaks.branches import branch_code, conditional_code
+from torchtriage.diagnosis.graph_breaks.hoisting import entered_outside, hoisted, listed_outside, moved
+from torchtriage.diagnosis.graph_breaks.remedies import Remedy
+from torchtriage.diagnosis.graph_breaks.values import fill_code, read_code, reduction_code, size_code
+from torchtriage.diagnosis.statement import Statement, called_name, code, own_nodes
+from torchtriage.findings.model import Change, ChangeKind, Edit, EditLabel
+from torchtriage.recording.events import GraphBreak, StackEntry
+from torchtriage.recording.recording import Process
+from torchtriage.text import short_place
+
+UNCOMPILED = "if not torch.compiler.is_compiling()"
+# Calls in the arguments of a message that neither draw a random number nor change a tensor.
+_PURE = frozenset({
+    "abs", "max", "min", "mean", "sum", "std", "var", "norm", "item", "size", "numel", "dim", "tolist", "detach", "cpu",
+    "float", "int", "len", "str", "repr", "round", "format", "any", "all", "type", "isnan", "isinf", "isfinite", "amax",
+    "amin", "argmax", "argmin", "square", "sqrt", "shape", "numpy", "isinstance", "get_default_dtype", "join",
+})
+_MESSAGE = frozenset({"print", "pprint", "write", "flush", "warn", "warning", "info", "debug", "error", "exception",
+                      "critical", "log", "warning_once"})
+
+
+_DRAWS = re.compile(r"\b(?:random|rng|uuid|secrets)\b")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakSite:
+    """A break with the line that a person can change."""
+
+    process: Process
+    event: GraphBreak
+    line: StackEntry
+    statement: Statement
+    remedy: Remedy
+
+    def change(self, kind: ChangeKind, **fields: str) -> Change:
+        return Change(kind=kind, path=self.line.path, line=self.line.line, **fields)
+
+    @property
+    def where(self) -> str:
+        return short_place(self.line.path, self.line.line)
+
+
+def break_edits(code_of_cause: str, site: BreakSite | None) -> tuple[Edit, ...]:
+    """The edits for a break of this cause, the best first; none if no statement of the program was recorded."""
+    if site is None:
+        return ()
+    edits = [edit for make in _BY_CODE.get(code_of_cause, ()) for edit in make(site)]
+    if site.remedy.setting and _is_known(site.remedy.setting, site.process.program.torch):
+        edits.append(setting_edit(site.remedy.setting, site.line))
+    return tuple(edits)
+
+
+# Settings that older versions of torch do not have: to assign to one raises an error there.
+_SINCE = {"trace_autograd_ops": (2, 13), "ignore_logging_functions": (2, 13)}
+
+
+def _is_known(setting: str, torch: str | None) -> bool:
+    since = next((version for name, version in _SINCE.items() if name in setting), (0, 0))
+    version = re.match(r"(\d+)\.(\d+)", torch or "")
+    return since == (0, 0) or (version is not None and (int(version[1]), int(version[2])) >= since)
+
+
+def setting_edit(setting: str, line: StackEntry) -> Edit:
+    """A line of configuration in the file of a place."""
+    change = Change(kind=ChangeKind.SET, path=line.path, line=line.line, new=setting)
+    return Edit(label=EditLabel.SETTING, text=setting, changes=(change,))
+
+
+def guarded_message(site: BreakSite) -> Iterator[Edit]:
+    """A message that compiled code leaves out; it computes nothing that the program uses."""
+    node = site.statement.node
+    if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
+        return
+    if called_name(node.value) not in _MESSAGE:
+        return
+    calls = [part for part in ast.walk(node) if isinstance(part, ast.Call) and part is not node.value]
+    changes_nothing = all(called_name(call) in _PURE for call in calls) and not any(
+        isinstance(part, ast.NamedExpr) for part in ast.walk(node))
+    yield Edit(
+        label=EditLabel.SAFE if changes_nothing else EditLabel.REVIEW,
+        text=f"`{UNCOMPILED}:` around the message at {site.where}: compiled code leaves it out",
+        changes=(site.change(ChangeKind.WRAP, old=code(node), new=UNCOMPILED),),
+    )
+
+
+def branch(site: BreakSite) -> Iterator[Edit]:
+    """An assertion of torch, or both sides computed and one selected."""
+    found = branch_code(site.statement)
+    if found is not None:
+        statements, new = found
+        is_assert = isinstance(site.statement.node, ast.Assert)
+        yield Edit(
+            label=EditLabel.SAFE if is_assert else EditLabel.REVIEW,
+            text=f"`{new}` at {site.where}",
+            changes=(site.change(
+                ChangeKind.REWRITE, old="\n".join(code(statement) for statement in statements), new=_lines(new),
+            ),),
+        )
+        return
+    choice = conditional_code(site.statement.node)
+    if choice is not None:
+        yield Edit(
+            label=EditLabel.REVIEW, text=f"`{choice[1]}` at {site.where}",
+            changes=(site.change(ChangeKind.REPLACE, old=code(choice[0]), new=choice[1]),),
+        )
+
+
+def _lines(text: str) -> str:
+    """`a = 1; b = 2` as one statement per line."""
+    tree = ast.parse(text)
+    if len(tree.body) == 1:
+        return text
+    return "\n".join(ast.unparse(statement) for statement in tree.body)
+
+
+def read_value(site: BreakSite) -> Iterator[Edit]:
+    """The tensor itself instead of its value, or the value computed before the compiled call."""
+    found = read_code(site.statement)
+    if found is not None:
+        old, new = found
+        yield Edit(
+            label=EditLabel.REVIEW, text=f"`{new}` instead of `{code(old)}` at {site.where}",
+            changes=(site.change(ChangeKind.REPLACE, old=code(old), new=new),),
+        )
+    size = size_code(site.statement)
+    if size is not None:
+        yield from _hoist(site, size)
+
+
+def masked(site: BreakSite) -> Iterator[Edit]:
+    """A selection by a mask at full size."""
+    node = site.statement.node
+    filled, reduction = fill_code(node), reduction_code(node)
+    if filled:
+        yield Edit(
+            label=EditLabel.REVIEW, text=f"`{filled}` at {site.where}",
+            changes=(site.change(ChangeKind.REWRITE, old=code(node), new=filled),),
+        )
+    elif reduction is not None:
+        old, new = reduction
+        yield Edit(
+            label=EditLabel.REVIEW, text=f"`{new}` instead of `{code(old)}` at {site.where}",
+            changes=(site.change(ChangeKind.REPLACE, old=code(old), new=new),),
+        )
+    else:
+        yield from _hoist(site, _only_call(node))
+
+
+def drawn(site: BreakSite) -> Iterator[Edit]:
+    """A random number that is drawn before the compiled call; a test of one becomes a bool argument."""
+    node = site.statement.node
+    if isinstance(node, (ast.If, ast.While)):
+        yield from _hoist(site, node.test)
+        return
+    draws = [
+        part for part in own_nodes(node)
+        if isinstance(part, ast.Call) and _DRAWS.search(code(part.func))
+    ]
+    if len(draws) == 1:
+        yield from _hoist(site, draws[0], wrap="torch.tensor")
+
+
+def called_outside(site: BreakSite) -> Iterator[Edit]:
+    """A call whose result is computed before the compiled call."""
+    yield from guarded_message(site)
+    value = _only_call(site.statement.node)
+    if value is None or not _DRAWS.search(code(value)):
+        yield from _hoist(site, value)
+
+
+def next_outside(site: BreakSite) -> Iterator[Edit]:
+    """An item of an iterator that is taken before the compiled call; a list instead of an iterator that is passed."""
+    calls = site.statement.calls("next")
+    if len(calls) == 1:
+        yield from _hoist(site, calls[0], wrap="torch.as_tensor")
+    elif isinstance(site.statement.node, ast.For):
+        yield from _present(listed_outside(site.process, site.event, site.statement.node.iter))
+
+
+def moved_outside(site: BreakSite) -> Iterator[Edit]:
+    """The first or the last statement of the compiled function, made by its caller."""
+    yield from _present(moved(site.process, site.event))
+
+
+def context_outside(site: BreakSite) -> Iterator[Edit]:
+    """A context manager that the caller enters around the compiled call."""
+    yield from _present(entered_outside(site.process, site.event))
+
+
+def clock(site: BreakSite) -> Iterator[Edit]:
+    yield from drawn(site)
+    yield from context_outside(site)
+
+
+def _hoist(site: BreakSite, value: ast.expr | None, wrap: str = "") -> Iterator[Edit]:
+    yield from _present(hoisted(site.process, site.event, value, wrap))
+
+
+def _present(edit: Edit | None) -> Iterator[Edit]:
+    if edit is not None:
+        yield edit
+
+
+def _only_call(node: ast.stmt) -> ast.expr | None:
+    """The value of an assignment if it is a call; else the only outermost call of the statement."""
+    if isinstance(node, (ast.Assign, ast.Return)) and isinstance(node.value, ast.Call):
+        return node.value
+    return None
+
+
+def removed(site: BreakSite) -> Iterator[Edit]:
+    """An explicit break that is dropped."""
+    node = site.statement.node
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and called_name(node.value) == "graph_break":
+        yield Edit(
+            label=EditLabel.SAFE, text=f"remove `{code(node)}` at {site.where}",
+            changes=(site.change(ChangeKind.REMOVE, old=code(node)),),
+        )
+
+
+_Make = Callable[[BreakSite], Iterator[Edit]]
+_BY_CODE: dict[str, tuple[_Make, ...]] = {
+    "TT101": (guarded_message,),
+    "TT102": (guarded_message,),
+    "TT103": (branch,),
+    "TT104": (read_value, branch),
+    "TT105": (masked,),
+    "TT106": (called_outside,),
+    "TT107": (called_outside,),
+    "TT109": (moved_outside,),
+    "TT110": (moved_outside,),
+    "TT111": (called_outside,),
+    "TT112": (called_outside,),
+    "TT113": (next_outside,),
+    "TT114": (drawn, called_outside),
+    "TT115": (context_outside, called_outside),
+    "TT116": (moved_outside,),
+    "TT118": (moved_outside,),
+    "TT120": (removed,),
+    "TT122": (branch,),
+    "TT125": (clock,),
+    "TT199": (called_outside,),
+}

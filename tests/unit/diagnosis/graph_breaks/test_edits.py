@@ -1,0 +1,169 @@
+"""The edits of a break: made from the statement of its fix text, labelled by what they can change."""
+
+import textwrap
+
+import pytest
+
+from torchtriage.diagnosis.graph_breaks.edits import BreakSite, break_edits
+from torchtriage.diagnosis.graph_breaks.hoisting import entered_outside, hoisted, listed_outside, moved
+from torchtriage.diagnosis.graph_breaks.remedies import Remedy, remedy_for
+from torchtriage.diagnosis.graph_breaks.text import read_break
+from torchtriage.diagnosis.statement import statement_at
+from torchtriage.findings.model import ChangeKind, Edit, EditLabel
+from torchtriage.recording.events import CompileCall, GraphBreak, StackEntry
+from torchtriage.recording.recording import Process, Source
+
+APP = "/app/model.py"
+
+
+def program(source: str, function: str, marked: str, called: str, *calls: CompileCall) -> tuple[Process, GraphBreak]:
+    """A process with the source, and the break at the marked line of `function`, called at the line `called`."""
+    lines = textwrap.dedent(source).strip("\n").split("\n")
+    at = {text: next(n for n, line in enumerate(lines, 1) if text in line) for text in (marked, called)}
+    stack = (
+        StackEntry(path=APP, line=at[called], function="<module>"),
+        StackEntry(path=APP, line=at[marked], function=function),
+    )
+    event = GraphBreak(path=APP, line=at[marked], function=function, stack=stack, compile_id="0/0")
+    made = [n for n, line in enumerate(lines, 1) if "torch.compile" in line]
+    compiled = [CompileCall(path=APP, line=n, function="<module>", target=function) for n in made]
+    window = Source(first_line=1, lines=tuple(lines))
+    sources = {(APP, line): window for line in {*at.values(), *made}}
+    return Process(events=(*compiled, event), sources=sources), event
+
+
+def edits_of(code: str, body: str, marked: str, *, torch: str = "2.13.0") -> tuple[Edit, ...]:
+    """The edits for a break in the body of a function, and a check that the text of the fix names their code."""
+    source = "def f(self, x, done, loss):\n" + textwrap.indent(body, "    ") + "\n\nf(model, x, done, loss)\n"
+    process, event = program(source, "f", marked, "f(model")
+    process = Process(events=process.events, sources=process.sources, facts={"torch": torch})
+    statement = statement_at(process, APP, event.line or 0)
+    assert statement is not None
+    remedy = remedy_for(code, read_break(event, marked, statement))
+    site = BreakSite(
+        process=process, event=event, line=event.stack[-1], statement=statement, remedy=remedy)
+    edits = break_edits(code, site)
+    for edit in edits:
+        for change in edit.changes:
+            if change.kind in (ChangeKind.REWRITE, ChangeKind.REPLACE) and len(edit.changes) == 1:
+                assert all(line in remedy.full for line in change.new.split("\n")), (change.new, remedy.full)
+            if change.kind is ChangeKind.SET:
+                assert change.new in remedy.full
+    return edits
+
+
+@pytest.mark.parametrize(("code", "body", "marked", "labels"), [
+    ("TT101", "print('x', x.max())", "print", ["safe", "setting"]),
+    ("TT101", "print(torch.randn(3))", "print", ["review", "setting"]),
+    ("TT102", "logger.info('x %s', x)", "logger", ["safe", "setting"]),
+    ("TT103", "assert (x > 0).all(), 'no'", "assert", ["safe"]),
+    ("TT103", "if x.sum() > 0:\n    raise ValueError('no')", "if", ["review"]),
+    ("TT103", "if x.isnan().any(): raise ValueError('no')", "if", ["review"]),
+    ("TT103", "if x.sum() > 0:\n    x = x * 2", "if", ["review"]),
+    ("TT103", "y = x if x.sum() > 0 else -x", "y =", ["review"]),
+    ("TT103", "if x.sum() > 0:\n    self.count = 1", "if", []),
+    ("TT103", "while x.sum() > 0:\n    x = x - 1", "while", []),
+    ("TT104", "y = x * loss.item()", "y =", ["review", "setting"]),
+    ("TT104", "return x[done.argmax().item()]", "return", ["review"]),
+    ("TT104", "for value in x.tolist():\n    loss = loss + value", "for", ["review"]),
+    ("TT105", "return x[done].mean()", "return", ["review", "setting"]),
+    ("TT105", "x[done] = loss[done]", "x[done]", ["review", "setting"]),
+    ("TT109", "y = loss.backward()", "y =", ["setting"]),
+    ("TT117", "y = self.lstm(x)", "y =", ["setting"]),
+    ("TT120", "torch._dynamo.graph_break()", "graph_break", ["safe"]),
+])
+def test_the_label_says_what_an_edit_can_change(code: str, body: str, marked: str, labels: list[str]) -> None:
+    assert [str(edit.label) for edit in edits_of(code, body, marked)] == labels
+
+
+def test_a_setting_that_this_torch_does_not_have_is_no_edit() -> None:
+    assert edits_of("TT109", "y = loss.backward()", "y =", torch="2.9.0") == ()
+    assert [e.label for e in edits_of("TT102", "logger.info('x')", "logger", torch="2.9.0")] == [EditLabel.SAFE]
+
+
+def test_no_source_no_edit() -> None:
+    assert break_edits("TT101", None) == ()
+
+
+MODULE = """
+class Net(nn.Module):
+    def forward(self, x, mask):
+        x.requires_grad_()
+        noise = random.normal(0.0, self.sigma)
+        for pair in mask:
+            x = x + pair
+        with self.lock:
+            x = x + 1
+        local = x * 2
+        return helper(local, x)
+
+
+net = torch.compile(Net())
+out = net(torch.ones(3), masks)
+"""
+
+
+def new_code(edit: Edit | None) -> dict[str, str]:
+    assert edit is not None
+    assert edit.label is EditLabel.REVIEW
+    return {str(change.kind): change.new for change in edit.changes}
+
+
+def test_a_value_is_computed_by_the_caller_with_what_self_is_there() -> None:
+    process, event = program(MODULE, "forward", "noise =", "out =")
+    statement = statement_at(process, APP, event.line or 0)
+    assert statement is not None
+    value = statement.node.value  # type: ignore[attr-defined]
+    assert new_code(hoisted(process, event, value, "torch.tensor")) == {
+        "add-parameter": "noise", "remove": "",
+        "add-argument": "noise=torch.tensor(random.normal(0.0, net.sigma))",
+    }
+
+
+def test_a_statement_at_the_head_is_made_before_the_call() -> None:
+    process, event = program(MODULE.replace("torch.ones(3)", "image"), "forward", "x.requires", "out =")
+    assert new_code(moved(process, event)) == {"remove": "", "insert": "image.requires_grad_()"}
+
+
+def test_a_statement_in_the_middle_stays() -> None:
+    process, event = program(MODULE, "forward", "noise =", "out =")
+    assert moved(process, event) is None
+
+
+def test_an_iterator_is_passed_as_a_list() -> None:
+    process, event = program(MODULE, "forward", "for pair", "out =")
+    statement = statement_at(process, APP, event.line or 0)
+    assert statement is not None
+    assert new_code(listed_outside(process, event, statement.node.iter)) == {  # type: ignore[attr-defined]
+        "replace": "list(masks)"}
+
+
+def test_a_context_is_entered_around_the_call() -> None:
+    process, event = program(MODULE, "forward", "with self", "out =")
+    assert new_code(entered_outside(process, event)) == {"unwrap": "", "wrap": "with net.lock"}
+
+
+def test_an_argument_that_is_made_in_the_call_gets_a_name_there() -> None:
+    process, event = program(MODULE.replace("(local, x)", "(x)"), "forward", "return helper", "out =")
+    statement = statement_at(process, APP, event.line or 0)
+    assert statement is not None
+    edit = hoisted(process, event, statement.node.value)  # type: ignore[attr-defined]
+    assert new_code(edit)["replace"] == "(x := torch.ones(3))"
+
+
+def test_a_local_variable_keeps_a_value_inside() -> None:
+    process, event = program(MODULE, "forward", "return helper", "out =")
+    statement = statement_at(process, APP, event.line or 0)
+    assert statement is not None
+    assert hoisted(process, event, statement.node.value) is None  # type: ignore[attr-defined]
+
+
+def test_the_remedy_of_a_setting_is_the_line_itself() -> None:
+    setting = "torch._dynamo.config.allow_rnn = True"
+    process, event = program(MODULE, "forward", "local =", "out =")
+    statement = statement_at(process, APP, event.line or 0)
+    assert statement is not None
+    (edit,) = break_edits("TT117", BreakSite(
+        process=process, event=event, line=event.stack[-1], statement=statement,
+        remedy=Remedy(text=setting, setting=setting)))
+    assert (edit.label, edit.changes[0].kind, edit.changes[0].new) == (EditLabel.SETTING, ChangeKind.SET, setting)
