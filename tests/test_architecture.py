@@ -163,7 +163,7 @@ SUBPACKAGES: dict[str, dict[str, set[str]]] = {
         "learning": {"."},
         "history": {".", "compiles", "coverage", "graph_breaks", "learning", "recompiles"},
     },
-    "commands": {"ticket": {"."}},
+    "commands": {"change": {"."}, "ticket": {"."}},
     "lint": {
         "types": {"."}, "reach": {".", "types"}, "rules": {".", "reach", "types"}, "index": {"."},
         "training": {".", "index"},

@@ -1,0 +1,1 @@
+"""The commands about a change of the program: make it, prove it."""
