@@ -12,6 +12,8 @@ from torchtriage.launch import environment
 
 TYPE_CHECKING = False   # see launch/imports.py
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torchtriage.capture.policy.taps import PolicyTaps
     from torchtriage.recording.recorder import Recorder
 
@@ -68,6 +70,7 @@ def _arm(folder: str) -> None:
     policy = _policy(folder, recorder)
     observer = Observer(recorder.add, measure=measure, on_first_step=recorder.start, telemetry=telemetry, policy=policy)
     observer.arm_for_run()
+    _arm_operations(recorder, observer.steps.current)
     recorder.follow(observer)
     atexit.register(recorder.close)
     # os._exit skips atexit, and forked workers of multiprocessing end with it. If exec fails, the program continues.
@@ -93,3 +96,18 @@ def _policy(folder: str, recorder: Recorder) -> PolicyTaps | None:
         recorder.add(Tap(name="policy", state="absent", detail=str(error), time=time.time(), pid=os.getpid()))
         return None
 
+
+def _arm_operations(recorder: Recorder, current_step: Callable[[], int | None]) -> None:
+    """The comparison or recording of operations; a request that cannot be read does nothing and is reported."""
+    text = os.environ.get(environment.OPERATIONS)
+    if not text:
+        return
+    from torchtriage.capture.operations.arming import arm
+    from torchtriage.capture.operations.request import parse_request
+    from torchtriage.recording.events import Tap
+
+    try:
+        arm(parse_request(text), current_step)
+    except (ValueError, OSError) as error:
+        tell(f"{environment.OPERATIONS}: {error}; the program runs unmodified")
+        recorder.add(Tap(name="operations", state="absent", detail=str(error), time=time.time(), pid=os.getpid()))
