@@ -12,8 +12,7 @@ from torchtriage.launch import environment
 
 TYPE_CHECKING = False   # see launch/imports.py
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from torchtriage.capture.operations.arming import OperationsTaps
     from torchtriage.capture.policy.taps import PolicyTaps
     from torchtriage.recording.recorder import Recorder
 
@@ -34,7 +33,8 @@ def start() -> None:
     _is_first(folder, "joined")
     from torchtriage.launch.imports import ImportWatcher
 
-    ImportWatcher().when_imported("torch._C", lambda _: _arm(folder))
+    operations = _operations()
+    ImportWatcher().when_imported("torch._C", lambda _: _arm(folder, operations))
 
 
 def _is_first(folder: str, what: str) -> bool:
@@ -49,7 +49,7 @@ def _is_first(folder: str, what: str) -> bool:
         return False
 
 
-def _arm(folder: str) -> None:
+def _arm(folder: str, operations: OperationsTaps | None) -> None:
     """Start the recorder and the taps; called while torch is being imported."""
     global recorder
     from pathlib import Path
@@ -70,7 +70,8 @@ def _arm(folder: str) -> None:
     policy = _policy(folder, recorder)
     observer = Observer(recorder.add, measure=measure, on_first_step=recorder.start, telemetry=telemetry, policy=policy)
     observer.arm_for_run()
-    _arm_operations(recorder, observer.steps.current)
+    if operations is not None:
+        operations.arm(observer.steps.current)
     recorder.follow(observer)
     atexit.register(recorder.close)
     # os._exit skips atexit, and forked workers of multiprocessing end with it. If exec fails, the program continues.
@@ -97,17 +98,18 @@ def _policy(folder: str, recorder: Recorder) -> PolicyTaps | None:
         return None
 
 
-def _arm_operations(recorder: Recorder, current_step: Callable[[], int | None]) -> None:
-    """The comparison or recording of operations; a request that cannot be read does nothing and is reported."""
+def _operations() -> OperationsTaps | None:
+    """What `verify --locate` compares or records; a request that cannot be read is reported and changes nothing."""
     text = os.environ.get(environment.OPERATIONS)
     if not text:
-        return
-    from torchtriage.capture.operations.arming import arm
+        return None
+    from torchtriage.capture.operations.arming import OperationsTaps
     from torchtriage.capture.operations.request import parse_request
-    from torchtriage.recording.events import Tap
 
     try:
-        arm(parse_request(text), current_step)
-    except (ValueError, OSError) as error:
+        taps = OperationsTaps(parse_request(text))
+        taps.arm_early()
+        return taps
+    except ValueError as error:
         tell(f"{environment.OPERATIONS}: {error}; the program runs unmodified")
-        recorder.add(Tap(name="operations", state="absent", detail=str(error), time=time.time(), pid=os.getpid()))
+        return None

@@ -3,15 +3,22 @@
 import hashlib
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
 from torchtriage.capture.operations.graphs.outcome import tensors
 from torchtriage.capture.torch_private.base import is_torch_file
-from torchtriage.capture.torch_private.graphs import backward_sequence_number, dynamo_paused, sequence_number
+from torchtriage.capture.torch_private.graphs import (
+    backward_sequence_number,
+    compile_id,
+    dynamo_paused,
+    sequence_number,
+)
 
 MAX_OPERATIONS = 20_000     # of one step; the stream then says that it was cut
 _GARBAGE = ("aten.empty", "aten.new_empty")     # values that nobody wrote
+_UNIMPORTANT = ("aten.detach", "aten._local_scalar_dense", "profiler.", "prim.")
 Put = Callable[[dict[str, Any]], None]
 
 
@@ -32,24 +39,45 @@ def digest(tensor: Any) -> list[Any]:
     return [*form, code, float(values.norm()), float(values @ pattern)]
 
 
-def recording_mode(put: Put) -> Any:
+@dataclass(slots=True)
+class Places:
+    """Where operations come from: the graph node in progress, and the forward operations by sequence number."""
+
+    of_graph: dict[str, Any] | None = None
+    forward: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    def find(self) -> dict[str, Any]:
+        """The line of the program; of a backward operation that of the forward operation it belongs to."""
+        backward = backward_sequence_number()
+        if backward is not None:
+            return {**self.forward.get(backward, _line_of_program()), "is_backward": True}
+        place = self.of_graph or _line_of_program()
+        number = sequence_number()
+        if number is not None:
+            self.forward[number - 1] = place    # the node of this operation was numbered before it was dispatched
+        return {**place, "is_backward": False}
+
+
+def recording_mode(put: Put, places: Places) -> Any:
     """A dispatch mode that puts one row per operation that computes or writes something."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    places: dict[int, dict[str, Any]] = {}
-
     class RecordingMode(TorchDispatchMode):     # type: ignore[misc]  # torch is untyped for mypy here
+        @classmethod
+        def ignore_compile_internals(cls) -> bool:
+            return True     # Dynamo compiles nothing under another kind of mode
+
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
             name = str(func).removesuffix(".default")
-            if func.is_view or name.startswith(_GARBAGE):
+            if func.is_view or name.startswith(_GARBAGE) or compile_id():
                 return func(*args, **kwargs)
             given = list(tensors((args, kwargs)))
             inputs = [digest(tensor) for tensor in given]
             result = func(*args, **kwargs)
-            if name != "aten.detach":
-                put({"name": name, **_place(places), "inputs": inputs,
+            if not name.startswith(_UNIMPORTANT):
+                put({"name": name, **places.find(), "inputs": inputs,
                      "outputs": [digest(tensor) for tensor in _results(func, result, args, kwargs)],
                      "is_random": torch.Tag.nondeterministic_seeded in func.tags})
             return result
@@ -60,7 +88,7 @@ def recording_mode(put: Put) -> Any:
 def names_of(function: Callable[..., Any], arguments: Sequence[Any]) -> list[str]:
     """The ATen operations that a call runs, each once."""
     rows: list[dict[str, Any]] = []
-    with dynamo_paused(), recording_mode(rows.append):
+    with dynamo_paused(), recording_mode(rows.append, Places()):
         function(*arguments)
     return list(dict.fromkeys(row["name"] for row in rows))
 
@@ -74,18 +102,6 @@ def _results(func: Any, result: Any, args: Any, kwargs: Any) -> list[Any]:
             written.extend(tensors(value))
     returned = [tensor for tensor in tensors(result) if all(tensor is not other for other in written)]
     return [*returned, *written]
-
-
-def _place(places: dict[int, dict[str, Any]]) -> dict[str, Any]:
-    """The line of the program; of a backward operation that of the forward operation it belongs to."""
-    backward = backward_sequence_number()
-    if backward is not None:
-        return {**places.get(backward, _line_of_program()), "is_backward": True}
-    place = _line_of_program()
-    number = sequence_number()
-    if number is not None:
-        places[number - 1] = place      # the node of this operation was numbered before it was dispatched
-    return {**place, "is_backward": False}
 
 
 def _line_of_program() -> dict[str, Any]:

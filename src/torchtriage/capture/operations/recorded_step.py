@@ -3,14 +3,21 @@
 import json
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from torchtriage.capture.operations.operation_stream import MAX_OPERATIONS, recording_mode
-from torchtriage.capture.operations.request import OperationsRequest
+from torchtriage.capture.operations.graphs.graph_walk import caller, grad_mode_kept, no_visit, walk
+from torchtriage.capture.operations.graphs.place import describe
+from torchtriage.capture.operations.graphs.wrapped_backend import WrappedBackend
+from torchtriage.capture.operations.operation_stream import MAX_OPERATIONS, Places, recording_mode
+from torchtriage.capture.operations.request import EAGER_STREAM, OperationsRequest
 from torchtriage.capture.taps.steps import OPTIMIZER_BLOCK
+from torchtriage.capture.torch_private.graphs import dynamo_paused
 from torchtriage.capture.torch_private.training import wrap_record_function
+
+_PLACE = ("path", "line", "function", "module")
 
 
 class RecordedStep:
@@ -22,6 +29,7 @@ class RecordedStep:
         self._first: int | None = None
         self._num_steps = 0
         self._mode: Any = None
+        self._places = Places()
         self._rows: list[dict[str, Any]] = []
         self._is_cut = False
         self._state = ""        # what became of the starting state
@@ -30,10 +38,28 @@ class RecordedStep:
         wrap_record_function(profiler, OPTIMIZER_BLOCK, self._on_step)
 
     def begin_first(self, torch: ModuleType) -> None:
-        """Everything runs eagerly, so that every operation is seen; the first step begins with the program."""
-        torch.compiler.set_stance("force_eager")
+        """Compiled code runs eagerly or as it was traced, so that every operation is seen."""
+        if self._request.mode == EAGER_STREAM:
+            torch.compiler.set_stance("force_eager")
         if self._wanted == 1:
             self._begin()
+
+    def traced(self, graph: Any, _: Callable[..., Any], backend: WrappedBackend) -> Callable[..., Any]:
+        """What is called in place of a compiled graph: its operations one by one, each with the line it came from."""
+        plain = caller(graph)
+
+        def call(node: Any, args: Any, kwargs: Any) -> Any:
+            self._places.of_graph = {key: value for key, value in describe(node).items() if key in _PLACE}
+            try:
+                return plain(node, args, kwargs)
+            finally:
+                self._places.of_graph = None
+
+        def run(*arguments: Any) -> Any:
+            with dynamo_paused(), grad_mode_kept():
+                return walk(graph, arguments, call, no_visit)
+
+        return run
 
     def close(self) -> None:
         """Leave the rows where the request says; a program without an optimizer step is recorded to its end."""
@@ -54,7 +80,7 @@ class RecordedStep:
             self._begin()
 
     def _begin(self) -> None:
-        self._mode = recording_mode(self._put)
+        self._mode = recording_mode(self._put, self._places)
         self._mode.__enter__()
 
     def _put(self, row: dict[str, Any]) -> None:
@@ -68,7 +94,10 @@ class RecordedStep:
         if mode is None:
             return
         mode.__exit__(None, None, None)
-        result = {"step": self._wanted, "is_cut": self._is_cut, "state": self._state, "operations": self._rows}
+        result = {
+            "step": self._wanted, "is_cut": self._is_cut, "had_optimizer": self._first is not None,
+            "state": self._state, "operations": self._rows,
+        }
         path = Path(self._request.folder) / f"stream-{os.getpid()}.json"
         path.with_suffix(".tmp").write_text(json.dumps(result))
         path.with_suffix(".tmp").replace(path)

@@ -4,13 +4,17 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-GRAPHS, STREAM = "graphs", "stream"
+GRAPHS, EAGER_STREAM, TRACED_STREAM = "graphs", "eager stream", "traced stream"
+_MODES = (GRAPHS, EAGER_STREAM, TRACED_STREAM)
 MAX_STEP = 10**9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationsRequest:
-    """`graphs` compares each compiled graph with its operations run singly; `stream` records those of a step."""
+    """`graphs` compares each compiled graph with its operations run singly.
+
+    `eager stream` records the operations of one step that runs eagerly, `traced stream` those that Dynamo traced.
+    """
 
     mode: str
     folder: str                 # of the result, which must exist
@@ -39,7 +43,7 @@ def parse_request(text: str) -> OperationsRequest:
 
 def _problem(key: str, value: Any) -> str:
     if key == "mode":
-        return "" if value in (GRAPHS, STREAM) else f'"mode" must be "{GRAPHS}" or "{STREAM}", got {value!r}'
+        return "" if value in _MODES else f'"mode" must be one of {", ".join(_MODES)}, got {value!r}'
     if key == "step":
         is_step = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_STEP
         return "" if value is None or is_step else f'"step" must be an integer above 0, got {value!r}'

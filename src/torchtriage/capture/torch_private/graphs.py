@@ -47,6 +47,14 @@ def dynamo_paused() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def without_dispatch_modes() -> Iterator[None]:
+    """Keep the dispatch modes of this thread from seeing the operations of a compile."""
+    disable = getattr(module("torch.utils._python_dispatch"), "_disable_current_modes", contextlib.nullcontext)
+    with disable():
+        yield
+
+
+@contextlib.contextmanager
 def trace_paused() -> Iterator[None]:
     """Keep our own compiles out of the structured trace, and so out of the recording."""
     logger = getattr(module("torch._logging._internal"), "trace_log", None)

@@ -34,7 +34,7 @@ def walk(graph_module: Any, arguments: Sequence[Any], call: Call, visit: Visit) 
     raise AssertionError("the graph has no output")
 
 
-def _no_visit(_: Any, __: Any) -> None:
+def no_visit(_: Any, __: Any) -> None:
     """For a run of which only the result is wanted."""
 
 
@@ -56,7 +56,7 @@ def caller(graph_module: Any) -> Call:
     return call
 
 
-def eager(graph_module: Any, visit: Visit = _no_visit) -> Callable[..., Any]:
+def eager(graph_module: Any, visit: Visit = no_visit) -> Callable[..., Any]:
     """The graph as a function that runs its operations one by one."""
     def run(*arguments: Any) -> Any:
         with grad_mode_kept():
@@ -80,7 +80,7 @@ def in_double(graph_module: Any) -> Callable[..., Any]:
         import torch
 
         with grad_mode_kept(), torch.autocast("cpu", enabled=False):
-            return walk(graph_module, arguments, call, _no_visit)
+            return walk(graph_module, arguments, call, no_visit)
 
     return run
 

@@ -1,4 +1,4 @@
-"""A backend that compares each call of a compiled graph with its operations run one by one."""
+"""Compares each call of a compiled graph with its operations run one by one."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -10,6 +10,7 @@ from torchtriage.capture.operations.graphs.judgement import Judge, ValueDifferen
 from torchtriage.capture.operations.graphs.outcome import GRADIENT
 from torchtriage.capture.operations.graphs.prefix import copied, operations
 from torchtriage.capture.operations.graphs.snapshot import NotComparableError, Snapshot
+from torchtriage.capture.operations.graphs.wrapped_backend import Wrap, WrappedBackend
 from torchtriage.capture.operations.results import GraphRecord, Results
 from torchtriage.capture.torch_private.graphs import backend_function, compile_id, dynamo_paused, trace_paused
 from torchtriage.errors import pass_on_signals
@@ -17,40 +18,21 @@ from torchtriage.errors import pass_on_signals
 LAYER_AOT, LAYER_BACKEND = "aot_eager", "backend"
 
 
-class ShadowBackend:
-    """The program's backend; the graphs that it makes are compared while the results still ask for it."""
+def shadow(results: Results) -> Wrap:
+    """A wrap that compares the calls of each graph while the results still ask for it."""
+    def wrap(graph: Any, compiled: Callable[..., Any], backend: WrappedBackend) -> Callable[..., Any]:
+        record = GraphRecord(compile_id=compile_id(), num_operations=len(operations(graph)))
+        results.graphs.append(record)
+        return GraphShadow(graph, compiled, backend, record, results).call
 
-    def __init__(self, backend: Any, results: Results) -> None:
-        self.original, self._results = backend_function(backend), results
-        self.compiler_name = str(backend) if isinstance(backend, str) else _name(backend)
-        # Copied one by one: Dynamo looks for attributes while it evaluates frames, so a __getattr__ would never end.
-        for name in ("get_compiler_config", "backend_ctx_ctor", "reset"):
-            if hasattr(self.original, name):
-                setattr(self, name, getattr(self.original, name))
-
-    def __call__(self, graph: Any, inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
-        before = copied(graph)      # a backend may change the graph
-        compiled = self.original(graph, inputs, **options)
-        record = GraphRecord(compile_id=compile_id(), num_operations=len(operations(before)))
-        self._results.graphs.append(record)
-        return GraphShadow(before, compiled, self, record, self._results).call
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ShadowBackend) and bool(self.original == other.original)
-
-    def __hash__(self) -> int:
-        return hash(type(self))
-
-
-def _name(backend: Any) -> str:
-    return str(getattr(backend, "compiler_name", None) or getattr(backend, "__name__", type(backend).__name__))
+    return wrap
 
 
 class GraphShadow:
     """One compiled graph beside its operations."""
 
     def __init__(
-        self, graph: Any, compiled: Callable[..., Any], backend: ShadowBackend, record: GraphRecord, results: Results,
+        self, graph: Any, compiled: Callable[..., Any], backend: WrappedBackend, record: GraphRecord, results: Results,
     ) -> None:
         self._graph, self._compiled, self._backend = graph, compiled, backend
         self._record, self._results = record, results
