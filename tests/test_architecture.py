@@ -134,7 +134,7 @@ SUBPACKAGES: dict[str, dict[str, set[str]]] = {
         "history": {".", "compiles", "coverage", "graph_breaks", "learning", "recompiles"},
     },
     "commands": {"ticket": {"."}},
-    "reporters": {"html": {"."}},
+    "reporters": {"html": {"."}, "proof": {".", "html"}},
     "rl": {
         "compile": set(), "normalize": set(), "envs": {"."},
         "policy": {"compile", "envs"},

@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from torchtriage.integrations.compare import compare_policies as compare_policies
     from torchtriage.integrations.watch import Seen as Seen
     from torchtriage.integrations.watch import watch as watch
+    from torchtriage.proof.verify import verify as verify
     from torchtriage.shapes.functions.benchmark import benchmark as benchmark
     from torchtriage.shapes.functions.buckets import bucketed as bucketed
 
-__all__ = ["Seen", "__version__", "benchmark", "bucketed", "compare_policies", "step", "watch"]
+__all__ = ["Seen", "__version__", "benchmark", "bucketed", "compare_policies", "step", "verify", "watch"]
 
 _HOMES = {
     "step": "torchtriage.capture.taps.steps",
@@ -25,6 +26,7 @@ _HOMES = {
     "bucketed": "torchtriage.shapes.functions.buckets",
     "benchmark": "torchtriage.shapes.functions.benchmark",
     "compare_policies": "torchtriage.integrations.compare",
+    "verify": "torchtriage.proof.verify",
 }
 
 

@@ -14,6 +14,7 @@ TYPE_CHECKING = False   # see launch/imports.py
 if TYPE_CHECKING:
     from torchtriage.capture.operations.arming import OperationsTaps
     from torchtriage.capture.policy.taps import PolicyTaps
+    from torchtriage.capture.proof.taps import ProofTaps
     from torchtriage.recording.recorder import Recorder
 
 recorder: Recorder | None = None     # of this process, from the import of torch on
@@ -33,8 +34,8 @@ def start() -> None:
     _is_first(folder, "joined")
     from torchtriage.launch.imports import ImportWatcher
 
-    operations = _operations()
-    ImportWatcher().when_imported("torch._C", lambda _: _arm(folder, operations))
+    proof, operations = _proof(folder), _operations()
+    ImportWatcher().when_imported("torch._C", lambda _: _arm(folder, proof, operations))
 
 
 def _is_first(folder: str, what: str) -> bool:
@@ -49,7 +50,7 @@ def _is_first(folder: str, what: str) -> bool:
         return False
 
 
-def _arm(folder: str, operations: OperationsTaps | None) -> None:
+def _arm(folder: str, proof: ProofTaps | None, operations: OperationsTaps | None) -> None:
     """Start the recorder and the taps; called while torch is being imported."""
     global recorder
     from pathlib import Path
@@ -68,7 +69,10 @@ def _arm(folder: str, operations: OperationsTaps | None) -> None:
     measure = os.environ.get(environment.MEASURE, "").lower() in ("1", "true")
     telemetry = os.environ.get(environment.TELEMETRY, "").lower() not in ("0", "false")
     policy = _policy(folder, recorder)
-    observer = Observer(recorder.add, measure=measure, on_first_step=recorder.start, telemetry=telemetry, policy=policy)
+    observer = Observer(
+        recorder.add, measure=measure, on_first_step=recorder.start, telemetry=telemetry, policy=policy,
+        clock=proof.clock if proof is not None else None,
+    )
     observer.arm_for_run()
     if operations is not None:
         operations.arm(observer.steps.current)
@@ -112,4 +116,23 @@ def _operations() -> OperationsTaps | None:
         return taps
     except ValueError as error:
         tell(f"{environment.OPERATIONS}: {error}; the program runs unmodified")
+
+
+def _proof(folder: str) -> ProofTaps | None:
+    """The taps of a run of `torchtriage verify`, armed; a setting that cannot be read is reported and changes nothing.
+
+    They are made before torch is imported, because they seed its generators right after the import.
+    """
+    text = os.environ.get(environment.PROOF)
+    if not text:
+        return None
+    from torchtriage.capture.proof.setting import parse_setting
+    from torchtriage.capture.proof.taps import ProofTaps
+
+    try:
+        taps = ProofTaps(parse_setting(text), folder)
+        taps.arm()
+        return taps
+    except (ValueError, OSError) as error:
+        tell(f"{environment.PROOF}: {error}; the program runs unmodified")
         return None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from types import CodeType, FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+from torchtriage.capture.machine import Clock
 from torchtriage.capture.notebook_cells import NotebookCells
 from torchtriage.capture.readers.records import OUR_FOLDERS
 from torchtriage.capture.taps import steps
@@ -35,11 +36,11 @@ class Observer:
 
     def __init__(
         self, sink: Callable[[Event], None], measure: bool = False, on_first_step: Callable[[], None] = lambda: None,
-        telemetry: bool = False, policy: "PolicyTaps | None" = None,
+        telemetry: bool = False, policy: "PolicyTaps | None" = None, clock: Clock | None = None,
     ) -> None:
         self._sink = sink
         self._cells = NotebookCells()
-        self.steps = steps.StepCounter(on_first_step, policy.clock if policy is not None else None)
+        self.steps = steps.StepCounter(on_first_step, policy.clock if policy is not None else clock)
         self.meter = EagerMeter()
         self.timer = PieceTimer() if measure else None
         self.learning: LearningTaps | None = None

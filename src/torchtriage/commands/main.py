@@ -20,6 +20,7 @@ COMMANDS = {
     "run": ("torchtriage.commands.run", "RunCommand"),
     "report": ("torchtriage.commands.report", "ReportCommand"),
     "explain": ("torchtriage.commands.explain", "ExplainCommand"),
+    "verify": ("torchtriage.commands.verify", "VerifyCommand"),
     "shapes": ("torchtriage.commands.shapes", "ShapesCommand"),
     "ticket": ("torchtriage.commands.ticket.command", "TicketCommand"),
     "train": ("torchtriage.commands.train", "TrainCommand"),

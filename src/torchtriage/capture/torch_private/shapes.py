@@ -135,3 +135,11 @@ def fresh_cache() -> contextlib.AbstractContextManager[Any] | None:
         return None
     make = getattr(utils, "fresh_cache", None) or getattr(utils, "fresh_inductor_cache", None)   # before 2.8
     return make() if make is not None else None
+
+
+def num_operations(graph: Any) -> int:
+    """The operations of an OutputGraph whose result is a tensor; 0 if this torch has another form of graph."""
+    tensor = module("torch").Tensor
+    nodes = getattr(getattr(graph, "graph", None), "nodes", ())
+    calls = [node for node in nodes if node.op in ("call_function", "call_method", "call_module")]
+    return sum(1 for node in calls if isinstance(node.meta.get("example_value"), tensor))

@@ -30,11 +30,11 @@ class ReasonKind(enum.StrEnum):
     LESS_COMPILED = "less-compiled"                 # share of the work in graphs
     MORE_EAGER_CALLS = "more-eager-calls"           # calls of compiled functions that ran eager
     NEW_FINDING = "new-finding"
-    MORE_OF_A_FINDING = "more-of-a-finding"         # a finding of both sides with more events
     FEWER_STEPS = "fewer-steps"
-    OTHER_STEPS = "more-steps"
+    MORE_STEPS = "more-steps"
     SLOWER = "slower"                               # the ratio is in ProofTime
-    NOT_FIXED = "not-fixed"                         # every finding of BEFORE is still there
+    NOT_FIXED = "not-fixed"                         # every finding of BEFORE is still there, or the one asked for
+    UNOBSERVED = "unobserved"                       # the side `subject` never imported torch, or was not observed
     # Undecided:
     BOTH_FAIL = "both-fail"
     BEFORE_FAILS = "before-fails"                   # and cannot be run eager either, so there are no numbers
@@ -44,12 +44,11 @@ class ReasonKind(enum.StrEnum):
     NOTHING_COMPARED = "nothing-compared"           # no optimizer step and no printed number
     NO_NUMBERS = "no-numbers"                       # a recording without them
     BUDGET_ENDED = "budget-ended"
-    COMPILED_DIFFERS = "compiled-differs"           # AFTER compiled differs from AFTER eager beyond rounding
-    OTHER_PROGRAMS = "other-programs"               # two recordings whose tensors or functions have nothing in common
+    OTHER_PROGRAMS = "other-programs"               # two recordings of programs that have nothing in common
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
+class VerdictReason:
     """One reason of a verdict, in fields; a reporter makes the sentence."""
 
     kind: ReasonKind
@@ -164,7 +163,7 @@ class Proof:
     verdict: Verdict
     before: SideFacts
     after: SideFacts
-    reasons: Sequence[Reason] = ()          # the first decides
+    reasons: Sequence[VerdictReason] = ()          # the first decides
     findings: FindingsChange = field(default_factory=FindingsChange)
     numbers: NumbersChange = field(default_factory=NumbersChange)
     time: ProofTime = field(default_factory=ProofTime)

@@ -22,6 +22,7 @@ from torchtriage.launch import supervise
 from torchtriage.proof.runs.turns import NEVER, InTurns, Pauses, new_pause_file, take_turns
 from torchtriage.recording.store import Writer
 
+POLL_SECONDS = 0.02
 GRACE_SECONDS = 5.0     # between one signal to stop and the next, stronger one
 RECORDING, PAUSED = "run.triage", "paused"
 _PR_SET_PDEATHSIG = 1
@@ -87,9 +88,19 @@ def run_in_turns(
 
     Each run lasts until its end, its own limit of active seconds, or the limit of all runs together.
     """
+    return run_jobs_in_turns([(program, variant) for variant in variants], limit_seconds, all_seconds)
+
+
+Job = tuple[Program, Variant]
+
+
+def run_jobs_in_turns(
+    jobs: Sequence[Job], limit_seconds: float, all_seconds: float = math.inf,
+) -> list[RunOutcome]:
+    """The same for runs of different programs."""
     with ExitStack() as stack:
         runs, turns = [], []
-        for variant in variants:
+        for program, variant in jobs:
             runs.append(stack.enter_context(_started(program, variant, {}, in_turns=True)))
             turns.append(InTurns(runs[-1].child, runs[-1].paused, limit_seconds))
         take_turns(turns, all_seconds)
@@ -99,6 +110,27 @@ def run_in_turns(
             run.outcome(turn.reached_limit, turn.seconds, pauses=turn.pauses)
             for run, turn in zip(runs, turns, strict=True)
         ]
+
+
+def run_at_once(jobs: Sequence[Job], limit_seconds: float, num_at_once: int) -> list[RunOutcome]:
+    """Run the jobs beside each other, a few at a time, where their times do not matter."""
+    outcomes: dict[int, RunOutcome] = {}
+    with ExitStack() as stack:
+        waiting, running = list(enumerate(jobs)), dict[int, tuple[_Run, float]]()
+        while waiting or running:
+            while waiting and len(running) < num_at_once:
+                number, (program, variant) = waiting.pop(0)
+                running[number] = stack.enter_context(_started(program, variant, {})), time.monotonic()
+            for number, (run, began) in list(running.items()):
+                seconds = time.monotonic() - began
+                is_over = seconds >= limit_seconds
+                if run.child.poll() is None and not is_over:
+                    continue
+                stop(run.child)
+                outcomes[number] = run.outcome(is_over, seconds)
+                del running[number]
+            time.sleep(POLL_SECONDS)
+    return [outcomes[number] for number in range(len(jobs))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,17 +38,17 @@ def kept_stdin(target: Path) -> tuple[Path | None, str]:
     return (target if target.stat().st_size else None), ""
 
 
-def file_times(words: Sequence[str]) -> dict[Path, tuple[int, int]]:
-    """The modification time and size of the files below the working folder and on the command line."""
+def file_times(words: Sequence[str], cwd: Path | None = None) -> dict[Path, tuple[int, int]]:
+    """The modification time and size of the files below the working folder of the runs and on the command line."""
     times: dict[Path, tuple[int, int]] = {}
-    own_output = _own_output()
-    for path in [*itertools.islice(_files_below(Path.cwd()), MAX_FILES), *map(Path, words)]:
+    own_output, folder = _own_output(), (cwd or Path.cwd()).absolute()
+    for path in [*itertools.islice(_files_below(folder), MAX_FILES), *(folder / word for word in words)]:
         try:
-            info = path.absolute().stat()
+            info = path.stat()
         except (OSError, ValueError):
             continue
         if stat.S_ISREG(info.st_mode) and (info.st_dev, info.st_ino) not in own_output:
-            times[path.absolute()] = (info.st_mtime_ns, info.st_size)
+            times[path] = (info.st_mtime_ns, info.st_size)
     return times
 
 

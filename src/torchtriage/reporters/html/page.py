@@ -56,13 +56,13 @@ def render(report: Report) -> str:
     if not report.totals.get("compiles") and any(health_curves(report.history)):
         sections = {name: sections[name] for name in dict.fromkeys(("verdict", "health", *sections))}
     links = "".join(f'<a href="#{name}">{_LINKS[name]}</a>' for name in sections if name in _LINKS and sections[name])
-    style, script = _style(), _script()
+    style, script = style_sheet(), _script()
     title = program_name(report.run)
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{_policy(style, script)}">
+<meta http-equiv="Content-Security-Policy" content="{policy(style, script)}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <title>{text(title)}: torchtriage report</title>
@@ -133,7 +133,7 @@ def _file(name: str) -> str:
     return (importlib.resources.files("torchtriage.reporters.html") / name).read_text(encoding="utf-8")
 
 
-def _style() -> str:
+def style_sheet() -> str:
     return _file("style.css")
 
 
@@ -144,7 +144,7 @@ def _script() -> str:
     return f'"use strict";\n(() => {{\n{parts}\n}})();\n'
 
 
-def _policy(style: str, script: str) -> str:
+def policy(style: str, script: str) -> str:
     """A content security policy that allows only this style and this script, by their hashes."""
     return (
         f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; "

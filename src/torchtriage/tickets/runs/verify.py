@@ -26,7 +26,7 @@ class State(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
+class CheckProof:
     """The result of one check."""
 
     state: State
@@ -83,7 +83,7 @@ class Case:
         return is_in_file and any(_same_function(place.function or "", name) for name in names)
 
 
-def judge(check: Check, case: Case) -> Proof:
+def judge(check: Check, case: Case) -> CheckProof:
     """Whether the recording proves or refutes a check."""
     rule = _RULES.get(check.kind)
     if rule is None:
@@ -110,19 +110,19 @@ def possible_successor(finding: Finding) -> str:
     return f"{finding.code} is new at line {line} of the same function and may be this finding after an edit"
 
 
-def _open(reason: str) -> Proof:
-    return Proof(state=State.OPEN, reason=reason)
+def _open(reason: str) -> CheckProof:
+    return CheckProof(state=State.OPEN, reason=reason)
 
 
-def _refuted(reason: str) -> Proof:
-    return Proof(state=State.REFUTED, reason=reason)
+def _refuted(reason: str) -> CheckProof:
+    return CheckProof(state=State.REFUTED, reason=reason)
 
 
-def _proven(reason: str) -> Proof:
-    return Proof(state=State.PROVEN, reason=reason)
+def _proven(reason: str) -> CheckProof:
+    return CheckProof(state=State.PROVEN, reason=reason)
 
 
-def _absence(case: Case, name: str, frames: Sequence[CompiledFrame], counterexample: str, result: str) -> Proof:
+def _absence(case: Case, name: str, frames: Sequence[CompiledFrame], counterexample: str, result: str) -> CheckProof:
     """Proven if the function was compiled without a counterexample; `result` ends the reason."""
     if counterexample:
         return _refuted(counterexample)
@@ -140,7 +140,7 @@ def _num_compiles(frames: Sequence[CompiledFrame]) -> str:
     return times(sum(frame.num_compiles for frame in frames))
 
 
-def _no_break(check: Check, case: Case) -> Proof:
+def _no_break(check: Check, case: Case) -> CheckProof:
     if check.place is None:
         return _open(NOT_PROVABLE)
     if case.unlogged:
@@ -155,14 +155,14 @@ def _no_break(check: Check, case: Case) -> Proof:
     return _absence(case, case.ticket.function, case.covering, counterexample, "without a graph break there")
 
 
-def _not_eager(check: Check, case: Case) -> Proof:
+def _not_eager(check: Check, case: Case) -> CheckProof:
     frames = case.observations.named(check.subject, case.ticket.files)
     eager = next((each for each in case.observations.eager if _same_function(each.function, check.subject)), None)
     counterexample = f"{eager} runs eager" if eager else ""
     return _absence(case, check.subject, frames, counterexample, "and no break sent it to eager")
 
 
-def _no_resume(check: Check, case: Case) -> Proof:
+def _no_resume(check: Check, case: Case) -> CheckProof:
     name = original_function(check.subject)
     frames = case.observations.named(name, case.ticket.files)
     resume_functions = [each.frame.function for each in frames if each.frame.is_resume]
@@ -173,7 +173,7 @@ def _no_resume(check: Check, case: Case) -> Proof:
     return _absence(case, name, [each for each in frames if not each.frame.is_resume], "", "and not resumed there")
 
 
-def _few_recompiles(check: Check, case: Case) -> Proof:
+def _few_recompiles(check: Check, case: Case) -> CheckProof:
     frames = case.observations.named(check.subject, case.ticket.files)
     most = max((len(frame.frame.recompiles) for frame in frames), default=0)
     if most > 1:
@@ -183,7 +183,7 @@ def _few_recompiles(check: Check, case: Case) -> Proof:
     return _open(f"{check.subject} was not compiled in this recording")
 
 
-def _no_code(check: Check, case: Case) -> Proof:
+def _no_code(check: Check, case: Case) -> CheckProof:
     counterexample = ""
     for finding in case.observations.findings:
         places = [place for place in (finding.location, finding.raised_at) if place]
@@ -194,28 +194,28 @@ def _no_code(check: Check, case: Case) -> Proof:
     return _absence(case, check.subject, frames, counterexample, f"without a {check.code}")
 
 
-def _no_limit(check: Check, case: Case) -> Proof:
+def _no_limit(check: Check, case: Case) -> CheckProof:
     name = check.subject
     frames = case.observations.named(name, case.ticket.files)
     counterexample = f"{name} reached its recompile limit" if any(frame.frame.limits for frame in frames) else ""
     return _absence(case, name, frames, counterexample, "and did not reach its recompile limit")
 
 
-def _is_compiled(check: Check, case: Case) -> Proof:
+def _is_compiled(check: Check, case: Case) -> CheckProof:
     frames = case.observations.named(check.subject, case.ticket.files)
     if any(frame.was_compiled for frame in frames):
         return _proven(f"{check.subject} was compiled {_num_compiles(frames)}")
     return _open(f"{check.subject} is not among the compiled frames")
 
 
-def _no_failure(check: Check, case: Case) -> Proof:
+def _no_failure(check: Check, case: Case) -> CheckProof:
     frames = case.observations.named(check.subject, case.ticket.files)
     failures = [end.fail_type for frame in frames for end in frame.frame.ends if end.fail_type]
     counterexample = f"a compile of {check.subject} failed with {failures[0]}" if failures else ""
     return _absence(case, check.subject, frames, counterexample, "without a failure")
 
 
-def _no_suppression(check: Check, case: Case) -> Proof:
+def _no_suppression(check: Check, case: Case) -> CheckProof:
     settings = [end.suppress_errors for end in case.observations.ends if end.suppress_errors is not None]
     if any(settings):
         return _refuted("suppress_errors is still set")
@@ -224,7 +224,7 @@ def _no_suppression(check: Check, case: Case) -> Proof:
     return _proven(f"it was off in {counted(len(settings), 'compile')}")
 
 
-def _not_compiled(check: Check, case: Case) -> Proof:
+def _not_compiled(check: Check, case: Case) -> CheckProof:
     """Proven if no compiled frame is the function or can inline it: it is disabled, or not reachable by name."""
     names, files = names_in(case.ticket.function), case.ticket.files
     if not names or not files:
@@ -240,7 +240,7 @@ def _not_compiled(check: Check, case: Case) -> Proof:
     return _proven("; ".join(reasons))
 
 
-def _is_kept_out(name: str, case: Case) -> Proof:
+def _is_kept_out(name: str, case: Case) -> CheckProof:
     """Whether one function is kept out of compiled code."""
     frames, last = case.observations.frames, name.rpartition(".")[2]
     if any(frame.is_called(name) and _is_in_ticket(frame.path, case) for frame in frames):
@@ -285,7 +285,7 @@ def _same_function(one: str, other: str) -> bool:
 
 
 # No single recording shows the other kinds: they compare two recordings, or need a person's judgement.
-_RULES: dict[CheckKind, Callable[[Check, Case], Proof]] = {
+_RULES: dict[CheckKind, Callable[[Check, Case], CheckProof]] = {
     CheckKind.NO_GRAPH_BREAK: _no_break,
     CheckKind.NOT_EAGER: _not_eager,
     CheckKind.REST_NOT_EAGER: _not_eager,

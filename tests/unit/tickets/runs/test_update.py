@@ -26,7 +26,7 @@ from torchtriage.tickets.runs.call_graph import Project
 from torchtriage.tickets.runs.observations import Observations, names_in, same_file
 from torchtriage.tickets.runs.seen_section import Run, Sighting, read_sighting, run_of, with_sighting
 from torchtriage.tickets.runs.update import NewRun, apply_proposal
-from torchtriage.tickets.runs.verify import Case, Proof, State, judge
+from torchtriage.tickets.runs.verify import Case, CheckProof, State, judge
 
 APP = "/app/policy.py"
 
@@ -126,7 +126,7 @@ def test_an_incomplete_recording_proves_no_absence(recording: Recording) -> None
 
 def test_a_shorter_run_proves_no_absence() -> None:
     before = Sighting(run=Run(name="a.triage", num_steps=50))
-    assert judge(check_in(NO_BREAK), a_case(a_run(*compiled()), sighting=before)) == Proof(
+    assert judge(check_in(NO_BREAK), a_case(a_run(*compiled()), sighting=before)) == CheckProof(
         state=State.OPEN, reason="this run has 10 steps, the one that showed the finding had 50",
     )
     assert judge(check_in(NO_BREAK), a_case(a_run(*compiled(), steps=50), sighting=before)).state is State.PROVEN
@@ -150,7 +150,7 @@ class TestNotInCompiledPaths:
         (tmp_path / "debug_telemetry.py").write_text("def collect_per_layer_gradients(model):\n    return []\n")
         return tmp_path
 
-    def proof(self, project: Path, source: str, *more: Event) -> Proof:
+    def proof(self, project: Path, source: str, *more: Event) -> CheckProof:
         train = project / "train.py"
         train.write_text(source)
         process = a_process(*compiled("step", path=str(train), line=1), *more, end=2.0, your_roots=[str(project)])
@@ -159,7 +159,7 @@ class TestNotInCompiledPaths:
     def test_it_is_proven_if_no_compiled_function_reaches_it(self, project: Path) -> None:
         source = "def step(x):\n    return x + 1\n\ndef main():\n    collect_per_layer_gradients(1)\n"
         proof = self.proof(project, source)
-        assert proof == Proof(
+        assert proof == CheckProof(
             state=State.PROVEN,
             reason="no compiled function is collect_per_layer_gradients or reaches it by name: step",
         )

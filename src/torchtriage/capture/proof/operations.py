@@ -1,0 +1,124 @@
+"""What an eager run does with each operation: keyed random values, results that are moved by one rounding."""
+
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+# Operations whose results are exact for any order of evaluation: they move, choose or compare values.
+_EXACT = frozenset("""
+    _to_copy clone copy detach alias lift_fresh_copy contiguous zeros_like ones_like full_like empty_like new_zeros
+    new_ones new_full new_empty cat stack gather index index_select embedding where masked_fill masked_select take
+    relu threshold threshold_backward hardtanh clamp clamp_min clamp_max abs neg sign sgn round floor ceil trunc max
+    min amax amin maximum minimum fmax fmin sort topk kthvalue median mode roll flip tril triu diag_embed
+    constant_pad_nd repeat scatter index_put nan_to_num max_pool2d_with_indices max_pool2d_with_indices_backward
+    as_strided_copy slice_scatter select_scatter slice_backward select_backward isnan _local_scalar_dense copysign
+    native_dropout bernoulli im2col pixel_shuffle unfold_backward
+""".split())  # noqa: SIM905 - a list of strings would be three times as long
+# Operations that sum over many elements: their rounding depends on the order, as if the inputs had moved.
+_SUMMING = (
+    "sum", "mean", "mm", "addmm", "bmm", "baddbmm", "convolution", "norm", "softmax", "var", "std", "prod", "dot",
+    "mv", "loss", "embedding_dense_backward", "index_add", "scatter_add", "attention", "binary_cross_entropy", "cumsum",
+    "logsumexp", "linalg", "lstm", "gru", "rnn",
+)
+_DRAWS = {
+    "randn": "normal", "randn_like": "normal", "normal": "normal", "normal_": "normal", "normal_functional": "normal",
+    "rand": "uniform", "rand_like": "uniform", "uniform": "uniform", "uniform_": "uniform",
+    "bernoulli": "bernoulli", "bernoulli_": "bernoulli",
+    "randint": "randint", "randint_like": "randint", "random_": "randint", "random": "randint",
+}
+
+
+class Operations:
+    """Sees every operation of an eager run; `step` numbers the optimizer steps, for the keys of draws."""
+
+    def __init__(self, *, rounding: int, keyed: bool, step: Callable[[], int]) -> None:
+        self._is_keyed, self._step, self._rounding = keyed, step, rounding
+        self._generator: dict[Any, Any] = {}
+        self._draws: Counter[tuple[Any, ...]] = Counter()
+        self._drawn_in = -1
+        self.num_ops = 0
+        self.is_paused = False      # while our own statistics are computed
+
+    def run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """The result of one operation, called for every operation of the process."""
+        if self.is_paused:
+            return func(*args, **kwargs)
+        name = func._schema.name.rpartition("::")[2]
+        if self._is_keyed and _is_random(func):
+            return self._drawn(func, name, args, kwargs)
+        returns = func._schema.returns
+        is_plain = not any(result.alias_info is not None for result in returns)     # neither a view nor in place
+        if is_plain or any(result.alias_info is not None and result.alias_info.is_write for result in returns):
+            self.num_ops += name not in ("detach", "_local_scalar_dense")
+        if not self._rounding or not is_plain or _is_random(func) or not _rounds(name, args, kwargs):
+            return func(*args, **kwargs)
+        if any(word in name for word in _SUMMING):
+            number = 1 if "batch_norm" in name else 3       # the running statistics are updated in place
+            args = (*(self._moved(value, copy=True) for value in args[:number]), *args[number:])
+        result = func(*args, **kwargs)
+        for value in result if isinstance(result, tuple | list) else (result,):
+            self._moved(value, copy=False)
+        return result
+
+    def _moved(self, value: Any, *, copy: bool) -> Any:
+        """The tensor with each element moved by one rounding up or down; anything else unchanged."""
+        import torch
+
+        if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.layout is not torch.strided:
+            return value
+        if value.numel() == 0 or (not copy and value.is_inference()):
+            return value
+        if value.device not in self._generator:
+            self._generator[value.device] = torch.Generator(value.device).manual_seed(self._rounding)
+        signs = torch.empty_like(value, memory_format=torch.preserve_format)
+        signs.bernoulli_(0.5, generator=self._generator[value.device])
+        factor = signs.mul_(2).sub_(1).mul_(torch.finfo(value.dtype).eps).add_(1)
+        return factor.mul_(value) if copy else value.mul_(factor)
+
+    def _drawn(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        """The values of a random operator, by its key; the generator is left as it was."""
+        import torch
+
+        step = self._step()
+        if step != self._drawn_in:
+            self._drawn_in = step
+            self._draws.clear()
+        tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+        sizes: list[Any] = [tuple(t.shape) for t in tensors]
+        sizes += [value for value in args if isinstance(value, list | tuple)]
+        dtype = kwargs.get("dtype") or (tensors[0].dtype if tensors else torch.get_default_dtype())
+        key = (_DRAWS.get(name, name), str(sizes[:1]), str(dtype))
+        self._draws[key] += 1
+        seed = zlib.crc32(repr((key, step, self._draws[key])).encode())
+        generator = kwargs.get("generator")
+        device = tensors[0].device if tensors else torch.device(kwargs.get("device") or "cpu")
+        if generator is None and device.type == "cuda":
+            generator = torch.cuda.default_generators[device.index or 0]
+        generator = generator if generator is not None else torch.default_generator
+        state = generator.get_state()
+        generator.manual_seed(seed)
+        try:
+            return func(*args, **kwargs)
+        finally:
+            generator.set_state(state)
+
+
+def _is_random(func: Any) -> bool:
+    import torch
+
+    return torch.Tag.nondeterministic_seeded in func.tags
+
+
+def _rounds(name: str, args: Any, kwargs: Any) -> bool:
+    """Whether the result depends on rounding: arithmetic on floating-point tensors, or a cast to fewer digits."""
+    import torch
+
+    tensors = [value for value in args if isinstance(value, torch.Tensor) and value.is_floating_point()]
+    if not tensors and not any(isinstance(value, list | tuple) for value in args[:1]):
+        return False
+    if name == "_to_copy" and tensors:
+        dtype = kwargs.get("dtype")
+        is_float = dtype is not None and dtype.is_floating_point
+        return is_float and torch.finfo(dtype).eps > torch.finfo(tensors[0].dtype).eps
+    return name not in _EXACT

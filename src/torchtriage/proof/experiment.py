@@ -1,0 +1,200 @@
+"""The runs of a proof: both sides in turns, BEFORE again, eager, and eager with every result moved by one rounding."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torchtriage.capture.proof.setting import ProofSetting
+from torchtriage.diagnosis.report import build_report
+from torchtriage.errors import TriageError
+from torchtriage.findings.model import Finding
+from torchtriage.launch import environment
+from torchtriage.proof.budget import TimeLimit
+from torchtriage.proof.numbers.rows import RunNumbers, read_numbers
+from torchtriage.proof.runs.process import Job, Program, RunOutcome, run_at_once, run_jobs_in_turns
+from torchtriage.proof.runs.surroundings import file_times, written_files
+from torchtriage.proof.sides import Side
+from torchtriage.proof.step_times import has_enough
+from torchtriage.recording.reader import read_recording
+from torchtriage.recording.recording import Recording
+from torchtriage.text import duration
+
+FIRST_SHARE = 0.3       # of the budget: the first run of each side is stopped after it
+MIN_SECONDS = 30.0      # of a run: importing torch alone may take ten
+MAX_OUTPUT = 4 << 20    # bytes of stdout that are compared
+# torch compiles in this many processes; more than one would work on while the run is paused
+_THREADS = {"TORCHINDUCTOR_COMPILE_THREADS": "1", "PYTHONHASHSEED": "0"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProofVariant:
+    """One way to run a side."""
+
+    setting: ProofSetting
+
+    def variables(self, forced: Mapping[str, Any], paused: str) -> dict[str, str]:
+        fields = {**asdict(self.setting), **forced, "paused": paused}
+        return {**_THREADS, environment.PROOF: ProofSetting(**fields).to_json()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideRun:
+    """One finished run, as it was read."""
+
+    recording: Recording
+    numbers: RunNumbers
+    stdout: str = ""
+    exit_status: int = 0
+    was_stopped: bool = False
+    seconds: float = 0.0
+    last_lines: str = ""
+
+    @property
+    def has_failed(self) -> bool:
+        return bool(self.exit_status) and not self.was_stopped
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        return build_report(self.recording).findings
+
+
+@dataclass(slots=True, kw_only=True)
+class ProofRuns:
+    """All runs of a proof by name: `before`, `after`, `before again`, `after again`, `eager`, `moved 1`, ..."""
+
+    before: Side
+    after: Side
+    runs: dict[str, SideRun] = field(default_factory=dict)
+    files: dict[str, Sequence[str]] = field(default_factory=dict)
+    in_turns: bool = False
+    num_runs: int = 0
+
+    def get(self, name: str) -> SideRun | None:
+        return self.runs.get(name)
+
+    def of(self, *names: str) -> list[SideRun]:
+        """Those that were run and did not fail."""
+        return [self.runs[name] for name in names if name in self.runs and not self.runs[name].has_failed]
+
+
+class Runs:
+    """Runs both sides as often as needed; `say` receives progress messages."""
+
+    def __init__(
+        self, evidence: ProofRuns, work: Path, limit: TimeLimit, *, steps: int, seed: int, stdin: Path | None,
+        say: Callable[[str], None],
+    ) -> None:
+        self.evidence, self.work, self.limit, self.say = evidence, work, limit, say
+        self._forced = {name: value for name, value in (("steps", steps), ("seed", seed)) if value}
+        self._stdin = stdin
+
+    def first(self) -> None:
+        """Both sides, in turns."""
+        evidence = self.evidence
+        self.say("running both sides in turns")
+        places = {name: _watched_files(side) for name, side in self._sides().items()}
+        jobs = [self._job(name, ProofSetting(eager=side.eager)) for name, side in self._sides().items()]
+        self._keep(["before", "after"], run_jobs_in_turns(jobs, self._seconds(FIRST_SHARE), self.limit.left))
+        evidence.in_turns = True
+        for name, side in self._sides().items():
+            evidence.files[name] = written_files(places[name], _watched_files(side))
+            self.say(f"{side.label}: {self._outcome(evidence.runs[name])}")
+
+    def noise(self) -> None:
+        """BEFORE again, eager, and eager with every result moved; a timed program also both sides once more."""
+        evidence = self.evidence
+        names = ["moved 1", "moved 2"]
+        settings = [ProofSetting(eager=True, rounding=1), ProofSetting(eager=True, rounding=2)]
+        if not evidence.before.eager:
+            names, settings = ["eager", *names], [ProofSetting(eager=True), *settings]
+            if has_enough(evidence.runs["before"].recording, evidence.runs["after"].recording):
+                self.say("running both sides once more, for their step times")
+                jobs = [self._job(name, ProofSetting()) for name in ("before", "after")]
+                outcomes = run_jobs_in_turns(jobs, self._seconds(), self.limit.left)
+                self._keep(["before again", "after again"], outcomes)
+            else:
+                names, settings = ["before again", *names], [ProofSetting(), *settings]
+        elif has_enough(evidence.runs["before"].recording, evidence.runs["after"].recording):
+            jobs = [self._job("before", ProofSetting(eager=True)), self._job("after", ProofSetting())]
+            self._keep(["before again", "after again"], run_jobs_in_turns(jobs, self._seconds(), self.limit.left))
+        self.say("running BEFORE again, and eager with every result moved by one rounding, to measure its noise")
+        self._beside(names, [("before", setting) for setting in settings])
+
+    def after_again(self) -> None:
+        """To see whether a new finding comes each time."""
+        if "after again" not in self.evidence.runs:
+            self.say("running AFTER again: it has a new finding")
+            self._beside(["after again"], [("after", ProofSetting())])
+
+    def after_eager(self) -> None:
+        if "after eager" not in self.evidence.runs:
+            self.say("running AFTER eager")
+            self._beside(["after eager"], [("after", ProofSetting(eager=True))])
+
+    def keyed(self) -> None:
+        """Both sides eager, with the values of each random operator given by its key instead of its order."""
+        self.say("the numbers differ: running both sides with the same random draws arranged")
+        keyed, moved = ProofSetting(eager=True, keyed=True), ProofSetting(eager=True, keyed=True, rounding=3)
+        names = ["keyed before", "keyed after", "keyed moved"]
+        jobs = [("before", keyed), ("after", keyed), ("before", moved)]
+        if "after eager" not in self.evidence.runs:
+            names, jobs = [*names, "after eager"], [*jobs, ("after", ProofSetting(eager=True))]
+        self._beside(names, jobs)
+
+    def _sides(self) -> dict[str, Side]:
+        return {"before": self.evidence.before, "after": self.evidence.after}
+
+    def _beside(self, names: Sequence[str], jobs: Sequence[tuple[str, ProofSetting]]) -> None:
+        """Beside each other, unless the runs share a folder in which they would overwrite each other's files."""
+        is_private = all(side.is_copy or not self.evidence.files[name] for name, side in self._sides().items())
+        writes = any(self.evidence.files.values())
+        num_at_once = min(2, os.cpu_count() or 1) if is_private and not writes else 1
+        started = [self._job(side, setting) for side, setting in jobs]
+        self._keep(names, run_at_once(started, self._seconds(), num_at_once))
+
+    def _job(self, name: str, setting: ProofSetting) -> Job:
+        side = self._sides()[name]
+        number = self.evidence.num_runs = self.evidence.num_runs + 1
+        program = Program(
+            command=side.command, folder=self.work / f"runs{number}", stdin=self._stdin, forced=self._forced,
+            cwd=side.cwd, environment=side.environment, telemetry=True)
+        return program, ProofVariant(setting=setting)
+
+    def _seconds(self, share: float = 1.0) -> float:
+        return max(MIN_SECONDS, share * self.limit.left)
+
+    def _keep(self, names: Sequence[str], outcomes: Sequence[RunOutcome]) -> None:
+        for name, outcome in zip(names, outcomes, strict=True):
+            self.evidence.runs[name] = read_run(outcome)
+
+    def _outcome(self, run: SideRun) -> str:
+        if run.was_stopped:
+            return f"stopped at its time limit after {duration(run.seconds)}"
+        if run.has_failed:
+            return f"failed with status {run.exit_status} after {duration(run.seconds)}"
+        return f"took {duration(run.seconds)}"
+
+
+def _watched_files(side: Side) -> dict[Path, tuple[int, int]]:
+    return file_times(side.command, side.cwd)
+
+
+def read_run(outcome: RunOutcome) -> SideRun:
+    """A recording that cannot be read is empty."""
+    try:
+        recording = read_recording(outcome.recording)
+    except TriageError:
+        recording = Recording(processes=())
+    text = outcome.stdout.read_bytes()[-MAX_OUTPUT:].decode("utf-8", "replace")
+    return SideRun(
+        recording=recording, numbers=read_numbers(outcome.recording), stdout=text, exit_status=outcome.exit_status,
+        was_stopped=outcome.was_stopped, seconds=outcome.seconds, last_lines=outcome.last_lines(6))
+
+
+def read_recorded(folder: Path) -> SideRun:
+    """A recording that the user made."""
+    recording = read_recording(folder)
+    status = recording.launcher.exit_status
+    return SideRun(recording=recording, numbers=read_numbers(folder), exit_status=status or 0)

@@ -1,0 +1,44 @@
+"""Which findings a change fixes, leaves and brings."""
+
+from collections.abc import Sequence
+
+from torchtriage.findings.fingerprint import normalised_line, normalised_reason
+from torchtriage.findings.model import Finding
+from torchtriage.findings.proof.verdict import FindingMark, FindingsChange
+from torchtriage.text import short_place
+
+Findings = Sequence[Finding]
+
+
+def findings_change(before: Sequence[Findings], after: Sequence[Findings]) -> FindingsChange:
+    """From the findings of each run of both sides.
+
+    A finding is fixed if every run of BEFORE has it and no run of AFTER, and new the other way round: one that comes
+    and goes by itself is neither.
+    """
+    first, other = before[0], after[0]
+    fixed = [f for f in first if all(_has(run, f) for run in before) and not any(_has(run, f) for run in after)]
+    new = [f for f in other if all(_has(run, f) for run in after) and not any(_has(run, f) for run in before)]
+    unchanged = [f for f in first if any(_has(run, f) for run in after)]
+    return FindingsChange(
+        fixed=[mark(f) for f in fixed], unchanged=[mark(f) for f in unchanged], new=[mark(f) for f in new])
+
+
+def _has(run: Findings, finding: Finding) -> bool:
+    return any(f.fingerprint == finding.fingerprint or _key(f) == _key(finding) for f in run)
+
+
+def _key(finding: Finding) -> tuple[str, ...]:
+    """What stays the same where only the name of the file differs."""
+    source = next((line.text for line in finding.evidence.source if line.is_place), "")
+    if not source:
+        return (finding.fingerprint,)
+    place = finding.location
+    return finding.code, place.function or "", normalised_line(source), normalised_reason(finding.title)
+
+
+def mark(finding: Finding) -> FindingMark:
+    return FindingMark(
+        code=finding.code, severity=finding.severity, title=finding.title, fingerprint=finding.fingerprint,
+        place=short_place(finding.location.path, finding.location.line), num_events=finding.evidence.num_events,
+    )

@@ -1,0 +1,175 @@
+"""From the runs of both sides to the verdict."""
+
+from collections.abc import Iterator, Sequence
+
+from torchtriage.diagnosis.diagnose import START_UP
+from torchtriage.diagnosis.totals import totals
+from torchtriage.findings.model import Severity
+from torchtriage.findings.proof.verdict import (
+    FindingsChange,
+    Proof,
+    ProofTime,
+    ReasonKind,
+    SideFacts,
+    Verdict,
+    VerdictReason,
+)
+from torchtriage.proof.experiment import ProofRuns, SideRun
+from torchtriage.proof.findings_change import findings_change
+from torchtriage.proof.sides import Side
+from torchtriage.proof.step_times import has_enough, is_slower, step_times
+from torchtriage.recording.events import CompileEnd, GraphBreak, Recompile
+from torchtriage.recording.recording import Recording
+
+WORST_NEW = Severity.P3     # a new finding at this severity or worse refutes
+MIN_SHARE = 0.8             # of the operations of BEFORE that must still be in graphs, relative to what AFTER executes
+MAX_MOMENTS = 500
+_OWN = "TT9"                # findings about the recording
+_REFUTED, _UNDECIDED = Verdict.REFUTED, Verdict.UNDECIDED
+
+
+def all_findings(evidence: ProofRuns) -> FindingsChange:
+    before = [run.findings for run in evidence.of("before", "before again")] or [evidence.runs["before"].findings]
+    after = [run.findings for run in evidence.of("after", "after again")] or [evidence.runs["after"].findings]
+    return findings_change(before, after)
+
+
+def is_bad_news(findings: FindingsChange) -> bool:
+    return any(_counts(mark.code) and mark.severity <= WORST_NEW for mark in findings.new)
+
+
+def _counts(code: str) -> bool:
+    """Start-up findings depend on the seconds of one run; TT9xx are about the recording."""
+    return code not in START_UP and not code.startswith(_OWN)
+
+
+def failure_reasons(evidence: ProofRuns) -> Iterator[VerdictReason]:
+    before, after = evidence.runs["before"], evidence.runs["after"]
+    if before.has_failed and after.has_failed:
+        yield VerdictReason(kind=ReasonKind.BOTH_FAIL, verdict=_UNDECIDED, detail=after.last_lines)
+    elif after.has_failed:
+        yield VerdictReason(
+            kind=ReasonKind.AFTER_FAILS, verdict=_REFUTED, value_after=after.exit_status, detail=after.last_lines)
+    elif before.has_failed and not evidence.of("eager"):
+        yield VerdictReason(kind=ReasonKind.BEFORE_FAILS, verdict=_UNDECIDED, detail=before.last_lines)
+    for name, run in (("BEFORE", before), ("AFTER", after)):
+        if run.was_stopped:
+            yield VerdictReason(
+                kind=ReasonKind.BUDGET_ENDED, verdict=_UNDECIDED, subject=name, step=run.numbers.num_steps)
+        elif not run.recording.processes and not run.has_failed:
+            yield VerdictReason(kind=ReasonKind.UNOBSERVED, verdict=_UNDECIDED, subject=name)
+
+
+def step_reasons(evidence: ProofRuns) -> Iterator[VerdictReason]:
+    """Fewer or more optimizer steps than BEFORE, which are counted where it ends by itself."""
+    base, after = next(iter(evidence.of("before", "eager")), None), evidence.runs["after"]
+    if base is None or after.has_failed or base.was_stopped or after.was_stopped:
+        return
+    own, other = len(base.numbers.rows), len(after.numbers.rows)
+    if own != other:
+        kind = ReasonKind.FEWER_STEPS if other < own else ReasonKind.MORE_STEPS
+        yield VerdictReason(kind=kind, verdict=_REFUTED, value_before=own, value_after=other)
+
+
+def needs_eager_after(evidence: ProofRuns) -> bool:
+    """Whether fewer operations are in graphs, so that it must be seen whether the program still executes them."""
+    before, after = evidence.runs["before"].numbers, evidence.runs["after"].numbers
+    return after.graph_ops < MIN_SHARE * before.graph_ops and bool(after.graph_ops)
+
+
+def compile_reasons(evidence: ProofRuns) -> Iterator[VerdictReason]:
+    """Less is compiled: fewer operations in graphs although AFTER executes them, or more calls that run eager."""
+    before, after = evidence.runs["before"], evidence.runs["after"]
+    if evidence.before.eager or after.has_failed or before.has_failed:
+        return
+    own, other = before.numbers.graph_ops, after.numbers.graph_ops
+    if own and not other:
+        yield VerdictReason(kind=ReasonKind.LESS_COMPILED, verdict=_REFUTED, value_before=own, value_after=0.0)
+    elif own and needs_eager_after(evidence):
+        exact = evidence.of("eager", "after eager")
+        executed = exact[1].numbers.eager_ops / exact[0].numbers.eager_ops if len(exact) == 2 else 1.0
+        if other < MIN_SHARE * own * min(1.0, executed):
+            yield VerdictReason(kind=ReasonKind.LESS_COMPILED, verdict=_REFUTED, value_before=own, value_after=other)
+    own_calls, calls = (_total(run.recording, "eager_calls") for run in (before, after))
+    if own_calls is not None and calls is not None and calls > own_calls:
+        yield VerdictReason(
+            kind=ReasonKind.MORE_EAGER_CALLS, verdict=_REFUTED, value_before=own_calls, value_after=calls)
+
+
+def finding_reasons(evidence: ProofRuns, findings: FindingsChange, must_fix: Sequence[str]) -> Iterator[VerdictReason]:
+    if evidence.before.eager:
+        return
+    for mark in findings.new:
+        if _counts(mark.code) and mark.severity <= WORST_NEW:
+            yield VerdictReason(
+                kind=ReasonKind.NEW_FINDING, verdict=_REFUTED, subject=f"{mark.code} {mark.severity.name}",
+                detail=f"{mark.title} ({mark.place})")
+    fixed = {name for mark in findings.fixed for name in (mark.code, mark.fingerprint)}
+    missing = [name for name in must_fix if name not in fixed]
+    present = [mark for mark in findings.unchanged if _counts(mark.code)]
+    if missing:
+        yield VerdictReason(kind=ReasonKind.NOT_FIXED, verdict=_REFUTED, subject=", ".join(missing))
+    elif not must_fix and present and not any(_counts(mark.code) for mark in findings.fixed):
+        yield VerdictReason(
+            kind=ReasonKind.NOT_FIXED, verdict=_REFUTED, subject=f"{present[0].code} {present[0].severity.name}",
+            detail=f"{present[0].title} ({present[0].place})")
+
+
+def time_of(evidence: ProofRuns) -> tuple[ProofTime, list[VerdictReason]]:
+    rounds = [
+        (evidence.runs[a].recording, evidence.runs[b].recording)
+        for a, b in (("before", "after"), ("before again", "after again"))
+        if len(evidence.of(a, b)) == 2 and has_enough(evidence.runs[a].recording, evidence.runs[b].recording)
+    ]
+    if not rounds:
+        runs = [evidence.runs[name].recording for name in ("before", "after")]
+        return step_times(runs[:1], runs[1:], in_turns=evidence.in_turns), []
+    time = step_times([a for a, _ in rounds], [b for _, b in rounds], in_turns=evidence.in_turns)
+    if not is_slower(time, rounds) or evidence.before.eager:
+        return time, []
+    middle = time.ratio.middle if time.ratio is not None else None
+    return time, [VerdictReason(kind=ReasonKind.SLOWER, verdict=_REFUTED, difference=middle)]
+
+
+def side_facts(side: Side, run: SideRun, files: Sequence[str]) -> SideFacts:
+    counts = totals(run.recording)
+    starts = [process.program.start for process in run.recording.processes if process.program.start is not None]
+    seconds = counts["compile_seconds"]
+    return SideFacts(
+        label=side.label, command=tuple(side.command), exit_status=run.exit_status, seconds=run.seconds or None,
+        num_steps=run.numbers.num_steps or _total(run.recording, "steps"),
+        graph_breaks=_total(run.recording, "graph_breaks"), recompiles=_total(run.recording, "recompiles"),
+        compiles=_total(run.recording, "compiles"), eager_calls=_total(run.recording, "eager_calls"),
+        compile_seconds=float(seconds) if seconds is not None else None,
+        graph_ops=run.numbers.graph_ops if run.numbers.is_there else None,
+        graph_calls=run.numbers.graph_calls if run.numbers.is_there else None,
+        peak_memory_bytes=run.numbers.peak_memory_bytes, torch=run.numbers.torch, files=tuple(files),
+        moments=_moments(run.recording, min(starts)) if starts else (),
+    )
+
+
+def _total(recording: Recording, name: str) -> int | None:
+    value = totals(recording)[name]
+    return int(value) if value is not None else None
+
+
+def _moments(recording: Recording, start: float) -> list[tuple[str, float, float]]:
+    """(kind, seconds after the start, how long) of compiles, breaks and recompiles."""
+    moments = []
+    for end in recording.of(CompileEnd):
+        seconds = end.seconds or 0.0
+        moments.append(("compile", max(0.0, end.time - seconds - start), seconds))
+    for kind, name in ((GraphBreak, "graph break"), (Recompile, "recompile")):
+        moments += [(name, max(0.0, event.time - start), 0.0) for event in recording.of(kind)]
+    return sorted(moments, key=lambda moment: moment[1])[:MAX_MOMENTS]
+
+
+def verdict_of(reasons: Sequence[VerdictReason]) -> Verdict:
+    """Refuted if any reason refutes; else undecided if any is left; else verified."""
+    verdicts = {reason.verdict for reason in reasons}
+    return next((verdict for verdict in (_REFUTED, _UNDECIDED) if verdict in verdicts), Verdict.VERIFIED)
+
+
+def sorted_reasons(proof: Proof) -> list[VerdictReason]:
+    """Those that decide first."""
+    return sorted(proof.reasons, key=lambda reason: reason.verdict is not proof.verdict)

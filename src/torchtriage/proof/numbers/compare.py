@@ -1,0 +1,225 @@
+"""Whether the numbers of two runs differ by more than rounding does.
+
+Rounding is measured: the program runs eager twice more with the result of each of its operations moved by one rounding
+at random. How far that moves a tensor at a step is the noise of this tensor at this step.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from torchtriage.proof.numbers.rows import RunNumbers, StepRow, TensorRow
+
+# Multiples of the noise. Two estimates from four projections each differ by more than this in one of 10^4 cases.
+NOISE_FACTOR = 10.0
+OWN_ROUNDINGS = 2.0     # of the largest number of a tensor, beside the measured noise, which may be 0 by chance
+LATER_LOSSES = 4        # the noise of a loss is one number, so that of the next steps counts too
+MAX_NOISE_SHARE = 0.25  # of the way that the weights went: beyond it nothing can be said
+KINDS = ("loss", "gradient", "weight")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One quantity of one step that differs; `ratio` is in multiples of what is allowed."""
+
+    row: int
+    step: int
+    kind: str
+    name: str
+    distance: float
+    allowed: float
+    size: float
+    before: float | None = None
+    after: float | None = None
+
+    @property
+    def ratio(self) -> float:
+        if self.distance == 0:
+            return 0.0
+        return self.distance / self.allowed if self.allowed > 0 else math.inf
+
+    @property
+    def relative(self) -> float:
+        return self.distance / self.size if self.size > 0 else math.inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """The result for two runs."""
+
+    num_rows: int = 0
+    num_tensors: int = 0
+    largest: Difference | None = None       # in multiples of what is allowed
+    first: Difference | None = None         # the first one beyond what is allowed
+    is_equal: bool = True                   # bit for bit, as far as recorded
+    too_noisy_from: int | None = None       # step
+    unlike: str = ""                        # why the rows cannot be compared
+
+    @property
+    def agrees(self) -> bool:
+        return self.first is None and not self.unlike
+
+
+@dataclass(slots=True)
+class Noise:
+    """The largest distances that rounding made so far, by kind and name."""
+
+    runs: Sequence[tuple[RunNumbers, RunNumbers]]       # pairs that differ by rounding alone
+    _largest: dict[tuple[int, str, str], float] = field(default_factory=dict)
+    _losses: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        num_rows = max((min(len(a.rows), len(b.rows)) for a, b in self.runs), default=0)
+        self._losses = [self._of_losses(number) for number in range(num_rows)]
+
+    def _of_losses(self, number: int) -> float:
+        distances = [0.0]
+        for a, b in self.runs:
+            if number < min(len(a.rows), len(b.rows)):
+                pairs = zip(a.rows[number].losses, b.rows[number].losses, strict=False)
+                distances += [_gap(one[0], other[0]) for one, other in pairs]
+        return max(value for value in distances if math.isfinite(value))
+
+    def of_loss(self, number: int) -> float:
+        return max(self._losses[:number + LATER_LOSSES + 1], default=0.0)
+
+    def of_tensor(self, number: int, kind: str, name: str) -> float:
+        """Call it in the order of the rows."""
+        distances = [0.0]
+        optimizer = 0
+        for a, b in self.runs:
+            if number < min(len(a.rows), len(b.rows)):
+                optimizer = a.rows[number].optimizer
+                one, other = _tensors(a.rows[number], kind).get(name), _tensors(b.rows[number], kind).get(name)
+                if one is not None and other is not None:
+                    distances.append(distance(one, other))
+        key = (optimizer, kind, name)
+        largest = max(self._largest.get(key, 0.0), *(value for value in distances if math.isfinite(value)))
+        self._largest[key] = largest
+        return largest
+
+
+def distance(a: TensorRow, b: TensorRow) -> float:
+    """The estimated distance of two tensors: at least the difference of their norms."""
+    squares = [_gap(x, y) ** 2 for x, y in zip(a[1:-1], b[1:-1], strict=False)]
+    return max(math.sqrt(sum(squares) / max(1, len(squares))), _gap(a[0], b[0]))
+
+
+def _gap(a: float, b: float) -> float:
+    if math.isnan(a) or math.isnan(b):
+        return 0.0 if math.isnan(a) and math.isnan(b) else math.inf
+    return 0.0 if a == b else abs(a - b)
+
+
+def _tensors(row: StepRow, kind: str) -> Mapping[str, TensorRow]:
+    return row.gradients if kind == "gradient" else row.weights
+
+
+def compare(before: RunNumbers, after: RunNumbers, noise: Noise) -> Comparison:
+    """All rows that both have; a different number of rows is for the caller to judge."""
+    num_rows = min(len(before.rows), len(after.rows))
+    differences: list[Difference] = []
+    noisy_from = None
+    names: set[str] = set()
+    start: dict[int, Mapping[str, TensorRow]] = {}
+    for number in range(num_rows):
+        a, b = before.rows[number], after.rows[number]
+        unlike = _unlike(a, b)
+        if unlike:
+            return Comparison(num_rows=number, unlike=unlike, is_equal=False)
+        found = list(_differences(number, a, b, noise))
+        names |= {difference.name for difference in found if difference.kind != "loss"}
+        if noisy_from is None and a.weights:
+            first = start.setdefault(a.optimizer, a.weights)
+            if first is not a.weights and _is_too_noisy(first, a.weights, found):
+                noisy_from = a.step
+        if noisy_from is None:
+            differences += found
+    beyond = [difference for difference in differences if difference.ratio > 1]
+    first_one = None
+    if beyond:
+        place = min((difference.row, KINDS.index(difference.kind)) for difference in beyond)
+        there = [d for d in beyond if (d.row, KINDS.index(d.kind)) == place]
+        first_one = max(there, key=lambda difference: difference.ratio)
+    return Comparison(
+        num_rows=num_rows, num_tensors=len(names), first=first_one, too_noisy_from=noisy_from,
+        largest=max(differences, key=lambda difference: difference.ratio, default=None),
+        is_equal=all(difference.distance == 0 for difference in differences) and noisy_from is None,
+    )
+
+
+def _unlike(a: StepRow, b: StepRow) -> str:
+    if a.optimizer != b.optimizer:
+        return f"in step {a.step} another optimizer steps"
+    for kind in ("gradient", "weight"):
+        own, other = _tensors(a, kind), _tensors(b, kind)
+        if own and other and kind == "weight" and len(own) != len(other):
+            return f"the optimizer has {len(own)} tensors before and {len(other)} after"
+    return ""
+
+
+def _differences(number: int, a: StepRow, b: StepRow, noise: Noise) -> Iterator[Difference]:
+    where = {"row": number, "step": a.step}
+    if len(a.losses) != len(b.losses):
+        yield Difference(
+            **where, kind="loss", name="number of backward() calls", distance=math.inf, allowed=0.0, size=1.0,
+            before=len(a.losses), after=len(b.losses))
+    for index, (one, other) in enumerate(zip(a.losses, b.losses, strict=False)):
+        allowed = NOISE_FACTOR * noise.of_loss(number) + OWN_ROUNDINGS * one[1] * abs(one[0])
+        yield Difference(
+            **where, kind="loss", name="loss" if len(a.losses) == 1 else f"loss {index + 1}", size=abs(one[0]),
+            distance=_gap(one[0], other[0]), allowed=_finite(allowed), before=one[0], after=other[0])
+    for kind in ("gradient", "weight"):
+        for name, row, counterpart in _pairs(_tensors(a, kind), _tensors(b, kind)):
+            known = row or counterpart or ()
+            allowed = NOISE_FACTOR * noise.of_tensor(number, kind, name) + OWN_ROUNDINGS * known[-1] * known[0]
+            apart = distance(row, counterpart) if row is not None and counterpart is not None else known[0]
+            yield Difference(
+                **where, kind=kind, name=name, distance=apart, allowed=_finite(allowed), size=known[0],
+                before=row[0] if row is not None else None, after=counterpart[0] if counterpart is not None else None)
+
+
+def _finite(allowed: float) -> float:
+    return allowed if math.isfinite(allowed) else 0.0
+
+
+def _pairs(
+    a: Mapping[str, TensorRow], b: Mapping[str, TensorRow],
+) -> Iterator[tuple[str, TensorRow | None, TensorRow | None]]:
+    """By name; by position where the names of two lists of the same length differ."""
+    if a.keys() != b.keys() and len(a) == len(b):
+        for (name, one), other in zip(a.items(), b.values(), strict=True):
+            yield name, one, other
+        return
+    for name in dict.fromkeys([*a, *b]):
+        yield name, a.get(name), b.get(name)
+
+
+def _is_too_noisy(start: Mapping[str, TensorRow], now: Mapping[str, TensorRow], found: Sequence[Difference]) -> bool:
+    """Whether what is allowed is a large part of the way that the weights have gone since the first step."""
+    way = math.sqrt(sum(distance(row, now[name]) ** 2 for name, row in start.items() if name in now))
+    allowed = math.sqrt(sum(difference.allowed ** 2 for difference in found if difference.kind == "weight"))
+    rounding = OWN_ROUNDINGS * math.sqrt(sum((row[0] * row[-1]) ** 2 for row in now.values()))
+    return way > 0 and allowed - rounding > MAX_NOISE_SHARE * way
+
+
+def draws_differ(before: RunNumbers, after: RunNumbers) -> int | None:
+    """The first step at which the random generators of two runs are in different states; None if there is none."""
+    for a, b in zip(before.rows, after.rows, strict=False):
+        if a.draws != b.draws:
+            return a.step
+    return None
+
+
+def relative_difference(a: RunNumbers, b: RunNumbers) -> float | None:
+    """The largest relative difference of two runs; None without anything to compare."""
+    worst = None
+    for one, other in zip(a.rows, b.rows, strict=False):
+        for kind in ("gradient", "weight"):
+            for _, row, counterpart in _pairs(_tensors(one, kind), _tensors(other, kind)):
+                if row is not None and counterpart is not None and row[0] > 0:
+                    worst = max(worst or 0.0, distance(row, counterpart) / row[0])
+        for x, y in zip(one.losses, other.losses, strict=False):
+            if x[0]:
+                worst = max(worst or 0.0, _gap(x[0], y[0]) / abs(x[0]))
+    return worst

@@ -1,0 +1,109 @@
+"""The numbers that a run of `torchtriage verify` left, one row per optimizer step."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+SUFFIX = ".numbers"
+MAX_BYTES = 512 << 20
+
+TensorRow = Sequence[float]     # [norm, projections, size of one rounding]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRow:
+    """One step of one optimizer."""
+
+    optimizer: int
+    step: int
+    time: float
+    losses: Sequence[Sequence[float]] = ()      # [value, size of one rounding]
+    draws: Sequence[int] = ()                   # one digest per random generator
+    gradients: Mapping[str, TensorRow] = field(default_factory=dict)
+    weights: Mapping[str, TensorRow] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunNumbers:
+    """The rows of all ranks, one after the other, and the totals of the run."""
+
+    rows: Sequence[StepRow] = ()
+    num_steps: int = 0
+    graph_calls: int = 0
+    graph_ops: int = 0
+    eager_ops: int = 0
+    num_ranks: int = 0
+    ended_early: int = 0
+    peak_memory_bytes: int | None = None
+    torch: str = ""
+    problem: str = ""
+    is_there: bool = False      # the run left a file
+
+
+def read_numbers(folder: Path) -> RunNumbers:
+    """The numbers in a recording; empty without any. A line that cannot be read is left out."""
+    processes = [_process(path) for path in sorted(folder.glob(f"*{SUFFIX}"))]
+    if not processes:
+        return RunNumbers()
+    trained = [(rows, end) for rows, end in processes if rows]
+    trained.sort(key=lambda process: _rank(process[1]))
+    main = trained[0][1] if trained else max((end for _, end in processes), key=lambda end: _number(end, "eager_ops"))
+    ends = [end for _, end in processes]
+    memory = main.get("memory")
+    return RunNumbers(
+        rows=[row for rows, _ in trained for row in rows], num_steps=int(_number(main, "steps")),
+        graph_calls=sum(int(_number(end, "graph_calls")) for end in ends),
+        graph_ops=sum(int(_number(end, "graph_ops")) for end in ends),
+        eager_ops=sum(int(_number(end, "eager_ops")) for end in ends),
+        num_ranks=len(trained), ended_early=int(_number(main, "ended_early")),
+        peak_memory_bytes=_peak(memory) if isinstance(memory, dict) else None,
+        torch=str(main.get("torch", "")), problem=str(main.get("problem", "")), is_there=True,
+    )
+
+
+def _process(path: Path) -> tuple[list[StepRow], dict[str, Any]]:
+    rows, end = [], dict[str, Any]()
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            try:
+                data = json.loads(line)
+                if data["kind"] == "step":
+                    rows.append(_row(data))
+                elif data["kind"] == "end":
+                    end = data
+            except (ValueError, KeyError, TypeError, RecursionError):
+                continue    # cut off as the process was killed
+    if rows and not end:
+        end = {"steps": max(row.step for row in rows)}
+    return rows, end
+
+
+def _row(data: Mapping[str, Any]) -> StepRow:
+    return StepRow(
+        optimizer=int(data["optimizer"]), step=int(data["step"]), time=float(data["time"]),
+        losses=[[float(number) for number in loss] for loss in data["losses"]],
+        draws=[int(number) for number in data["draws"]],
+        gradients=_tensors(data.get("gradients", {})), weights=_tensors(data.get("weights", {})),
+    )
+
+
+def _tensors(data: Mapping[str, Any]) -> dict[str, TensorRow]:
+    return {str(name): [float(number) for number in row] for name, row in data.items()}
+
+
+def _number(data: Mapping[str, Any], name: str) -> float:
+    value = data.get(name)
+    return value if isinstance(value, int | float) and math.isfinite(value) else 0
+
+
+def _rank(end: Mapping[str, Any]) -> int:
+    text = str(end.get("rank"))
+    return int(text) if text.isdigit() else -1
+
+
+def _peak(memory: Mapping[str, Any]) -> int | None:
+    value = memory.get("peak_device_memory_bytes") or memory.get("peak_memory_bytes")
+    return value if isinstance(value, int) else None

@@ -1,0 +1,48 @@
+"""The step times of both sides, from runs in turns."""
+
+import statistics
+from collections.abc import Sequence
+
+from torchtriage.findings.proof.verdict import ProofTime
+from torchtriage.findings.shape_study import Interval
+from torchtriage.proof.statistics import median_interval
+from torchtriage.recording.recording import Recording
+from torchtriage.recording.series import STEP_SECONDS
+
+MIN_STEPS = 20          # in the second half of a run; below it the interval of a median is wide
+SLOWER = 1.05           # the whole interval of the ratio must be above it: runs in turns differ by 1 %
+
+
+def steady_steps(recording: Recording) -> list[float]:
+    """The seconds of each step of the second half of a run, in its process with the most steps."""
+    process = max(recording.processes, key=lambda p: p.num_steps or 0, default=None)
+    series = process.series.get(STEP_SECONDS) if process is not None else None
+    values = list(series.values) if series is not None else []
+    return values[len(values) // 2:]
+
+
+def has_enough(*runs: Recording) -> bool:
+    return all(len(steady_steps(run)) >= MIN_STEPS for run in runs)
+
+
+def step_times(before: Sequence[Recording], after: Sequence[Recording], *, in_turns: bool) -> ProofTime:
+    """The medians and the ratio; its interval is that of both medians, taken at their far ends."""
+    own, other = ([seconds for run in runs for seconds in steady_steps(run)] for runs in (before, after))
+    number = min(len(own), len(other))
+    if number < MIN_STEPS:
+        return ProofTime(why_not=f"{number} steady steps, {MIN_STEPS} are needed", num_steps=number)
+    a, b = median_interval(own), median_interval(other)
+    if not a.middle or not a.low or not a.high or b.low is None or b.high is None:
+        return ProofTime(why_not="the steps are too short to be measured", num_steps=number)
+    ratio = Interval(middle=b.middle / a.middle, low=b.low / a.high, high=b.high / a.low)
+    return ProofTime(
+        before_seconds=a.middle, after_seconds=b.middle, ratio=ratio, num_steps=number,
+        num_rounds=min(len(before), len(after)), in_turns=in_turns)
+
+
+def is_slower(time: ProofTime, rounds: Sequence[tuple[Recording, Recording]]) -> bool:
+    """Whether AFTER is slower beyond the interval, in all rounds together and in each of them."""
+    if time.ratio is None or time.ratio.low is None or time.ratio.low <= SLOWER:
+        return False
+    medians = [(statistics.median(steady_steps(a)), statistics.median(steady_steps(b))) for a, b in rounds]
+    return all(b > a * SLOWER for a, b in medians)

@@ -1,0 +1,207 @@
+"""`verify`: whether a change cures a finding, keeps the numbers and is not slower."""
+
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import FrameType
+
+from torchtriage.errors import CommandError
+from torchtriage.findings.proof.verdict import (
+    NumbersChange,
+    NumbersState,
+    Proof,
+    ReasonKind,
+    Verdict,
+    VerdictReason,
+)
+from torchtriage.proof import judge, judge_numbers, sides
+from torchtriage.proof.budget import TimeLimit, parse_duration
+from torchtriage.proof.experiment import ProofRuns, Runs, read_recorded
+from torchtriage.proof.numbers.compare import draws_differ
+from torchtriage.proof.runs.surroundings import kept_stdin
+from torchtriage.proof.sides import Side
+
+DEFAULT_BUDGET = "10m"
+
+
+def _silent(text: str) -> None:
+    """Progress is not reported."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProofOptions:
+    """How a proof is run."""
+
+    budget: str | float = DEFAULT_BUDGET
+    steps: int | None = None            # end both sides after this many optimizer steps
+    seed: int = 0
+    must_fix: Sequence[str] = ()        # codes or fingerprints of findings that must be gone; empty: any one of them
+    say: Callable[[str], None] = _silent
+    keep_stdin: bool = False            # give every run the stdin of this process
+
+    @property
+    def seconds(self) -> float:
+        return parse_duration(self.budget) if isinstance(self.budget, str) else float(self.budget)
+
+
+def verify(
+    before: str | os.PathLike[str], after: str | os.PathLike[str], *, arguments: Sequence[str] = (),
+    budget: str | float = DEFAULT_BUDGET, steps: int | None = None, seed: int = 0, must_fix: Sequence[str] = (),
+    say: Callable[[str], None] = _silent,
+) -> Proof:
+    """Run two scripts and prove, or refute, that the second one cures a finding of the first without other harm.
+
+    `before` and `after` may also be two recordings, of which only what they hold is compared. `arguments` are those of
+    both scripts; `must_fix` names the codes or fingerprints of findings that must be gone. A relative path is below
+    the working folder, which is copied: the scripts overwrite no file in it.
+    """
+    options = ProofOptions(budget=budget, steps=steps, seed=seed, must_fix=must_fix, say=say)
+    one, other = os.fspath(before), os.fspath(after)
+    if sides.are_recordings(one, other):
+        return verify_recordings(one, other, options)
+    with work_folder() as work:
+        return prove(*sides.script_sides(one, other, arguments, work), work, options)
+
+
+@contextmanager
+def work_folder() -> Iterator[Path]:
+    """A temporary folder; SIGTERM ends with an exception, so that it is removed and no process is left."""
+    is_main = threading.current_thread() is threading.main_thread()
+    previous = signal.signal(signal.SIGTERM, _end) if is_main else None
+    try:
+        with tempfile.TemporaryDirectory(prefix="torchtriage-verify-", ignore_cleanup_errors=True) as work:
+            yield Path(work)
+    finally:
+        if is_main:
+            signal.signal(signal.SIGTERM, previous)
+
+
+def _end(received: int, frame: FrameType | None) -> None:
+    sys.exit(128 + received)
+
+
+def prove(before: Side, after: Side, work: Path, options: ProofOptions) -> Proof:
+    """Run both sides and judge them."""
+    limit = TimeLimit(seconds=options.seconds)
+    stdin, note = kept_stdin(work / "stdin") if options.keep_stdin else (None, "")
+    evidence = ProofRuns(before=before, after=after)
+    runs = Runs(
+        evidence, work, limit, steps=options.steps or 0, seed=options.seed, stdin=stdin, say=options.say)
+    runs.first()
+    reasons = list(judge.failure_reasons(evidence))
+    numbers = NumbersChange()
+    is_hopeless = evidence.runs["after"].has_failed
+    if not is_hopeless:
+        if not judge_numbers.is_equal(evidence):
+            runs.noise()
+        if judge.is_bad_news(judge.all_findings(evidence)) and not before.eager:
+            runs.after_again()
+        if judge.needs_eager_after(evidence):
+            runs.after_eager()
+        reasons = list(judge.failure_reasons(evidence))
+        numbers, found = _numbers(evidence, runs)
+        reasons += [*judge.step_reasons(evidence), *found, *judge.compile_reasons(evidence)]
+    findings = judge.all_findings(evidence)
+    reasons += judge.finding_reasons(evidence, findings, options.must_fix)
+    time, slower = judge.time_of(evidence)
+    reasons += slower
+    proof = Proof(
+        verdict=judge.verdict_of(reasons), reasons=tuple(reasons), findings=findings, numbers=numbers, time=time,
+        before=judge.side_facts(before, evidence.runs["before"], evidence.files["before"]),
+        after=judge.side_facts(after, evidence.runs["after"], evidence.files["after"]),
+        notes=(*_notes(evidence), *([note] if note else [])), seconds=limit.spent, num_runs=len(evidence.runs),
+        steps_limit=options.steps,
+    )
+    return replace(proof, reasons=tuple(judge.sorted_reasons(proof)))
+
+
+def _numbers(evidence: ProofRuns, runs: Runs) -> tuple[NumbersChange, list[VerdictReason]]:
+    """The judgement on the numbers, with further runs where it needs them."""
+    found = judge_numbers.first_agreement(evidence)
+    if found is None:
+        return judge_numbers.numbers_change(evidence, None, NumbersState.NOT_COMPARED), []
+    if found.is_empty:
+        reason = VerdictReason(kind=ReasonKind.NOTHING_COMPARED, verdict=Verdict.UNDECIDED)
+        return judge_numbers.numbers_change(evidence, found, NumbersState.NOT_COMPARED), [reason]
+    if not found.holds:
+        eager = judge_numbers.eager_agreement(evidence)
+        if eager is None or not eager.holds or eager.is_empty:
+            return _numbers_with_draws(evidence, runs, found)
+        found = eager
+    noise = judge_numbers.noise_reason(evidence, found)
+    if noise is not None:
+        return judge_numbers.numbers_change(evidence, found, NumbersState.UNDECIDED), [noise]
+    hidden = _hidden_lines(found)
+    state = NumbersState.EQUAL if found.tensors.is_equal and found.tensors.num_rows else NumbersState.ROUNDING
+    return judge_numbers.numbers_change(evidence, found, state), hidden
+
+
+def _hidden_lines(found: judge_numbers.Agreement) -> list[VerdictReason]:
+    """Without optimizer steps, numbers printed in other words on each side are numbers that were not compared."""
+    if found.tensors.num_rows or not found.printed.only_before or not found.printed.only_after:
+        return []
+    return [VerdictReason(
+        kind=ReasonKind.NOTHING_COMPARED, verdict=Verdict.UNDECIDED, subject=found.printed.only_before[0],
+        detail=found.printed.only_after[0])]
+
+
+def _numbers_with_draws(
+    evidence: ProofRuns, runs: Runs, found: judge_numbers.Agreement,
+) -> tuple[NumbersChange, list[VerdictReason]]:
+    """Numbers that differ: other random draws, or other arithmetic?"""
+    differ = judge_numbers.difference_reason(found)
+    if len(evidence.of("before", "eager")) == 0 or evidence.before.eager:
+        return judge_numbers.numbers_change(evidence, found, NumbersState.DIFFER), [differ]
+    runs.keyed()
+    pair = judge_numbers.keyed_agreement(evidence)
+    if pair is not None and pair[0].holds and pair[1].holds and not pair[0].is_empty:
+        return judge_numbers.numbers_change(evidence, pair[0], NumbersState.SAME_DRAWS), []
+    base, after = judge_numbers.baseline(evidence), evidence.runs["after"]
+    moved = base is not None and draws_differ(base.numbers, after.numbers)
+    if moved is not None and (pair is None or judge_numbers.python_draws_moved(evidence)):
+        reason = replace(differ, kind=ReasonKind.DRAWS_MOVED, verdict=Verdict.UNDECIDED)
+        return judge_numbers.numbers_change(evidence, found, NumbersState.UNDECIDED), [reason]
+    return judge_numbers.numbers_change(evidence, found, NumbersState.DIFFER), [differ]
+
+
+def _notes(evidence: ProofRuns) -> Iterator[str]:
+    """What limits the proof."""
+    for name, side in (("before", evidence.before), ("after", evidence.after)):
+        files = evidence.files.get(name, ())
+        if files and not side.is_copy:
+            yield f"{name.upper()} was run in place and writes {', '.join(files[:5])}"
+        problem = evidence.runs[name].numbers.problem
+        if problem:
+            yield f"the numbers of {name.upper()} are incomplete: {problem}"
+        num_ranks = evidence.runs[name].numbers.num_ranks
+        if num_ranks > 1:
+            yield f"{name.upper()} trains in {num_ranks} processes; all of them are compared"
+
+
+def verify_recordings(before: str, after: str, options: ProofOptions) -> Proof:
+    """Only what the recordings hold; nothing is run."""
+    one, other = sides.recording_sides(before, after)
+    evidence = ProofRuns(before=one, after=other, files={"before": (), "after": ()})
+    for name, folder in (("before", before), ("after", after)):
+        evidence.runs[name] = read_recorded(Path(folder))
+    findings = judge.all_findings(evidence)
+    reasons = list(judge.finding_reasons(evidence, findings, options.must_fix))
+    reasons.append(VerdictReason(kind=ReasonKind.NO_NUMBERS, verdict=Verdict.UNDECIDED))
+    time, _ = judge.time_of(evidence)
+    proof = Proof(
+        verdict=judge.verdict_of(reasons), reasons=tuple(reasons), findings=findings, time=time,
+        before=judge.side_facts(one, evidence.runs["before"], ()),
+        after=judge.side_facts(other, evidence.runs["after"], ()),
+    )
+    return replace(proof, reasons=tuple(judge.sorted_reasons(proof)))
+
+
+def check_words(words: Sequence[str], number: int, example: str) -> None:
+    if len(words) < number:
+        raise CommandError(f"{number} of them are needed, {len(words)} given; try: torchtriage verify {example}")
