@@ -116,6 +116,7 @@ def _operations() -> OperationsTaps | None:
         return taps
     except ValueError as error:
         tell(f"{environment.OPERATIONS}: {error}; the program runs unmodified")
+        return None
 
 
 def _proof(folder: str) -> ProofTaps | None:

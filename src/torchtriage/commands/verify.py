@@ -54,6 +54,9 @@ class VerifyCommand:
             "a Python interpreter, given twice: before and after an upgrade"
         ))
         parser.add_argument("--eager", action="store_true", help="compare the script with itself run eager")
+        parser.add_argument("--locate", action="store_true", help=(
+            "name the first operation that differs, if the numbers do (implied by --eager)"
+        ))
         parser.add_argument("--steps", metavar="N", help="end every run after this many optimizer steps")
         parser.add_argument("--budget", metavar="TIME", help=(
             f"how long the runs may take, such as 90s, 10m or 1h (default: {DEFAULT_BUDGET})"
@@ -139,7 +142,8 @@ def options_of(args: argparse.Namespace) -> "ProofOptions":
     fixes = [name.strip() for name in (args.fixes or "").split(",") if name.strip()]
     options = ProofOptions(
         budget=args.budget or DEFAULT_BUDGET, steps=parse_number(args.steps, "--steps", 0) or None,
-        seed=parse_number(args.seed, "--seed", 0), must_fix=fixes, say=lambda text: say(args, text), keep_stdin=True)
+        seed=parse_number(args.seed, "--seed", 0), must_fix=fixes, locate=args.locate or args.eager,
+        say=lambda text: say(args, text), keep_stdin=True)
     if options.seconds <= 0:
         raise CommandError(f"--budget {args.budget} is not a duration")
     return options

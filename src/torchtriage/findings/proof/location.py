@@ -40,7 +40,7 @@ class LocatedOperation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Location:
+class DifferencePlace:
     """The result of `--locate`; fields that were not observed keep their default."""
 
     state: LocationState
