@@ -42,11 +42,11 @@ def _graph_notes(found: DifferencePlace) -> Iterator[str]:
     if found.is_wrong_alone:
         yield "it also differs when it is compiled alone"
     elif found.is_wrong_alone is False:
-        yield "compiled alone it is right: it differs only together with the operations before it"
+        yield "compiled alone it agrees: it differs only together with the operations before it"
     if found.aot_eager_differs:
-        yield "aot_eager differs too, so code generation is not the cause"
+        yield "aot_eager differs too: the difference arises before code is generated"
     elif found.aot_eager_differs is False:
-        yield "aot_eager is right for this graph, so the backend behind it is the cause"
+        yield f"aot_eager agrees for this graph, backend {found.backend} does not"
 
 
 def _stream(found: DifferencePlace) -> str:
@@ -67,7 +67,7 @@ def _stream(found: DifferencePlace) -> str:
 
 
 def _sides(by: LocatedBy) -> tuple[str, str]:
-    return ("the eager run", "the traced graphs") if by is LocatedBy.TRACED else ("BEFORE", "AFTER")
+    return ("the eager run", "Dynamo's trace") if by is LocatedBy.TRACED else ("BEFORE", "AFTER")
 
 
 def _moved(found: DifferencePlace) -> bool:
