@@ -6,7 +6,7 @@ from typing import Any
 
 from torchtriage.capture.operations.graphs.graph_walk import eager, in_double
 from torchtriage.capture.operations.graphs.judgement import Judge, Judgement, ValueDifference
-from torchtriage.capture.operations.graphs.outcome import GRADIENT, outcome, tensors
+from torchtriage.capture.operations.graphs.outcome import FORWARD, GRADIENT, outcome, tensors
 from torchtriage.capture.operations.graphs.place import describe
 from torchtriage.capture.operations.graphs.prefix import alone, copied, cut_after, cut_before, operations
 from torchtriage.capture.operations.graphs.snapshot import Snapshot
@@ -65,11 +65,24 @@ class Bisection:
         if differs - agrees > 1:
             reason = f"{differs - agrees} operations could not be compiled separately"
             return Bisected(reason=reason, num_compiles=self._num_compiles)
-        return self._found(nodes[differs], judged[differs], judged[agrees])
+        cut = cut_after(self._graph, nodes[differs], self._values)
+        wrong = self._judged(cut) if differs == len(nodes) - 1 else judged[differs]     # the full graph returns less
+        if wrong is None or not self._wrong(wrong):
+            reason = "it agrees when every value up to its last operation is returned"
+            return Bisected(reason=reason, num_compiles=self._num_compiles)
+        num_outputs = len(cut.graph.output_node().args[0])
+        return self._found(nodes[differs], wrong, judged[agrees], num_outputs)
 
-    def _found(self, node: Any, wrong: Judgement, before: Judgement) -> Bisected:
+    def _found(self, node: Any, wrong: Judgement, before: Judgement, num_outputs: int) -> Bisected:
+        """The operation, unless what differs is a value that was there before it."""
         worst = max(self._wrong(wrong), key=lambda d: float("inf") if d.max_difference is None else d.max_difference)
         is_wrong_alone = self._is_wrong_alone(node)
+        first_own = num_outputs - len(list(tensors(self._values.get(node))))     # a cut returns its own values last
+        is_own = any(found.kind != FORWARD or found.index >= first_own for found in self._wrong(wrong))
+        if not is_own and not is_wrong_alone:
+            name = describe(node)["name"]
+            reason = f"a value of an earlier operation differs only once {name} is compiled with it"
+            return Bisected(reason=reason, num_compiles=self._num_compiles)
         is_discrete = any(not tensor.is_floating_point() for tensor in tensors(self._values.get(node)))
         if is_discrete and not is_wrong_alone and not before.is_equal:
             reason = "a discrete value differs, and its inputs differ by rounding, which may decide it"
