@@ -95,14 +95,14 @@ def seeded(fault: str, line: int) -> Callable[[Any, Sequence[Any]], Any]:
     """The backend with this fault, which is in Dynamo's graph, in AOTAutograd's forward or in its backward graph."""
     edit = EDITS[fault]
     if fault == "wrong dimension":
-        return aot_autograd(fw_compiler=lambda graph, inputs: edited(graph, line, edit).forward)
+        return aot_autograd(fw_compiler=lambda graph, _: edited(graph, line, edit).forward)
     if fault == "sign":
         return aot_autograd(
-            fw_compiler=lambda graph, inputs: graph.forward,
-            bw_compiler=lambda graph, inputs: edited(graph, line, edit).forward)
+            fw_compiler=lambda graph, _: graph.forward,
+            bw_compiler=lambda graph, _: edited(graph, line, edit).forward)
     if fault == "wrong constant":       # the only one below which inductor generates code, which takes longest
         return lambda graph, inputs: compile_fx(edited(graph, line, edit), inputs)
-    return lambda graph, inputs: edited(graph, line, edit).forward
+    return lambda graph, _: edited(graph, line, edit).forward
 
 
 EDITS: dict[str, Edit] = {

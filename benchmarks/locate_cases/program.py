@@ -4,9 +4,9 @@ import sys
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from miscompile import EDITS, seeded
 from torch import nn
+from torch.nn import functional
 
 torch.manual_seed(0)
 
@@ -36,10 +36,10 @@ class Block(nn.Module):
         self.register_buffer("mean_size", torch.ones(()))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        normal = F.layer_norm(x, (x.shape[-1],), self.scale, None, 1e-5)    # wrong eps
+        normal = functional.layer_norm(x, (x.shape[-1],), self.scale, None, 1e-5)    # wrong eps
         x = x + self.attention(normal)                  # dropped term
         self.mean_size.mul_(0.9)                        # missed in-place write
-        hidden = F.gelu(self.up(x))                     # sign
+        hidden = functional.gelu(self.up(x))                     # sign
         return x + self.down(hidden)
 
 

@@ -41,6 +41,13 @@ def test_a_tuple_is_returned_by_its_tensors() -> None:
     assert [part.shape for part in parts] == [(2, 4), (2, 4)]
 
 
+def test_only_the_used_tensors_of_a_tuple_are_returned() -> None:
+    graph = torch.fx.symbolic_trace(lambda x, w: x.max(1)[0] + w)
+    cut = cut_after(graph, operations(graph)[0], observed(graph))
+    (largest,) = eager(cut)(*inputs())
+    assert torch.equal(largest, inputs()[0].amax(1))
+
+
 def test_an_operation_alone_takes_its_inputs_as_arguments() -> None:
     graph = traced()
     values = observed(graph)

@@ -77,7 +77,8 @@ class Bisection:
         """The operation, unless what differs is a value that was there before it."""
         worst = max(self._wrong(wrong), key=lambda d: float("inf") if d.max_difference is None else d.max_difference)
         is_wrong_alone = self._is_wrong_alone(node)
-        first_own = num_outputs - len(list(tensors(self._values.get(node))))     # a cut returns its own values last
+        single, _ = alone(self._graph, node, self._values.get(node))
+        first_own = num_outputs - len(single.graph.output_node().args[0])    # a cut returns its own values last
         is_own = any(found.kind != FORWARD or found.index >= first_own for found in self._wrong(wrong))
         if not is_own and not is_wrong_alone:
             name = describe(node)["name"]

@@ -1,5 +1,6 @@
 """A graph cut after one of its operations, so that what follows cannot hide or change the value there."""
 
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,7 +40,7 @@ def cut_after(graph_module: Any, last: Any, values: Mapping[Any, Any]) -> Any:
     live = [node for node in included if node.op not in ("placeholder", "get_attr") and _is_live(node, copies, last)]
     outputs = []
     for node in live:
-        outputs.extend(_tensor_nodes(graph, copies[node], values.get(node)))
+        outputs.extend(_tensor_nodes(graph, copies[node], values.get(node), _used_elements(node)))
     _leave_contexts(graph, graph_module, copies)
     graph.output(tuple(outputs))
     return torch.fx.GraphModule(graph_module, graph)
@@ -74,7 +75,7 @@ def alone(graph_module: Any, node: Any, value: Any) -> tuple[Any, list[Any]]:
             inputs.append(source)
     copies[node] = graph.node_copy(node, copies.__getitem__)
     _keep_places(copies[node])
-    graph.output(tuple(_tensor_nodes(graph, copies[node], value)))
+    graph.output(tuple(_tensor_nodes(graph, copies[node], value, _used_elements(node))))
     return torch.fx.GraphModule(graph_module, graph), inputs
 
 
@@ -87,9 +88,14 @@ def _keep_places(node: Any) -> None:
     node.meta = {name: node.meta[name] for name in ("stack_trace", "nn_module_stack") if name in node.meta}
 
 
-def _tensor_nodes(graph: Any, node: Any, value: Any) -> list[Any]:
-    import operator
+def _used_elements(node: Any) -> set[Any] | None:
+    """The elements of a tuple that the graph uses: a backend may not support the others. None: all of them."""
+    if not node.users or any(user.target is not operator.getitem for user in node.users):
+        return None
+    return {user.args[1] for user in node.users}
 
+
+def _tensor_nodes(graph: Any, node: Any, value: Any, used: set[Any] | None = None) -> list[Any]:
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -98,7 +104,7 @@ def _tensor_nodes(graph: Any, node: Any, value: Any) -> list[Any]:
         return []
     found = []
     for index, item in enumerate(value):
-        if isinstance(item, (torch.Tensor, tuple, list)):
+        if isinstance(item, (torch.Tensor, tuple, list)) and (used is None or index in used):
             found.extend(_tensor_nodes(graph, graph.call_function(operator.getitem, (node, index)), item))
     return found
 
