@@ -3,7 +3,7 @@
 import os
 import sys
 
-os.environ["ATEN_CPU_CAPABILITY"] = "avx2"      # with AVX-512 the rows are right
+os.environ["ATEN_CPU_CAPABILITY"] = "avx2"      # with AVX-512 the rows are right, with AVX2 in some runs only
 
 import torch
 from torch.nn.attention.flex_attention import flex_attention
