@@ -37,7 +37,7 @@ from verify_cases import trainings
 from verify_cases.pair import Pair
 
 from torchtriage import verify
-from torchtriage.findings.proof.verdict import Proof, Verdict
+from torchtriage.findings.proof.verdict import Proof, ProofVerdict
 from torchtriage.reporters.proof.sentences import headline
 
 ADVICE = (autograd, branches, calls, coverage, iteration, logs, mixed, scalars, shapes, sizes, state, values)
@@ -49,7 +49,9 @@ def pairs() -> Iterator[Pair]:
         for case in module.CASES:
             options = [option for option in case.options if option.same_numbers and not option.leaves]
             if options:
-                yield Pair(name=f"advice: {case.name}", kind="cure", before=case.source, after=case.twin(options[0]), is_right=True)
+                yield Pair(
+                    name=f"advice: {case.name}", kind="cure", before=case.source, after=case.twin(options[0]),
+                    is_right=True)
 
 
 def proof_of(pair: Pair, folder: Path) -> Proof:
@@ -70,7 +72,8 @@ def main() -> None:
     os.environ.update(clean_environment())
     before = machine()
     chosen = [pair for pair in pairs() if options.only in f"{pair.name} ({pair.kind})"]
-    chosen = [pair for pair in chosen if not (options.wrong and pair.is_right) and not (options.right and not pair.is_right)]
+    if options.wrong or options.right:
+        chosen = [pair for pair in chosen if pair.is_right == options.right]
     rows, results, ratios = [], [], []
     for pair in chosen[::options.every][:options.limit]:
         for _ in range(options.times):
@@ -78,7 +81,7 @@ def main() -> None:
                 os.chdir(folder)
                 proof = proof_of(pair, Path(folder))
                 os.chdir(Path(__file__).parent)
-            is_good = (proof.verdict is Verdict.VERIFIED) == pair.is_right
+            is_good = (proof.verdict is ProofVerdict.VERIFIED) == pair.is_right
             ratio = proof.seconds / (proof.before.seconds or 1.0)
             ratios.append(ratio)
             rows.append((pair.name, pair.kind, "right" if pair.is_right else "wrong", str(proof.verdict),

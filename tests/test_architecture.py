@@ -79,6 +79,7 @@ TRACE = (
 
 @pytest.mark.parametrize("words", [
     ["--help"], ["run", "--help"], ["train", "--help"], ["shapes", "--help"], ["shapes", "nowhere.py"],
+    ["verify", "--help"], ["verify", "nowhere.py", "nowhere.py"],
     ["explain", "TT203"], ["explain", "GB0059"], ["report", "-"], ["report", "{trace}"], ["ticket", "list"],
 ])
 def test_the_command_starts_without_torch(words: list[str], tmp_path: Path) -> None:

@@ -84,8 +84,9 @@ CLASSIFIER_WRONG = (
                                           "self.norm(self.inner(x)).relu()"),)),
     ("dropout in eval mode", "lost dropout", (("net = Net()", "net = Net()\nnet.drop.eval()"),)),
     ("dropout at half the rate", "changed dropout", (("nn.Dropout(0.2)", "nn.Dropout(0.1)"),)),
-    ("bfloat16", "dtype lowered", (("    scores = net(x)\n", "    with torch.autocast('cpu', torch.bfloat16):\n"
-                                                             "        scores = net(x)\n    scores = scores.float()\n"),)),
+    ("bfloat16", "dtype lowered", ((
+        "    scores = net(x)\n",
+        "    with torch.autocast('cpu', torch.bfloat16):\n        scores = net(x)\n    scores = scores.float()\n"),)),
     ("half precision product", "dtype lowered", ((
         "self.inner(x)", "nn.functional.linear(x.bfloat16(), self.inner.weight.bfloat16(), "
                          "self.inner.bias.bfloat16()).float()"),)),
@@ -95,17 +96,18 @@ CLASSIFIER_WRONG = (
     ("break moved to another value", "break moved", (("    return loss + penalty, accuracy",
                                                       "    size = loss.item()\n    return loss + penalty, accuracy"),)),
     ("one step fewer", "fewer steps", (("range(8)", "range(7)"),)),
-    ("half of each batch", "fewer samples", (("    optimizer.zero_grad()\n    loss, accuracy = step(x, y)",
-                                              "    optimizer.zero_grad()\n    loss, accuracy = step(x[:12], y[:12])"),)),
+    ("half of each batch", "fewer samples", (("= step(x, y)", "= step(x[:12], y[:12])"),)),
     ("gradients not zeroed", "other gradients", (("    optimizer.zero_grad()\n", ""),)),
     ("no clipping", "other gradients", (("    nn.utils.clip_grad_norm_(net.parameters(), 1.0)\n", ""),)),
     ("other learning rate", "other optimizer", (("lr=1e-2", "lr=9e-3"),)),
     ("no weight decay", "other optimizer", (("weight_decay=0.01", "weight_decay=0.0"),)),
     ("the same batch in each step", "draws reused", ((
-        "history = []", "history = []\nbatch = torch.randn(24, 12)"), ("    x = torch.randn(24, 12)\n", "    x = batch\n"))),
+        "history = []", "history = []\nbatch = torch.randn(24, 12)"),
+        ("    x = torch.randn(24, 12)\n", "    x = batch\n"))),
     ("norm without its weight", "dropped term", ((
         "self.norm(self.inner(x))", "nn.functional.layer_norm(self.inner(x), (32,), self.norm.weight * 0 + 1)"),)),
-    ("a step raises", "fails", (("    history.append(", "    if number == 5:\n        raise ValueError('lost')\n    history.append("),)),
+    ("a step raises", "fails", ((
+        "    history.append(", "    if number == 5:\n        raise ValueError('lost')\n    history.append("),)),
 )
 
 ATTENTION = '''\
@@ -152,8 +154,9 @@ print("loss", round(loss.item(), 6), "longest", total)
 ATTENTION_CURE = ("int((tokens > 0).sum(-1).max())", "(tokens > 0).sum(-1).max()")
 ATTENTION_RIGHT = (
     ("length stays a tensor", "cure", ()),
-    ("scaled dot product attention", "rounding", (("scores.softmax(-1) @ v", "nn.functional.scaled_dot_product_attention("
-                                                   "q, k, v, attn_mask=mask, scale=0.25)"),)),
+    ("scaled dot product attention", "rounding", ((
+        "scores.softmax(-1) @ v",
+        "nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=0.25)"),)),
     ("scaled before the product", "rounding", (("q @ k.transpose(-1, -2) / 4.0", "(q / 4.0) @ k.transpose(-1, -2)"),)),
     ("additive mask", "rounding", (('scores.masked_fill(~mask, float("-inf"))',
                                     'scores + torch.zeros_like(scores).masked_fill(~mask, float("-inf"))'),)),
@@ -174,8 +177,9 @@ ATTENTION_WRONG = (
     ("value detached", "lost gradient", (("scores.softmax(-1) @ v", "scores.softmax(-1) @ v.detach()"),)),
     ("float16 scores", "dtype lowered", (("scores = q @ k.transpose(-1, -2) / 4.0",
                                           "scores = (q.bfloat16() @ k.bfloat16().transpose(-1, -2)).float() / 4.0"),)),
-    ("compiled only the head", "compile disabled", (("compiled = torch.compile(model, backend=\"aot_eager\")",
-                                                     "compiled = model\nmodel.out = torch.compile(model.out, backend=\"aot_eager\")"),)),
+    ("compiled only the head", "compile disabled", ((
+        'compiled = torch.compile(model, backend="aot_eager")',
+        'compiled = model\nmodel.out = torch.compile(model.out, backend="aot_eager")'),)),
 )
 
 SLOW = '''\

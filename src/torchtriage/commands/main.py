@@ -63,7 +63,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - open to the end
     words = list(sys.argv[1:] if argv is None else argv)
     words, plain_command = _split_plain_command(words)
+    words, script_arguments = _split_script_arguments(words)
     args = build_parser(_needed(words)).parse_args(words)
+    args.script_arguments = script_arguments
     args.plain_command = plain_command is not None
     if plain_command is not None:
         args.command = plain_command
@@ -88,6 +90,14 @@ def _split_plain_command(words: list[str]) -> tuple[list[str], list[str] | None]
     at = words.index("--")
     before = build_parser(["run"]).parse_args(words[:at])
     return (words, None) if before.command else (words[:at], words[at + 1:])
+
+
+def _split_script_arguments(words: list[str]) -> tuple[list[str], list[str]]:
+    """`verify FLAGS A B -- ARGS`: everything after -- belongs to the scripts, also what looks like a flag of ours."""
+    if not words or words[0] != "verify" or "--" not in words:
+        return words, []
+    at = words.index("--")
+    return words[:at], words[at + 1:]
 
 
 def _needed(words: Sequence[str]) -> Sequence[str]:

@@ -16,6 +16,7 @@ from torchtriage.commands.base import (
 from torchtriage.commands.shapes import parse_number
 from torchtriage.config import Config
 from torchtriage.errors import CommandError
+from torchtriage.text import counted
 
 if TYPE_CHECKING:
     from torchtriage.findings.proof.verdict import Proof
@@ -47,10 +48,10 @@ class VerifyCommand:
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--before", metavar="CMD", help="the command before the change")
         parser.add_argument("--after", metavar="CMD", help="the command after the change")
-        parser.add_argument("--rev", metavar="REV", action="append", default=[], help=(
+        parser.add_argument("--rev", metavar="REV", action="append", help=(
             "a git revision, given twice: before and after the change"
         ))
-        parser.add_argument("--python", metavar="PATH", action="append", default=[], help=(
+        parser.add_argument("--python", metavar="PATH", action="append", help=(
             "a Python interpreter, given twice: before and after an upgrade"
         ))
         parser.add_argument("--eager", action="store_true", help="compare the script with itself run eager")
@@ -116,13 +117,15 @@ def proof_of(args: argparse.Namespace) -> "Proof":
     from torchtriage.proof.sides import are_recordings
     from torchtriage.proof.verify import prove, verify_recordings, work_folder
 
-    options, words = options_of(args), list(args.words)
+    options, words = options_of(args), [*args.words, *args.script_arguments]
     check_one_form(args)
     is_pair = not (args.rev or args.python or args.eager or args.before or args.after)
     if is_pair:
-        if len(words) < 2:
-            given = f"only {words[0]} is given" if words else "nothing to compare"
-            raise CommandError(f"{given}; give the script before and after the change: {EXAMPLE}")
+        if len(args.words) != 2:
+            number = counted(len(args.words), "script is", "scripts are")
+            given = f"{number} given" if args.words else "nothing to compare"
+            raise CommandError(
+                f"{given}; give the script before and after the change, arguments after --: {EXAMPLE} -- ARGS")
         if are_recordings(words[0], words[1]):
             return verify_recordings(words[0], words[1], options)
     with work_folder() as work:
@@ -140,10 +143,10 @@ def options_of(args: argparse.Namespace) -> "ProofOptions":
     from torchtriage.proof.verify import ProofOptions
 
     fixes = [name.strip() for name in (args.fixes or "").split(",") if name.strip()]
+    seed = 0 if args.seed == "0" else parse_number(args.seed, "--seed", 0)
     options = ProofOptions(
-        budget=args.budget or DEFAULT_BUDGET, steps=parse_number(args.steps, "--steps", 0) or None,
-        seed=parse_number(args.seed, "--seed", 0), must_fix=fixes, locate=args.locate or args.eager,
-        say=lambda text: say(args, text), keep_stdin=True)
+        budget=args.budget or DEFAULT_BUDGET, steps=parse_number(args.steps, "--steps", 0) or None, seed=seed,
+        must_fix=fixes, locate=args.locate or args.eager, say=lambda text: say(args, text), keep_stdin=True)
     if options.seconds <= 0:
         raise CommandError(f"--budget {args.budget} is not a duration")
     return options
@@ -161,9 +164,10 @@ def check_one_form(args: argparse.Namespace) -> None:
     if bool(args.before) != bool(args.after):
         missing = "--after" if args.before else "--before"
         raise CommandError(f"{missing} is missing; give both commands: --before 'python a.py' --after 'python b.py'")
-    for name, values in (("--rev", args.rev), ("--python", args.python)):
-        if values and len(values) != 2:
-            raise CommandError(f"{name} is given {len(values)} times; give it twice, before and after the change")
+    for name, revisions in (("--rev", args.rev), ("--python", args.python)):
+        if revisions and len(revisions) != 2:
+            number = "once" if len(revisions) == 1 else f"{len(revisions)} times"
+            raise CommandError(f"{name} is given {number}; give it twice, before and after the change")
 
 
 def sides_of(

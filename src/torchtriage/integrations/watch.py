@@ -12,6 +12,7 @@ from torchtriage.capture.observer import Observer
 from torchtriage.capture.process_facts import your_roots
 from torchtriage.diagnosis.report import build_report
 from torchtriage.findings.model import Finding
+from torchtriage.findings.proof.verdict import Proof
 from torchtriage.findings.report import Report
 from torchtriage.recording.events import CompileCall, Event, GraphBreak, LimitHit, Placed, Recompile
 from torchtriage.recording.recording import Process, Recording
@@ -50,6 +51,13 @@ class Seen:
     @property
     def report(self) -> Report:
         return build_report(self.recording, with_events=True)
+
+    @staticmethod
+    def verify(before: "str | os.PathLike[str]", after: "str | os.PathLike[str]", **options: Any) -> Proof:
+        """`torchtriage.verify`, for a test that uses the fixture `triage`."""
+        from torchtriage.proof.verify import verify
+
+        return verify(before, after, **options)
 
     def __str__(self) -> str:
         """The findings with their causes and fixes."""

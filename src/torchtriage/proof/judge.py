@@ -9,9 +9,9 @@ from torchtriage.findings.proof.verdict import (
     FindingsChange,
     Proof,
     ProofTime,
+    ProofVerdict,
     ReasonKind,
     SideFacts,
-    Verdict,
     VerdictReason,
 )
 from torchtriage.proof.experiment import ProofRuns, SideRun
@@ -25,7 +25,7 @@ WORST_NEW = Severity.P3     # a new finding at this severity or worse refutes
 MIN_SHARE = 0.8             # of the operations of BEFORE that must still be in graphs, relative to what AFTER executes
 MAX_MOMENTS = 500
 _OWN = "TT9"                # findings about the recording
-_REFUTED, _UNDECIDED = Verdict.REFUTED, Verdict.UNDECIDED
+_REFUTED, _UNDECIDED = ProofVerdict.REFUTED, ProofVerdict.UNDECIDED
 
 
 def all_findings(evidence: ProofRuns) -> FindingsChange:
@@ -164,10 +164,10 @@ def _moments(recording: Recording, start: float) -> list[tuple[str, float, float
     return sorted(moments, key=lambda moment: moment[1])[:MAX_MOMENTS]
 
 
-def verdict_of(reasons: Sequence[VerdictReason]) -> Verdict:
+def verdict_of(reasons: Sequence[VerdictReason]) -> ProofVerdict:
     """Refuted if any reason refutes; else undecided if any is left; else verified."""
     verdicts = {reason.verdict for reason in reasons}
-    return next((verdict for verdict in (_REFUTED, _UNDECIDED) if verdict in verdicts), Verdict.VERIFIED)
+    return next((verdict for verdict in (_REFUTED, _UNDECIDED) if verdict in verdicts), ProofVerdict.VERIFIED)
 
 
 def sorted_reasons(proof: Proof) -> list[VerdictReason]:

@@ -7,12 +7,18 @@ from torchtriage.findings.proof.verdict import (
     LossCurve,
     NumbersChange,
     NumbersState,
+    ProofVerdict,
     ReasonKind,
-    Verdict,
     VerdictReason,
 )
 from torchtriage.proof.experiment import ProofRuns, SideRun
-from torchtriage.proof.numbers.compare import Comparison, Noise, compare, draws_differ, relative_difference
+from torchtriage.proof.numbers.compare import (
+    NumberComparison,
+    RoundingNoise,
+    compare,
+    draws_differ,
+    relative_difference,
+)
 from torchtriage.proof.numbers.printed import PrintedComparison, compare_printed
 from torchtriage.proof.numbers.rows import RunNumbers, StepRow
 
@@ -25,12 +31,17 @@ LARGE = 1e-3            # relative: two runs of BEFORE that differ by more are n
 class Agreement:
     """How two runs compare, in their tensors and in what they print."""
 
-    tensors: Comparison
+    tensors: NumberComparison
     printed: PrintedComparison = field(default_factory=PrintedComparison)
 
     @property
     def holds(self) -> bool:
         return self.tensors.agrees and self.printed.different is None
+
+    @property
+    def is_equal(self) -> bool:
+        """To the last bit and the last printed digit."""
+        return self.tensors.is_equal and not self.tensors.unlike and not self.printed.num_unequal
 
     @property
     def is_empty(self) -> bool:
@@ -53,7 +64,7 @@ def agreement(
     printed = compare_printed(
         one.stdout, other.stdout, [run.stdout for run in again], eager.stdout if eager is not None else None,
         [run.stdout for run in moved])
-    return Agreement(tensors=compare(one.numbers, other.numbers, Noise(pairs)), printed=printed)
+    return Agreement(tensors=compare(one.numbers, other.numbers, RoundingNoise(pairs)), printed=printed)
 
 
 def first_agreement(evidence: ProofRuns) -> Agreement | None:
@@ -72,7 +83,7 @@ def is_equal(evidence: ProofRuns) -> bool:
         return False
     found = agreement(*runs)
     has_numbers = found.tensors.num_rows > 0 or (found.printed.num_compared > 0 and not found.printed.only_after)
-    return found.holds and found.tensors.is_equal and has_numbers
+    return found.holds and found.is_equal and has_numbers
 
 
 def _exact(evidence: ProofRuns) -> SideRun | None:
@@ -98,7 +109,7 @@ def keyed_agreement(evidence: ProofRuns) -> tuple[Agreement, Agreement] | None:
     keyed = agreement(runs[0], runs[1], eager=runs[0], moved=[runs[2]])
     exact = _exact(evidence)
     pairs = [(exact.numbers, run.numbers) for run in evidence.of("moved 1", "moved 2")] if exact is not None else []
-    compiled = compare(eager[0].numbers, after[0].numbers, Noise(pairs))
+    compiled = compare(eager[0].numbers, after[0].numbers, RoundingNoise(pairs))
     printed = compare_printed(eager[0].stdout, after[0].stdout, [], None, [])
     # Without tensors the compiled side is judged by what it prints, which has no measured noise of its own.
     return keyed, Agreement(tensors=compiled, printed=PrintedComparison() if compiled.num_rows else printed)
@@ -146,7 +157,7 @@ def _of_eager(evidence: ProofRuns) -> float | None:
     if len(runs) < 2:
         return None
     pairs = [(runs[1].numbers, run.numbers) for run in evidence.of("moved 1", "moved 2")]
-    largest = compare(runs[1].numbers, runs[0].numbers, Noise(pairs)).largest
+    largest = compare(runs[1].numbers, runs[0].numbers, RoundingNoise(pairs)).largest
     return largest.ratio if largest is not None else None
 
 
@@ -162,15 +173,15 @@ def difference_reason(found: Agreement) -> VerdictReason:
     """Why the numbers do not agree, by the first difference."""
     first = found.tensors.first
     if found.tensors.unlike:
-        return VerdictReason(kind=ReasonKind.NUMBERS_DIFFER, verdict=Verdict.REFUTED, detail=found.tensors.unlike)
+        return VerdictReason(kind=ReasonKind.NUMBERS_DIFFER, verdict=ProofVerdict.REFUTED, detail=found.tensors.unlike)
     if first is not None:
         return VerdictReason(
-            kind=ReasonKind.NUMBERS_DIFFER, verdict=Verdict.REFUTED, step=first.step,
+            kind=ReasonKind.NUMBERS_DIFFER, verdict=ProofVerdict.REFUTED, step=first.step,
             subject=_subject(first.kind, first.name),
             value_before=first.before, value_after=first.after, difference=first.relative,
             allowed=first.allowed / first.size if first.size else None)
     before, after = found.printed.different or ("", "")
-    return VerdictReason(kind=ReasonKind.OUTPUT_DIFFERS, verdict=Verdict.REFUTED, subject=before, detail=after)
+    return VerdictReason(kind=ReasonKind.OUTPUT_DIFFERS, verdict=ProofVerdict.REFUTED, subject=before, detail=after)
 
 
 def _subject(kind: str, name: str) -> str:
@@ -185,4 +196,4 @@ def noise_reason(evidence: ProofRuns, found: Agreement) -> VerdictReason | None:
     runs = evidence.of("before", "before again")
     own = relative_difference(runs[0].numbers, runs[1].numbers) if len(runs) == 2 else None
     kind = ReasonKind.NOT_DETERMINISTIC if own is not None and own > LARGE else ReasonKind.TOO_NOISY
-    return VerdictReason(kind=kind, verdict=Verdict.UNDECIDED, step=step, difference=own)
+    return VerdictReason(kind=kind, verdict=ProofVerdict.UNDECIDED, step=step, difference=own)

@@ -11,14 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
-from torchtriage.errors import CommandError
 from torchtriage.findings.proof.location import DifferencePlace
 from torchtriage.findings.proof.verdict import (
     NumbersChange,
     NumbersState,
     Proof,
+    ProofVerdict,
     ReasonKind,
-    Verdict,
     VerdictReason,
 )
 from torchtriage.proof import judge, judge_numbers, sides
@@ -144,7 +143,7 @@ def _numbers(evidence: ProofRuns, runs: Runs) -> tuple[NumbersChange, list[Verdi
     if found is None:
         return judge_numbers.numbers_change(evidence, None, NumbersState.NOT_COMPARED), []
     if found.is_empty:
-        reason = VerdictReason(kind=ReasonKind.NOTHING_COMPARED, verdict=Verdict.UNDECIDED)
+        reason = VerdictReason(kind=ReasonKind.NOTHING_COMPARED, verdict=ProofVerdict.UNDECIDED)
         return judge_numbers.numbers_change(evidence, found, NumbersState.NOT_COMPARED), [reason]
     if not found.holds:
         eager = judge_numbers.eager_agreement(evidence)
@@ -155,7 +154,7 @@ def _numbers(evidence: ProofRuns, runs: Runs) -> tuple[NumbersChange, list[Verdi
     if noise is not None:
         return judge_numbers.numbers_change(evidence, found, NumbersState.UNDECIDED), [noise]
     hidden = _hidden_lines(found)
-    state = NumbersState.EQUAL if found.tensors.is_equal and found.tensors.num_rows else NumbersState.ROUNDING
+    state = NumbersState.EQUAL if found.is_equal else NumbersState.ROUNDING
     return judge_numbers.numbers_change(evidence, found, state), hidden
 
 
@@ -164,7 +163,7 @@ def _hidden_lines(found: judge_numbers.Agreement) -> list[VerdictReason]:
     if found.tensors.num_rows or not found.printed.only_before or not found.printed.only_after:
         return []
     return [VerdictReason(
-        kind=ReasonKind.NOTHING_COMPARED, verdict=Verdict.UNDECIDED, subject=found.printed.only_before[0],
+        kind=ReasonKind.NOTHING_COMPARED, verdict=ProofVerdict.UNDECIDED, subject=found.printed.only_before[0],
         detail=found.printed.only_after[0])]
 
 
@@ -182,7 +181,7 @@ def _numbers_with_draws(
     base, after = judge_numbers.baseline(evidence), evidence.runs["after"]
     moved = base is not None and draws_differ(base.numbers, after.numbers)
     if moved is not None and (pair is None or judge_numbers.python_draws_moved(evidence)):
-        reason = replace(differ, kind=ReasonKind.DRAWS_MOVED, verdict=Verdict.UNDECIDED)
+        reason = replace(differ, kind=ReasonKind.DRAWS_MOVED, verdict=ProofVerdict.UNDECIDED)
         return judge_numbers.numbers_change(evidence, found, NumbersState.UNDECIDED), [reason]
     return judge_numbers.numbers_change(evidence, found, NumbersState.DIFFER), [differ]
 
@@ -209,7 +208,7 @@ def verify_recordings(before: str, after: str, options: ProofOptions) -> Proof:
         evidence.runs[name] = read_recorded(Path(folder))
     findings = judge.all_findings(evidence)
     reasons = list(judge.finding_reasons(evidence, findings, options.must_fix))
-    reasons.append(VerdictReason(kind=ReasonKind.NO_NUMBERS, verdict=Verdict.UNDECIDED))
+    reasons.append(VerdictReason(kind=ReasonKind.NO_NUMBERS, verdict=ProofVerdict.UNDECIDED))
     time, _ = judge.time_of(evidence)
     proof = Proof(
         verdict=judge.verdict_of(reasons), reasons=tuple(reasons), findings=findings, time=time,
@@ -217,8 +216,3 @@ def verify_recordings(before: str, after: str, options: ProofOptions) -> Proof:
         after=judge.side_facts(other, evidence.runs["after"], ()),
     )
     return replace(proof, reasons=tuple(judge.sorted_reasons(proof)))
-
-
-def check_words(words: Sequence[str], number: int, example: str) -> None:
-    if len(words) < number:
-        raise CommandError(f"{number} of them are needed, {len(words)} given; try: torchtriage verify {example}")

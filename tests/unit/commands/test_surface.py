@@ -22,6 +22,12 @@ SURFACE = {
     "report": sorted([*SHARED, "--baseline", "--events", "--redact", "--update-baseline"]),
     "explain": sorted(SHARED),
     "demo": sorted([*SHARED, "--measure"]),
+    "verify": sorted(
+        [
+            "--after", "--before", "--budget", "--color", "--eager", "--fixes", "--force", "--format", "--help",
+            "--output", "--python", "--quiet", "--rev", "--seed", "--steps", "-f", "-h", "-o", "-q",
+        ]
+    ),
     "shapes": sorted(
         [
             *SHARED,

@@ -9,7 +9,7 @@ from torchtriage.capture.operations.graphs.shadow import shadow
 from torchtriage.capture.operations.graphs.wrapped_backend import Wrap, WrappedBackend
 from torchtriage.capture.operations.recorded_step import RecordedStep
 from torchtriage.capture.operations.request import EAGER_STREAM, GRAPHS, OperationsRequest
-from torchtriage.capture.operations.results import Results
+from torchtriage.capture.operations.results import GraphResults
 from torchtriage.capture.torch_private import dynamo as torch_private_dynamo
 from torchtriage.capture.torch_private.graphs import draw_as_eager
 from torchtriage.launch.imports import ImportWatcher
@@ -31,7 +31,7 @@ class OperationsTaps:
         """Called while torch is imported, after the taps of a policy: that chooses the backends which are wrapped."""
         watcher = ImportWatcher()
         if self._request.mode == GRAPHS:
-            results = Results(self._request, current_step)
+            results = GraphResults(self._request, current_step)
             watcher.when_imported("torch._dynamo", lambda dynamo: _wrap_backends(dynamo, shadow(results)))
             atexit.register(results.write)
             return

@@ -26,7 +26,7 @@ class GraphRecord:
 
 
 @dataclass(slots=True)
-class Results:
+class GraphResults:
     """Collected in memory, written when a difference is found and at the end."""
 
     request: OperationsRequest

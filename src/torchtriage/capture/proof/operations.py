@@ -114,10 +114,11 @@ def _rounds(name: str, args: Any, kwargs: Any) -> bool:
     """Whether the result depends on rounding: arithmetic on floating-point tensors, or a cast to fewer digits."""
     import torch
 
-    tensors = [value for value in args if isinstance(value, torch.Tensor) and value.is_floating_point()]
-    if not tensors and not any(isinstance(value, list | tuple) for value in args[:1]):
+    given = [*args, *(args[0] if args and isinstance(args[0], list | tuple) else ())]     # also a list of tensors
+    tensors = [value for value in given if isinstance(value, torch.Tensor) and value.is_floating_point()]
+    if not tensors:
         return False
-    if name == "_to_copy" and tensors:
+    if name == "_to_copy":
         dtype = kwargs.get("dtype")
         is_float = dtype is not None and dtype.is_floating_point
         return is_float and torch.finfo(dtype).eps > torch.finfo(tensors[0].dtype).eps

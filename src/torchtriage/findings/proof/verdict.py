@@ -12,14 +12,14 @@ from torchtriage.findings.shape_study import Interval
 PROOF_SCHEMA = 1
 
 
-class Verdict(enum.StrEnum):
+class ProofVerdict(enum.StrEnum):
     VERIFIED = "verified"
     REFUTED = "refuted"
     UNDECIDED = "undecided"
 
     @property
     def exit_code(self) -> int:
-        return {Verdict.VERIFIED: 0, Verdict.REFUTED: 1, Verdict.UNDECIDED: 2}[self]
+        return {ProofVerdict.VERIFIED: 0, ProofVerdict.REFUTED: 1, ProofVerdict.UNDECIDED: 2}[self]
 
 
 class ReasonKind(enum.StrEnum):
@@ -53,7 +53,7 @@ class VerdictReason:
     """One reason of a verdict, in fields; a reporter makes the sentence."""
 
     kind: ReasonKind
-    verdict: Verdict
+    verdict: ProofVerdict
     subject: str = ""               # a tensor, `loss`, a function, a finding
     step: int | None = None
     value_before: float | None = None
@@ -161,7 +161,7 @@ class SideFacts:
 class Proof:
     """The verdict on a change, with everything it rests on."""
 
-    verdict: Verdict
+    verdict: ProofVerdict
     before: SideFacts
     after: SideFacts
     reasons: Sequence[VerdictReason] = ()          # the first decides
@@ -176,7 +176,7 @@ class Proof:
 
     @property
     def is_verified(self) -> bool:
-        return self.verdict is Verdict.VERIFIED
+        return self.verdict is ProofVerdict.VERIFIED
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON takes them; a reporter adds the sentences of the reasons."""

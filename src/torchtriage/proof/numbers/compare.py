@@ -19,7 +19,7 @@ KINDS = ("loss", "gradient", "weight")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class TensorDifference:
     """One quantity of one step that differs; `ratio` is in multiples of what is allowed."""
 
     row: int
@@ -44,13 +44,13 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class NumberComparison:
     """The result for two runs."""
 
     num_rows: int = 0
     num_tensors: int = 0
-    largest: Difference | None = None       # in multiples of what is allowed
-    first: Difference | None = None         # the first one beyond what is allowed
+    largest: TensorDifference | None = None       # in multiples of what is allowed
+    first: TensorDifference | None = None         # the first one beyond what is allowed
     is_equal: bool = True                   # bit for bit, as far as recorded
     too_noisy_from: int | None = None       # step
     unlike: str = ""                        # why the rows cannot be compared
@@ -61,7 +61,7 @@ class Comparison:
 
 
 @dataclass(slots=True)
-class Noise:
+class RoundingNoise:
     """The largest distances that rounding made so far, by kind and name."""
 
     runs: Sequence[tuple[RunNumbers, RunNumbers]]       # pairs that differ by rounding alone
@@ -115,10 +115,10 @@ def _tensors(row: StepRow, kind: str) -> Mapping[str, TensorRow]:
     return row.gradients if kind == "gradient" else row.weights
 
 
-def compare(before: RunNumbers, after: RunNumbers, noise: Noise) -> Comparison:
+def compare(before: RunNumbers, after: RunNumbers, noise: RoundingNoise) -> NumberComparison:
     """All rows that both have; a different number of rows is for the caller to judge."""
     num_rows = min(len(before.rows), len(after.rows))
-    differences: list[Difference] = []
+    differences: list[TensorDifference] = []
     noisy_from = None
     names: set[str] = set()
     start: dict[int, Mapping[str, TensorRow]] = {}
@@ -126,7 +126,7 @@ def compare(before: RunNumbers, after: RunNumbers, noise: Noise) -> Comparison:
         a, b = before.rows[number], after.rows[number]
         unlike = _unlike(a, b)
         if unlike:
-            return Comparison(num_rows=number, unlike=unlike, is_equal=False)
+            return NumberComparison(num_rows=number, unlike=unlike, is_equal=False)
         found = list(_differences(number, a, b, noise))
         names |= {difference.name for difference in found if difference.kind != "loss"}
         if noisy_from is None and a.weights:
@@ -141,7 +141,7 @@ def compare(before: RunNumbers, after: RunNumbers, noise: Noise) -> Comparison:
         place = min((difference.row, KINDS.index(difference.kind)) for difference in beyond)
         there = [d for d in beyond if (d.row, KINDS.index(d.kind)) == place]
         first_one = max(there, key=lambda difference: difference.ratio)
-    return Comparison(
+    return NumberComparison(
         num_rows=num_rows, num_tensors=len(names), first=first_one, too_noisy_from=noisy_from,
         largest=max(differences, key=lambda difference: difference.ratio, default=None),
         is_equal=all(difference.distance == 0 for difference in differences) and noisy_from is None,
@@ -158,15 +158,15 @@ def _unlike(a: StepRow, b: StepRow) -> str:
     return ""
 
 
-def _differences(number: int, a: StepRow, b: StepRow, noise: Noise) -> Iterator[Difference]:
+def _differences(number: int, a: StepRow, b: StepRow, noise: RoundingNoise) -> Iterator[TensorDifference]:
     where = {"row": number, "step": a.step}
     if len(a.losses) != len(b.losses):
-        yield Difference(
+        yield TensorDifference(
             **where, kind="loss", name="number of backward() calls", distance=math.inf, allowed=0.0, size=1.0,
             before=len(a.losses), after=len(b.losses))
     for index, (one, other) in enumerate(zip(a.losses, b.losses, strict=False)):
         allowed = NOISE_FACTOR * noise.of_loss(number) + OWN_ROUNDINGS * one[1] * abs(one[0])
-        yield Difference(
+        yield TensorDifference(
             **where, kind="loss", name="loss" if len(a.losses) == 1 else f"loss {index + 1}", size=abs(one[0]),
             distance=_gap(one[0], other[0]), allowed=_finite(allowed), before=one[0], after=other[0])
     for kind in ("gradient", "weight"):
@@ -174,7 +174,7 @@ def _differences(number: int, a: StepRow, b: StepRow, noise: Noise) -> Iterator[
             known = row or counterpart or ()
             allowed = NOISE_FACTOR * noise.of_tensor(number, kind, name) + OWN_ROUNDINGS * known[-1] * known[0]
             apart = distance(row, counterpart) if row is not None and counterpart is not None else known[0]
-            yield Difference(
+            yield TensorDifference(
                 **where, kind=kind, name=name, distance=apart, allowed=_finite(allowed), size=known[0],
                 before=row[0] if row is not None else None, after=counterpart[0] if counterpart is not None else None)
 
@@ -195,7 +195,9 @@ def _pairs(
         yield name, a.get(name), b.get(name)
 
 
-def _is_too_noisy(start: Mapping[str, TensorRow], now: Mapping[str, TensorRow], found: Sequence[Difference]) -> bool:
+def _is_too_noisy(
+    start: Mapping[str, TensorRow], now: Mapping[str, TensorRow], found: Sequence[TensorDifference],
+) -> bool:
     """Whether what is allowed is a large part of the way that the weights have gone since the first step."""
     way = math.sqrt(sum(distance(row, now[name]) ** 2 for name, row in start.items() if name in now))
     allowed = math.sqrt(sum(difference.allowed ** 2 for difference in found if difference.kind == "weight"))

@@ -31,6 +31,7 @@ class PrintedComparison:
     num_compared: int = 0
     num_varying: int = 0                # two runs of BEFORE differ in them
     num_of_compiler: int = 0            # BEFORE prints others when it runs eager, so they are about the compiler
+    num_unequal: int = 0                # compared, and not the same to the last digit
     different: tuple[str, str] | None = None    # the first line that differs, before and after
     only_before: Sequence[str] = ()     # lines with numbers that the other side does not print
     only_after: Sequence[str] = ()
@@ -64,7 +65,7 @@ def compare_printed(
     exact = parse(eager) if eager is not None else None
     in_exact = _partners(lines, exact) if exact is not None else {}
     noisy = [(run, _partners(lines, run)) for run in map(parse, moved)]
-    counts = {"compared": 0, "varying": 0, "compiler": 0}
+    counts = {"compared": 0, "varying": 0, "compiler": 0, "unequal": 0}
     different = None
     for index, line in enumerate(lines):
         for position, number in enumerate(line.numbers):
@@ -84,12 +85,13 @@ def compare_printed(
             if value is None:
                 continue
             counts["compared"] += 1
+            counts["unequal"] += not _is_same(number.value, value)
             if different is None and not _agrees(number, value, noise):
                 different = (line.text, other[partner[index]].text)
     found_after = set(partner.values())
     return PrintedComparison(
         num_compared=counts["compared"], num_varying=counts["varying"], num_of_compiler=counts["compiler"],
-        different=different,
+        num_unequal=counts["unequal"], different=different,
         only_before=[line.text for n, line in enumerate(lines) if n not in partner and line.numbers],
         only_after=[line.text for n, line in enumerate(other) if n not in found_after and line.numbers],
     )

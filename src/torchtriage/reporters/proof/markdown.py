@@ -52,7 +52,7 @@ def _lines(proof: Proof) -> Iterator[str]:
 
 
 def _escaped(text: str) -> str:
-    for character in "\\`*_<>[]":
+    for character in "\\`*_<[]":
         text = text.replace(character, f"\\{character}")
     return text.replace("\n", " ")
 

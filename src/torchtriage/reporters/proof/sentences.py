@@ -8,9 +8,9 @@ from torchtriage.findings.proof.verdict import (
     NumbersState,
     Proof,
     ProofTime,
+    ProofVerdict,
     ReasonKind,
     SideFacts,
-    Verdict,
     VerdictReason,
 )
 from torchtriage.text import counted, duration, factor, listed, shortened
@@ -128,7 +128,7 @@ _SENTENCES: dict[ReasonKind, Callable[[VerdictReason], str]] = {
 
 def headline(proof: Proof) -> str:
     """One line: the verdict with what decides it."""
-    if proof.verdict is not Verdict.VERIFIED:
+    if proof.verdict is not ProofVerdict.VERIFIED:
         return reason_sentence(proof.reasons[0])
     num_fixed = len(proof.findings.fixed)
     cured = f"{counted(num_fixed, 'finding')} fixed" if num_fixed else "no finding in BEFORE, nothing to fix"
@@ -140,8 +140,9 @@ def headline(proof: Proof) -> str:
 def numbers_sentence(numbers: NumbersChange) -> str:
     what = listed(numbers.compared)
     steps = f" of {counted(numbers.num_steps, 'step')}" if numbers.num_steps else ""
+    exactly = "bit for bit" if numbers.num_steps else "to the last digit"
     sentences = {
-        NumbersState.EQUAL: f"numbers equal bit for bit ({what}{steps})",
+        NumbersState.EQUAL: f"numbers equal {exactly} ({what}{steps})",
         NumbersState.ROUNDING: f"numbers equal within rounding ({what}{steps})",
         NumbersState.SAME_DRAWS: f"random draws moved; with the same draws arranged, numbers equal ({what}{steps})",
         NumbersState.DIFFER: "numbers differ",

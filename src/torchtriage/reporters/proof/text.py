@@ -3,7 +3,7 @@
 import textwrap
 from collections.abc import Iterator
 
-from torchtriage.findings.proof.verdict import Proof, Verdict
+from torchtriage.findings.proof.verdict import Proof, ProofVerdict
 from torchtriage.reporters.proof.location import location_notes, location_sentence
 from torchtriage.reporters.proof.sentences import (
     counts,
@@ -17,7 +17,7 @@ from torchtriage.reporters.proof.sentences import (
 from torchtriage.text import counted, duration, harmless
 
 MAX_FINDINGS = 8
-_COLOURS = {Verdict.VERIFIED: "\033[32m", Verdict.REFUTED: "\033[31m", Verdict.UNDECIDED: "\033[33m"}
+_COLOURS = {ProofVerdict.VERIFIED: "\033[32m", ProofVerdict.REFUTED: "\033[31m", ProofVerdict.UNDECIDED: "\033[33m"}
 _MARGIN = 11
 
 

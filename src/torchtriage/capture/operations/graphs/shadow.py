@@ -11,14 +11,14 @@ from torchtriage.capture.operations.graphs.outcome import GRADIENT
 from torchtriage.capture.operations.graphs.prefix import copied, operations
 from torchtriage.capture.operations.graphs.snapshot import NotComparableError, Snapshot
 from torchtriage.capture.operations.graphs.wrapped_backend import Wrap, WrappedBackend
-from torchtriage.capture.operations.results import GraphRecord, Results
+from torchtriage.capture.operations.results import GraphRecord, GraphResults
 from torchtriage.capture.torch_private.graphs import backend_function, compile_id, dynamo_paused, trace_paused
 from torchtriage.errors import pass_on_signals
 
 LAYER_AOT, LAYER_BACKEND = "aot_eager", "backend"
 
 
-def shadow(results: Results) -> Wrap:
+def shadow(results: GraphResults) -> Wrap:
     """A wrap that compares the calls of each graph while the results still ask for it."""
     def wrap(graph: Any, compiled: Callable[..., Any], backend: WrappedBackend) -> Callable[..., Any]:
         record = GraphRecord(compile_id=compile_id(), num_operations=len(operations(graph)))
@@ -32,7 +32,7 @@ class GraphShadow:
     """One compiled graph beside its operations."""
 
     def __init__(
-        self, graph: Any, compiled: Callable[..., Any], backend: WrappedBackend, record: GraphRecord, results: Results,
+        self, graph: Any, compiled: Callable[..., Any], backend: WrappedBackend, record: GraphRecord, results: GraphResults,
     ) -> None:
         self._graph, self._compiled, self._backend = graph, compiled, backend
         self._record, self._results = record, results

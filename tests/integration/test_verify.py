@@ -1,0 +1,144 @@
+"""`torchtriage verify` on real programs: a right change is verified, a wrong one is refuted."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+PROGRAM = '''\
+import sys, torch
+from torch import nn
+
+torch.manual_seed(0)
+net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 1))
+optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
+
+
+@torch.compile(backend="eager")
+def loss_of(x):
+    y = net(x)
+    print("mean", y.mean().item())
+    return (y - x.sum(-1, keepdim=True)).pow(2).mean()
+
+
+for number in range(5):
+    loss = loss_of(torch.randn(32, 8))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+open("out.txt", "w").write(str(loss.item()))
+print("loss", loss.item(), *sys.argv[1:])
+'''
+PRINT = '    print("mean", y.mean().item())\n'
+CURED = PROGRAM.replace(PRINT, "")
+
+
+def verify(folder: Path, *words: str, timeout: float = 400.0) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "torchtriage", "verify", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "before.py").write_text(PROGRAM)
+    (tmp_path / "after.py").write_text(CURED)
+    return tmp_path
+
+
+def test_a_right_cure_is_verified_and_no_file_is_written(folder: Path) -> None:
+    done = verify(folder, "before.py", "after.py", "--format", "json", "--", "--epochs", "1")
+    proof = json.loads(done.stdout)
+    assert (done.returncode, proof["verdict"], proof["reasons"]) == (0, "verified", []), done.stderr
+    assert {mark["code"] for mark in proof["findings"]["fixed"]} == {"TT101", "TT104"}
+    assert proof["findings"]["new"] == []
+    assert (proof["numbers"]["state"], proof["numbers"]["num_steps"]) == ("equal", 5)
+    assert proof["before"]["command"][-2:] == ["--epochs", "1"]
+    assert sorted(path.name for path in folder.iterdir()) == ["after.py", "before.py"]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("old", "new", "kind"), [
+    ("nn.Dropout(0.1), ", "", "numbers-differ"),
+    ("nn.Dropout(0.1)", "nn.Dropout(0.05)", "numbers-differ"),
+    (".pow(2).mean()", ".pow(2).sum() / 33", "numbers-differ"),
+    ("range(5)", "range(4)", "fewer-steps"),
+    ('@torch.compile(backend="eager")\n', "", "less-compiled"),
+    ("    loss.backward()\n", "    assert number < 2\n    loss.backward()\n", "after-fails"),
+], ids=["lost dropout", "dropout rate", "reduction", "steps", "not compiled", "fails"])
+def test_a_wrong_cure_is_refuted(folder: Path, old: str, new: str, kind: str) -> None:
+    source = CURED.replace(old, new)
+    assert source != CURED
+    (folder / "after.py").write_text(source)
+    done = verify(folder, "before.py", "after.py", "--format", "json")
+    proof = json.loads(done.stdout)
+    assert (done.returncode, proof["verdict"]) == (1, "refuted"), done.stderr
+    assert kind in {reason["kind"] for reason in proof["reasons"]}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("old", "new", "state"), [
+    (".pow(2).mean()", ".pow(2).sum() / 32", "rounding"),
+    ("for number in", "torch.rand(3)\nfor number in", "same-draws"),
+])
+def test_rounding_and_moved_draws_are_verified(folder: Path, old: str, new: str, state: str) -> None:
+    changed = CURED.replace("y = net(x)", "y = net(x) * 1.0 + 0.0").replace(old, new)
+    (folder / "after.py").write_text(changed)
+    done = verify(folder, "before.py", "after.py", "--format", "json")
+    proof = json.loads(done.stdout)
+    assert (done.returncode, proof["verdict"]) == (0, "verified"), (proof["reasons"], done.stderr)
+    assert proof["numbers"]["state"] in (state, "equal")
+
+
+@pytest.mark.thorough
+def test_revisions_are_compared_in_their_own_trees(folder: Path) -> None:
+    def git(*words: str) -> str:
+        identity = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        return subprocess.run(["git", *identity, *words], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+    (folder / "train.py").write_text(PROGRAM)
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "before")
+    (folder / "train.py").write_text(CURED)
+    done = verify(folder, "--rev", "HEAD", "--rev", ".", "train.py", "--steps", "3")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("VERIFIED")
+    assert "ended after 3 optimizer steps" in done.stdout
+    assert git("worktree", "list").count("\n") == 1
+    assert git("status", "--short") == " M train.py\n"
+    missing = verify(folder, "--rev", "nowhere", "--rev", ".", "train.py")
+    assert (missing.returncode, "nowhere is not a revision" in missing.stderr) == (2, True)
+
+
+@pytest.mark.thorough
+def test_a_program_without_steps_is_judged_by_what_it_prints(tmp_path: Path) -> None:
+    program = (
+        "import time, torch\n\n@torch.compile(backend='eager')\ndef f(x):\n    n = x.sum().item()\n"
+        "    return (x * 2).sum() + n\n\ntorch.manual_seed(3)\nfor k in range(3):\n"
+        "    print('result', f(torch.randn(4)).item(), 'after', time.perf_counter(), 's')\n")
+    (tmp_path / "before.py").write_text(program)
+    (tmp_path / "after.py").write_text(program.replace(".sum().item()", ".sum()"))
+    (tmp_path / "wrong.py").write_text(program.replace(".sum().item()", ".mean()"))
+    right, wrong = verify(tmp_path, "before.py", "after.py"), verify(tmp_path, "before.py", "wrong.py")
+    assert right.returncode == 0, right.stdout + right.stderr
+    assert "no optimizer step: the numbers that the program prints" in " ".join(right.stdout.split())
+    assert "left out" in right.stdout
+    assert wrong.returncode == 1, wrong.stdout
+
+
+def test_ctrl_c_leaves_no_process_and_no_folder(folder: Path) -> None:
+    (folder / "before.py").write_text("import time, torch\ntime.sleep(60)\n")
+    temporary = folder / "tmp"
+    temporary.mkdir()
+    command = [sys.executable, "-m", "torchtriage", "verify", "before.py", "after.py"]
+    with subprocess.Popen(command, cwd=folder, env={**os.environ, "TMPDIR": str(temporary)}) as child:
+        until = time.monotonic() + 60
+        while not list(temporary.glob("torchtriage-verify-*/runs2/run1/stdout")) and time.monotonic() < until:
+            time.sleep(0.05)
+        child.send_signal(2)
+        assert child.wait(60) == 130
+    assert list(temporary.glob("torchtriage-verify-*")) == []

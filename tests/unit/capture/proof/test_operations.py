@@ -1,0 +1,102 @@
+"""Results move by one rounding, exact operations do not; keyed draws depend on their key alone."""
+
+import math
+
+import pytest
+import torch
+
+from torchtriage.capture.proof.operations import Operations
+from torchtriage.capture.proof.projection import Projector, loss_rows
+from torchtriage.capture.torch_private.dispatch import dispatch_mode
+
+
+def operations(rounding: int = 0, *, keyed: bool = False, step: int = 0) -> Operations:
+    return Operations(rounding=rounding, keyed=keyed, step=lambda: step)
+
+
+def test_a_sum_moves_by_about_one_rounding() -> None:
+    x = torch.rand(1000) - 0.5
+    with dispatch_mode(operations(1).run):
+        moved, product = x.sum(), x * 3
+    distance = abs(moved.item() - x.sum().item())
+    assert 0 < distance < 1e-4
+    relative = ((product - x * 3) / (x * 3)).abs()
+    assert 0 < relative.max() <= 2.1 * torch.finfo(torch.float32).eps
+
+
+@pytest.mark.parametrize("name", ["relu", "clone", "max", "neg"])
+def test_an_exact_operation_stays_exact(name: str) -> None:
+    x = torch.rand(100) - 0.5
+    with dispatch_mode(operations(1).run):
+        result = getattr(x, name)()
+    assert torch.equal(result, getattr(x, name)())
+
+
+def test_a_run_with_moved_results_trains_and_a_view_stays_a_view() -> None:
+    net = torch.nn.Linear(4, 2)
+    with dispatch_mode(operations(1).run):
+        x = torch.ones(3, 4)
+        x[0].mul_(2)
+        net(x).pow(2).mean().backward()
+    assert x[0, 0].item() == 2
+    assert net.weight.grad is not None
+
+
+def test_our_own_operations_are_neither_moved_nor_counted() -> None:
+    own = operations(1)
+    with dispatch_mode(own.run):
+        torch.ones(3) + 1
+        counted, own.is_paused = own.num_ops, True
+        result = torch.full((3,), 0.1) + 0.2
+    assert own.num_ops == counted == 2
+    assert torch.equal(result, torch.full((3,), 0.1) + 0.2)
+
+
+def test_keyed_draws_do_not_depend_on_other_draws() -> None:
+    with dispatch_mode(operations(keyed=True).run):
+        first = torch.randn(4), torch.randn(4), torch.rand(20)
+    with dispatch_mode(operations(keyed=True).run):
+        torch.rand(7), torch.randint(0, 9, (3,))
+        second = torch.rand(20), torch.randn(4), torch.randn(4)
+    assert torch.equal(first[0], second[1])
+    assert torch.equal(first[1], second[2])
+    assert torch.equal(first[2], second[0])
+    assert not torch.equal(first[0], first[1])
+
+
+def test_keyed_draws_differ_from_step_to_step_and_leave_the_generator() -> None:
+    state = torch.get_rng_state()
+    with dispatch_mode(operations(keyed=True, step=1).run):
+        one = torch.randn(4)
+    with dispatch_mode(operations(keyed=True, step=2).run):
+        two = torch.randn(4)
+    assert not torch.equal(one, two)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_another_dropout_rate_gives_another_mask_of_the_same_draws() -> None:
+    def kept(rate: float) -> torch.Tensor:
+        with dispatch_mode(operations(keyed=True).run):
+            return torch.nn.functional.dropout(torch.ones(1000), rate) > 0
+
+    assert torch.equal(kept(0.1), kept(0.1))
+    assert not torch.equal(kept(0.1), kept(0.2))
+
+
+def test_projections_estimate_the_distance_of_two_tensors() -> None:
+    x, projector = torch.rand(100_000, dtype=torch.float64), Projector()
+    change = 1e-3 * (torch.rand(100_000, dtype=torch.float64) - 0.5)
+    one, other = projector.row(x), projector.row(x + change)
+    assert one[0] == pytest.approx(x.norm().item())
+    estimate = math.sqrt(sum((a - b) ** 2 for a, b in zip(one[1:-1], other[1:-1], strict=True)) / 4)
+    assert 0.2 < estimate / change.norm().item() < 3
+    assert one[-1] == torch.finfo(torch.float64).eps
+
+
+def test_a_permuted_tensor_has_other_projections() -> None:
+    x, projector = torch.rand(64), Projector()
+    assert projector.row(x)[1:-1] != projector.row(x.flip(0))[1:-1]
+
+
+def test_the_value_of_a_loss_is_kept() -> None:
+    assert loss_rows([torch.tensor(-2.5)], Projector())[0] == [-2.5, torch.finfo(torch.float32).eps]

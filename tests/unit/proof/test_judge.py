@@ -1,0 +1,120 @@
+"""What speaks against a change is named, and what decides comes first."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torchtriage.findings.model import Category, Finding, Fix, Location, Severity
+from torchtriage.findings.proof.verdict import (
+    FindingsChange,
+    NumbersChange,
+    Proof,
+    ProofVerdict,
+    ReasonKind,
+    SideFacts,
+    VerdictReason,
+)
+from torchtriage.proof import judge
+from torchtriage.proof.experiment import ProofRuns, SideRun
+from torchtriage.proof.findings_change import findings_change
+from torchtriage.proof.numbers.rows import RunNumbers, StepRow
+from torchtriage.proof.sides import Side
+from torchtriage.recording.recording import Process, Recording
+
+
+def finding(code: str = "TT101", severity: Severity = Severity.P3, fingerprint: str = "a") -> Finding:
+    return Finding(
+        code=code, slug="s", title="print() breaks f", severity=severity, category=Category.COMPILE, cause="c",
+        fix=Fix(text="t"), location=Location(path="/x/train.py", line=3, function="f"), fingerprint=fingerprint)
+
+
+def run(num_rows: int = 3, *, graph_ops: int = 100, eager_ops: int = 0, status: int = 0, **more: Any) -> SideRun:
+    rows = [StepRow(optimizer=0, step=n, time=0.0) for n in range(1, num_rows + 1)]
+    numbers = RunNumbers(rows=rows, num_steps=num_rows, graph_ops=graph_ops, eager_ops=eager_ops, is_there=True)
+    return SideRun(
+        recording=Recording(processes=(Process(),)), numbers=numbers, exit_status=status, last_lines="E: no", **more)
+
+
+def runs(**named: SideRun) -> ProofRuns:
+    side = Side(label="train.py", command=["python", "train.py"], cwd=Path())
+    return ProofRuns(before=side, after=side, runs={name.replace("_", " "): r for name, r in named.items()})
+
+
+def kinds(reasons: Any) -> list[ReasonKind]:
+    return [reason.kind for reason in reasons]
+
+
+def test_a_side_that_fails_alone_is_refuted_or_undecided() -> None:
+    good, bad = run(), run(status=1)
+    assert kinds(judge.failure_reasons(runs(before=good, after=bad))) == [ReasonKind.AFTER_FAILS]
+    assert kinds(judge.failure_reasons(runs(before=bad, after=bad))) == [ReasonKind.BOTH_FAIL]
+    assert kinds(judge.failure_reasons(runs(before=bad, after=good))) == [ReasonKind.BEFORE_FAILS]
+    assert kinds(judge.failure_reasons(runs(before=bad, after=good, eager=good))) == []
+
+
+def test_a_side_at_its_time_limit_is_undecided() -> None:
+    stopped = run(status=130, was_stopped=True)
+    reasons = list(judge.failure_reasons(runs(before=run(), after=stopped)))
+    assert [(r.kind, r.subject, r.step) for r in reasons] == [(ReasonKind.BUDGET_ENDED, "AFTER", 3)]
+
+
+@pytest.mark.parametrize(("num", "kind"), [(2, ReasonKind.FEWER_STEPS), (4, ReasonKind.MORE_STEPS)])
+def test_another_number_of_steps_is_refuted(num: int, kind: ReasonKind) -> None:
+    assert kinds(judge.step_reasons(runs(before=run(3), after=run(num)))) == [kind]
+    assert kinds(judge.step_reasons(runs(before=run(3), after=run(3)))) == []
+
+
+def test_a_change_that_compiles_nothing_is_refuted() -> None:
+    assert kinds(judge.compile_reasons(runs(before=run(), after=run(graph_ops=0)))) == [ReasonKind.LESS_COMPILED]
+
+
+def test_operations_that_left_the_graphs_are_told_from_those_that_are_gone() -> None:
+    still = runs(before=run(), after=run(graph_ops=50), eager=run(eager_ops=300), after_eager=run(eager_ops=300))
+    gone = runs(before=run(), after=run(graph_ops=50), eager=run(eager_ops=300), after_eager=run(eager_ops=150))
+    assert kinds(judge.compile_reasons(still)) == [ReasonKind.LESS_COMPILED]
+    assert kinds(judge.compile_reasons(gone)) == []
+
+
+def test_a_finding_that_comes_and_goes_by_itself_is_neither_fixed_nor_new() -> None:
+    a, b = finding(fingerprint="a"), finding(code="TT203", fingerprint="b")
+    change = findings_change([[a, b], [a]], [[]])
+    assert [mark.code for mark in change.fixed] == ["TT101"]
+    change = findings_change([[a]], [[a, b], [a]])
+    assert (change.new, [mark.code for mark in change.unchanged]) == ([], ["TT101"])
+
+
+@pytest.mark.parametrize(("code", "severity", "is_refuted"), [
+    ("TT104", Severity.P3, True), ("TT104", Severity.P4, False), ("TT306", Severity.P2, False),
+    ("TT901", Severity.P1, False),
+])
+def test_a_new_finding_refutes_if_it_matters(code: str, severity: Severity, is_refuted: bool) -> None:
+    fixed, new = finding(), finding(code=code, severity=severity, fingerprint="n")
+    reasons = list(judge.finding_reasons(runs(), findings_change([[fixed]], [[new]]), ()))
+    assert (kinds(reasons) == [ReasonKind.NEW_FINDING]) == is_refuted
+
+
+def test_a_change_that_fixes_nothing_is_refuted_but_not_without_a_finding() -> None:
+    same = findings_change([[finding()]], [[finding()]])
+    assert kinds(judge.finding_reasons(runs(), same, ())) == [ReasonKind.NOT_FIXED]
+    assert kinds(judge.finding_reasons(runs(), FindingsChange(), ())) == []
+
+
+def test_the_finding_that_is_asked_for_must_be_gone() -> None:
+    change = findings_change([[finding(), finding(code="TT104", fingerprint="b")]], [[finding()]])
+    assert kinds(judge.finding_reasons(runs(), change, ["TT104"])) == []
+    assert kinds(judge.finding_reasons(runs(), change, ["b"])) == []
+    assert kinds(judge.finding_reasons(runs(), change, ["TT101"])) == [ReasonKind.NOT_FIXED]
+
+
+def test_the_reason_that_decides_comes_first() -> None:
+    undecided = VerdictReason(kind=ReasonKind.NOTHING_COMPARED, verdict=ProofVerdict.UNDECIDED)
+    refuted = VerdictReason(kind=ReasonKind.FEWER_STEPS, verdict=ProofVerdict.REFUTED)
+    assert judge.verdict_of([]) is ProofVerdict.VERIFIED
+    assert judge.verdict_of([undecided]) is ProofVerdict.UNDECIDED
+    assert judge.verdict_of([undecided, refuted]) is ProofVerdict.REFUTED
+    proof = Proof(
+        verdict=ProofVerdict.REFUTED, before=SideFacts(label="a"), after=SideFacts(label="b"),
+        reasons=(undecided, refuted),
+        numbers=NumbersChange())
+    assert judge.sorted_reasons(proof)[0] is refuted
