@@ -32,7 +32,8 @@ class GraphShadow:
     """One compiled graph beside its operations."""
 
     def __init__(
-        self, graph: Any, compiled: Callable[..., Any], backend: WrappedBackend, record: GraphRecord, results: GraphResults,
+        self, graph: Any, compiled: Callable[..., Any], backend: WrappedBackend, record: GraphRecord,
+        results: GraphResults,
     ) -> None:
         self._graph, self._compiled, self._backend = graph, compiled, backend
         self._record, self._results = record, results
