@@ -152,6 +152,7 @@ MAX_MODULES = 12
 SUBPACKAGES: dict[str, dict[str, set[str]]] = {
     "capture": {
         "policy": {".", "torch_private"}, "proof": {".", "torch_private"},
+        "operations": {".", "taps", "torch_private"},
         "taps": {".", "readers", "torch_private"}, "readers": set(),
         "torch_private": set(),
     },
@@ -175,7 +176,7 @@ SUBPACKAGES: dict[str, dict[str, set[str]]] = {
         "ppo": {".", "compile", "envs", "normalize", "policy"},
         "growth": {"compile", "envs"},
     },
-    "proof": {"runs": set(), "numbers": {"."}},
+    "proof": {"runs": set(), "numbers": {"."}, "locate": {".", "runs"}},
     "shapes": {"runs": {"."}, "functions": {".", "runs", "verdict"}, "verdict": {".", "functions", "runs"}},
     "telemetry": {
         "statistics": set(),

@@ -12,6 +12,7 @@ from torchtriage.launch import environment
 
 TYPE_CHECKING = False   # see launch/imports.py
 if TYPE_CHECKING:
+    from torchtriage.capture.operations.arming import OperationsTaps
     from torchtriage.capture.policy.taps import PolicyTaps
     from torchtriage.capture.proof.taps import ProofTaps
     from torchtriage.recording.recorder import Recorder
@@ -33,8 +34,8 @@ def start() -> None:
     _is_first(folder, "joined")
     from torchtriage.launch.imports import ImportWatcher
 
-    proof = _proof(folder)
-    ImportWatcher().when_imported("torch._C", lambda _: _arm(folder, proof))
+    proof, operations = _proof(folder), _operations()
+    ImportWatcher().when_imported("torch._C", lambda _: _arm(folder, proof, operations))
 
 
 def _is_first(folder: str, what: str) -> bool:
@@ -49,7 +50,7 @@ def _is_first(folder: str, what: str) -> bool:
         return False
 
 
-def _arm(folder: str, proof: ProofTaps | None) -> None:
+def _arm(folder: str, proof: ProofTaps | None, operations: OperationsTaps | None) -> None:
     """Start the recorder and the taps; called while torch is being imported."""
     global recorder
     from pathlib import Path
@@ -73,6 +74,8 @@ def _arm(folder: str, proof: ProofTaps | None) -> None:
         clock=proof.clock if proof is not None else None,
     )
     observer.arm_for_run()
+    if operations is not None:
+        operations.arm(observer.steps.current)
     recorder.follow(observer)
     atexit.register(recorder.close)
     # os._exit skips atexit, and forked workers of multiprocessing end with it. If exec fails, the program continues.
@@ -96,6 +99,23 @@ def _policy(folder: str, recorder: Recorder) -> PolicyTaps | None:
         if _is_first(folder, "policy_refused"):
             tell(f"{environment.POLICY}: {error}; the program runs unmodified")
         recorder.add(Tap(name="policy", state="absent", detail=str(error), time=time.time(), pid=os.getpid()))
+        return None
+
+
+def _operations() -> OperationsTaps | None:
+    """What `verify --locate` compares or records; a request that cannot be read is reported and changes nothing."""
+    text = os.environ.get(environment.OPERATIONS)
+    if not text:
+        return None
+    from torchtriage.capture.operations.arming import OperationsTaps
+    from torchtriage.capture.operations.request import parse_request
+
+    try:
+        taps = OperationsTaps(parse_request(text))
+        taps.arm_early()
+        return taps
+    except ValueError as error:
+        tell(f"{environment.OPERATIONS}: {error}; the program runs unmodified")
         return None
 
 

@@ -20,6 +20,7 @@ MEASURE = "TORCHTRIAGE_MEASURE"     # "1": time compiled pieces and the gaps bet
 TELEMETRY = "TORCHTRIAGE_TELEMETRY"     # "0": gradients, weights and losses are not recorded
 POLICY = "TORCHTRIAGE_POLICY"       # JSON: the shape policy of a run of `torchtriage shapes`; see capture/policy
 PROOF = "TORCHTRIAGE_PROOF"         # JSON: the setting of a run of `torchtriage verify`; see capture/proof
+OPERATIONS = "TORCHTRIAGE_OPERATIONS"   # JSON: what `verify --locate` compares; see capture/operations
 RUN_FILE = "run_id"                 # the first file in a folder that we make; only such a folder is joined or replaced
 MAX_ID = 4096                       # bytes; the id of a scheduler's job is far shorter
 MAX_READS = 100                     # one second, to wait for an id that another process is writing

@@ -88,7 +88,7 @@ class Runs:
     ) -> None:
         self.evidence, self.work, self.limit, self.say = evidence, work, limit, say
         self._forced = {name: value for name, value in (("steps", steps), ("seed", seed)) if value}
-        self._stdin = stdin
+        self.stdin = stdin
 
     def first(self) -> None:
         """Both sides, in turns."""
@@ -158,7 +158,7 @@ class Runs:
         side = self._sides()[name]
         number = self.evidence.num_runs = self.evidence.num_runs + 1
         program = Program(
-            command=side.command, folder=self.work / f"runs{number}", stdin=self._stdin, forced=self._forced,
+            command=side.command, folder=self.work / f"runs{number}", stdin=self.stdin, forced=self._forced,
             cwd=side.cwd, environment=side.environment, telemetry=True)
         return program, ProofVariant(setting=setting)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
+from torchtriage.findings.proof.location import DifferencePlace
 from torchtriage.findings.proof.verdict import (
     NumbersChange,
     NumbersState,
@@ -22,11 +23,13 @@ from torchtriage.findings.proof.verdict import (
 from torchtriage.proof import judge, judge_numbers, sides
 from torchtriage.proof.budget import TimeLimit, parse_duration
 from torchtriage.proof.experiment import ProofRuns, Runs, read_recorded
+from torchtriage.proof.locate.locate import Locator
 from torchtriage.proof.numbers.compare import draws_differ
 from torchtriage.proof.runs.surroundings import kept_stdin
 from torchtriage.proof.sides import Side
 
 DEFAULT_BUDGET = "10m"
+LOCATED_REASONS = (ReasonKind.NUMBERS_DIFFER, ReasonKind.OUTPUT_DIFFERS)
 
 
 def _silent(text: str) -> None:
@@ -42,6 +45,7 @@ class ProofOptions:
     seed: int = 0
     must_fix: Sequence[str] = ()        # codes or fingerprints of findings that must be gone; empty: any one of them
     say: Callable[[str], None] = _silent
+    locate: bool = False                # name the first operation that differs, where the numbers differ
     keep_stdin: bool = False            # give every run the stdin of this process
 
     @property
@@ -110,14 +114,27 @@ def prove(before: Side, after: Side, work: Path, options: ProofOptions) -> Proof
     reasons += judge.finding_reasons(evidence, findings, options.must_fix)
     time, slower = judge.time_of(evidence)
     reasons += slower
+    location = None
+    if options.locate and any(reason.kind in LOCATED_REASONS for reason in reasons):
+        location = _location(evidence, runs, numbers, options)
     proof = Proof(
         verdict=judge.verdict_of(reasons), reasons=tuple(reasons), findings=findings, numbers=numbers, time=time,
-        before=judge.side_facts(before, evidence.runs["before"], evidence.files["before"]),
+        location=location, before=judge.side_facts(before, evidence.runs["before"], evidence.files["before"]),
         after=judge.side_facts(after, evidence.runs["after"], evidence.files["after"]),
         notes=(*_notes(evidence), *([note] if note else [])), seconds=limit.spent, num_runs=len(evidence.runs),
         steps_limit=options.steps,
     )
     return replace(proof, reasons=tuple(judge.sorted_reasons(proof)))
+
+
+def _location(evidence: ProofRuns, runs: Runs, numbers: NumbersChange, options: ProofOptions) -> DifferencePlace:
+    """The first operation that differs, as far as it can be shown."""
+    step = numbers.first_step if numbers.num_steps else None
+    locator = Locator(
+        work=runs.work / "locate", limit=runs.limit, say=options.say, step=step, seed=options.seed, stdin=runs.stdin)
+    if evidence.before.eager:
+        return locator.compiled(evidence.after)
+    return locator.programs(evidence.before, evidence.after)
 
 
 def _numbers(evidence: ProofRuns, runs: Runs) -> tuple[NumbersChange, list[VerdictReason]]:

@@ -55,6 +55,9 @@ class VerifyCommand:
             "a Python interpreter, given twice: before and after an upgrade"
         ))
         parser.add_argument("--eager", action="store_true", help="compare the script with itself run eager")
+        parser.add_argument("--locate", action="store_true", help=(
+            "name the first operation that differs, if the numbers do (implied by --eager)"
+        ))
         parser.add_argument("--steps", metavar="N", help="end every run after this many optimizer steps")
         parser.add_argument("--budget", metavar="TIME", help=(
             f"how long the runs may take, such as 90s, 10m or 1h (default: {DEFAULT_BUDGET})"
@@ -143,7 +146,7 @@ def options_of(args: argparse.Namespace) -> "ProofOptions":
     seed = 0 if args.seed == "0" else parse_number(args.seed, "--seed", 0)
     options = ProofOptions(
         budget=args.budget or DEFAULT_BUDGET, steps=parse_number(args.steps, "--steps", 0) or None, seed=seed,
-        must_fix=fixes, say=lambda text: say(args, text), keep_stdin=True)
+        must_fix=fixes, locate=args.locate or args.eager, say=lambda text: say(args, text), keep_stdin=True)
     if options.seconds <= 0:
         raise CommandError(f"--budget {args.budget} is not a duration")
     return options

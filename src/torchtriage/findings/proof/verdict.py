@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from torchtriage.findings.model import Severity
+from torchtriage.findings.proof.location import DifferencePlace
 from torchtriage.findings.shape_study import Interval
 
 PROOF_SCHEMA = 1
@@ -167,6 +168,7 @@ class Proof:
     findings: FindingsChange = field(default_factory=FindingsChange)
     numbers: NumbersChange = field(default_factory=NumbersChange)
     time: ProofTime = field(default_factory=ProofTime)
+    location: DifferencePlace | None = None        # only of numbers that differ, where it was asked for
     notes: Sequence[str] = ()
     seconds: float = 0.0                    # that the proof took
     num_runs: int = 0

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from torchtriage.findings.proof.verdict import Proof
+from torchtriage.reporters.proof.location import location_notes, location_sentence
 from torchtriage.reporters.proof.sentences import (
     counts,
     finding_line,
@@ -30,6 +31,9 @@ def _lines(proof: Proof) -> Iterator[str]:
     yield "|---|---|"
     yield f"| program | {_cell(proof.before.label)} -> {_cell(proof.after.label)} |"
     yield f"| numbers | {_cell('; '.join([numbers_sentence(proof.numbers), *number_notes(proof.numbers)]))} |"
+    if proof.location is not None:
+        words = "; ".join([location_sentence(proof.location), *location_notes(proof.location)])
+        yield f"| located | {_cell(words)} |"
     yield f"| time | {_cell(time_sentence(proof.time))} |"
     for name, text in counts(proof.before, proof.after):
         yield f"| {name} | {_cell(text)} |"

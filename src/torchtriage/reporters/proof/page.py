@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from torchtriage.findings.proof.verdict import FindingMark, LossCurve, Proof, SideFacts
 from torchtriage.reporters.html.markup import note, section, table, text
 from torchtriage.reporters.html.page import policy, style_sheet
+from torchtriage.reporters.proof.location import location_notes, location_sentence
 from torchtriage.reporters.proof.sentences import (
     counts,
     headline,
@@ -75,6 +76,8 @@ def _finding_row(name: str, mark: FindingMark) -> tuple[str, ...]:
 
 def _numbers(proof: Proof) -> str:
     notes = [note(words) for words in number_notes(proof.numbers)]
+    if proof.location is not None:
+        notes += [note(location_sentence(proof.location)), *map(note, location_notes(proof.location))]
     lead = f'<p class="lead">{text(numbers_sentence(proof.numbers))}</p>'
     return section("numbers", "Numbers", lead, loss_chart(proof.numbers.before, proof.numbers.after), *notes)
 

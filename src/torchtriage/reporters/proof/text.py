@@ -4,6 +4,7 @@ import textwrap
 from collections.abc import Iterator
 
 from torchtriage.findings.proof.verdict import Proof, ProofVerdict
+from torchtriage.reporters.proof.location import location_notes, location_sentence
 from torchtriage.reporters.proof.sentences import (
     counts,
     finding_line,
@@ -46,6 +47,10 @@ def _rows(proof: Proof) -> Iterator[tuple[str, str]]:
     yield "numbers", numbers_sentence(proof.numbers)
     for note in number_notes(proof.numbers):
         yield "", note
+    if proof.location is not None:
+        yield "located", location_sentence(proof.location)
+        for note in location_notes(proof.location):
+            yield "", note
     yield "time", time_sentence(proof.time)
     yield "counts", "; ".join(f"{name} {text}" for name, text in counts(proof.before, proof.after))
     if proof.steps_limit:
