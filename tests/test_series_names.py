@@ -19,6 +19,9 @@ PREFIXES = (
 HOMONYMS = {
     "capture/taps/learning.py": {"loss"},           # the tap on backward
     "findings/tap_state.py": {"loss"},
+    "capture/proof/operations.py": {"loss"},        # part of the names of operations
+    "proof/judge_numbers.py": {"loss"},             # the kind of a compared number
+    "proof/numbers/compare.py": {"loss"},
     "telemetry/monitor.py": {"loss"},               # a warning that is given once
     "rl/ppo/losses.py": {"loss"},                   # metrics of a minibatch
     "rl/ppo/metrics.py": {"loss", "grad_norm"},

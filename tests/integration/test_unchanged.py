@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.programs import TORCHTRIAGE, command, environment, write
-from torchtriage.capture import launcher_file
 from torchtriage.commands.main import main
+from torchtriage.launch import launcher_file
 
 SCRIPT = Path(__file__).parent.parent / "unchanged_programs.py"
 NAMES = re.findall(r"^@program\ndef (\w+)", SCRIPT.read_text(), re.M)     # without an import of torch

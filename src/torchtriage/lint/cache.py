@@ -118,7 +118,8 @@ def _finding_of(fields: Mapping[str, Any]) -> Finding:
     evidence = Evidence(source=tuple(source), notes=tuple(fields["evidence"]["notes"]))
     return Finding(
         code=fields["code"], slug=fields["slug"], title=fields["title"], severity=Severity(fields["severity"]),
-        category=Category(fields["category"]), cause=fields["cause"], fix=Fix(**fields["fix"]),
+        category=Category(fields["category"]), cause=fields["cause"],
+        fix=Fix(text=fields["fix"]["text"], safe=fields["fix"]["safe"]),
         location=Location(**fields["location"]),
         raised_at=_place_of(fields["raised_at"]), owner=YOU, evidence=evidence,
         verification=tuple(_check_of(check) for check in fields["verification"]),

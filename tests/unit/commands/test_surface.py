@@ -29,7 +29,7 @@ SURFACE = {
     "verify": sorted(
         [
             "--after", "--before", "--budget", "--color", "--eager", "--fixes", "--force", "--format", "--help",
-            "--output", "--python", "--quiet", "--rev", "--seed", "--steps", "-f", "-h", "-o", "-q",
+            "--locate", "--output", "--python", "--quiet", "--rev", "--seed", "--steps", "-f", "-h", "-o", "-q",
         ]
     ),
     "shapes": sorted(

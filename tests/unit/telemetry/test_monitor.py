@@ -209,7 +209,7 @@ def test_model_on_the_meta_device_is_reported_and_training_continues() -> None:
 def test_moved_layer_is_left_out_and_reported_at_the_next_weight_sample() -> None:
     model, sink = net(), MemorySink()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
-    config = TelemetryConfig(normal_interval=1, overhead_budget=1.0)
+    config = TelemetryConfig(normal_interval=1, overhead_budget=1.0, auto_escalate=False)
     with Monitor(model, sinks=[sink], config=config) as monitor, warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         for _ in range(DENSE_UPDATES + 1):

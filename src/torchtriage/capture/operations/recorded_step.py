@@ -119,7 +119,7 @@ def _save(optimizer: Any, path: str) -> None:
 
     state = {
         "parameters": [parameter.detach() for parameter in _parameters(optimizer)],
-        "optimizer": optimizer.state_dict()["state"], "torch": torch.get_rng_state(), "python": random.getstate(),
+        "optimizer": optimizer.state_dict()["state"], "torch": torch.get_rng_state(), "python": list(random.getstate()),
     }
     torch.save(state, path)
 
@@ -128,7 +128,7 @@ def _load(optimizer: Any, path: str) -> str:
     """Begin with the weights, the optimizer's state and the random state of the other run; returns the outcome."""
     import torch
 
-    state = torch.load(path, weights_only=False)    # a file that our other process has just written
+    state = torch.load(path, weights_only=True)
     parameters = _parameters(optimizer)
     if [list(p.shape) for p in parameters] != [list(p.shape) for p in state["parameters"]]:
         return "other shapes"
@@ -139,5 +139,6 @@ def _load(optimizer: Any, path: str) -> str:
     if own["state"].keys() == state["optimizer"].keys():
         optimizer.load_state_dict({**own, "state": state["optimizer"]})
     torch.set_rng_state(state["torch"])
-    random.setstate(state["python"])
+    version, numbers, gauss = state["python"]
+    random.setstate((version, tuple(numbers), gauss))
     return "loaded"
