@@ -27,7 +27,7 @@ class SourceFact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class NamedPlace:
     """One definition that a ticket names, with its file."""
 
     path: Path
@@ -58,14 +58,14 @@ def fact_for(text: str, ticket: Ticket, project: Project) -> SourceFact | None:
     return rule(line, places, project)
 
 
-def places_in(ticket: Ticket, project: Project) -> Iterator[Place]:
+def places_in(ticket: Ticket, project: Project) -> Iterator[NamedPlace]:
     """Every definition of the ticket's functions; only those in the ticket's own file, if the project has it."""
     for file in ticket.files:
         named = [path for path in project.trees if path.name == base_name(file)]
         own = [path for path in named if _is_the_file(path, file, project.root)] or named
         for path in sorted(own):
             for name in names_in(ticket.function):
-                yield from (Place(path=path, node=node, name=name) for node in _defined(project.trees[path], name))
+                yield from (NamedPlace(path=path, node=node, name=name) for node in _defined(project.trees[path], name))
 
 
 def _is_the_file(path: Path, file: str, root: Path) -> bool:
@@ -81,7 +81,7 @@ def _defined(tree: ast.AST, name: str) -> list[Function]:
     return [node for node in nodes if isinstance(node, Function)]
 
 
-def _has_decorator(line: str, places: Sequence[Place], project: Project) -> SourceFact:
+def _has_decorator(line: str, places: Sequence[NamedPlace], project: Project) -> SourceFact:
     for place in places:
         if not is_disabled(place.node):
             where = place.at(place.node, project.root)
@@ -93,7 +93,7 @@ def _has_decorator(line: str, places: Sequence[Place], project: Project) -> Sour
     return SourceFact(holds=True, reason=f"{first.name} is decorated with torch.compiler.disable at {where}")
 
 
-def _is_kept_out(line: str, places: Sequence[Place], project: Project) -> SourceFact:
+def _is_kept_out(line: str, places: Sequence[NamedPlace], project: Project) -> SourceFact:
     """A decorator keeps a function out of compiled code; without one only a run can show it."""
     fact = _has_decorator(line, places, project)
     if fact.holds:
@@ -101,7 +101,7 @@ def _is_kept_out(line: str, places: Sequence[Place], project: Project) -> Source
     return SourceFact(holds=None, reason=f"{fact.reason}, and only a run shows what is compiled")
 
 
-def _warns_in_docstring(line: str, places: Sequence[Place], project: Project) -> SourceFact:
+def _warns_in_docstring(line: str, places: Sequence[NamedPlace], project: Project) -> SourceFact:
     topic = r"\bcompil"
     reasons = []
     for place in places:
@@ -115,7 +115,7 @@ def _warns_in_docstring(line: str, places: Sequence[Place], project: Project) ->
     return SourceFact(holds=True, reason="; ".join(reasons))
 
 
-def _calls_warn(line: str, places: Sequence[Place], project: Project) -> SourceFact:
+def _calls_warn(line: str, places: Sequence[NamedPlace], project: Project) -> SourceFact:
     """Every function of the ticket warns, itself or in a function of the same file that it calls, about the topic."""
     topic = _topic(line)
     reasons = []
@@ -153,19 +153,19 @@ def _last(function: ast.expr) -> str:
     return ast.unparse(function).rpartition(".")[2]
 
 
-def _tests_warning(line: str, places: Sequence[Place], project: Project) -> SourceFact:
+def _tests_warning(line: str, places: Sequence[NamedPlace], project: Project) -> SourceFact:
     return _tested(places, project, " and expects a warning", lambda names: bool(names & set(_CAUTIONS)))
 
 
-def _tests_compile(line: str, places: Sequence[Place], project: Project) -> SourceFact:
+def _tests_compile(line: str, places: Sequence[NamedPlace], project: Project) -> SourceFact:
     return _tested(places, project, " and calls torch.compile", lambda names: "torch.compile" in names)
 
 
-def _tests_it(line: str, places: Sequence[Place], project: Project) -> SourceFact:
+def _tests_it(line: str, places: Sequence[NamedPlace], project: Project) -> SourceFact:
     return _tested(places, project, "", lambda names: bool(names))
 
 
-def _tested(places: Sequence[Place], project: Project, what: str, fits: Callable[[set[str]], bool]) -> SourceFact:
+def _tested(places: Sequence[NamedPlace], project: Project, what: str, fits: Callable[[set[str]], bool]) -> SourceFact:
     """Holds if a test names the class, or the function, of every place and fits."""
     reasons = []
     for subject in dict.fromkeys(place.name.partition(".")[0] for place in places):
@@ -195,7 +195,7 @@ def _mentioned(tree: ast.AST) -> set[str]:
     return names | {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
 
 
-def _has_flat_keys(line: str, places: Sequence[Place], project: Project) -> SourceFact:
+def _has_flat_keys(line: str, places: Sequence[NamedPlace], project: Project) -> SourceFact:
     """Holds if the class keeps a dict and none of its dicts has tuples as keys."""
     flat: list[str] = []
     for place in places:
@@ -218,7 +218,7 @@ def _has_flat_keys(line: str, places: Sequence[Place], project: Project) -> Sour
     return SourceFact(holds=True, reason="; ".join(flat))
 
 
-_SourceRule = Callable[[str, Sequence[Place], Project], SourceFact]
+_SourceRule = Callable[[str, Sequence[NamedPlace], Project], SourceFact]
 # The first wording that a box contains decides; a box about a test is about no other part of the source.
 _RULES: tuple[tuple[re.Pattern[str], _SourceRule], ...] = (
     (re.compile(r"^(?:(?:add|write)\s+(?:an?\s+)?(?:unit\s+)?)?tests?\b.*\bwarn", re.I), _tests_warning),
