@@ -24,6 +24,7 @@ _WORDINGS = {
     "TT216": r"\bdict\w*\b.{0,40}\bkeys? chang", "TT736": r"\btuple\b.{0,60}\bkeys?\b|\bkeys?\b.{0,60}\btuples?\b",
     "TT737": r"\bstack\b.{0,80}(?:layer|parameter)", "TT738": r"\bdevice migrat|\bmigrat\w*.{0,40}\bdevice",
 }
+_EFFECTS = {"TT1": r"\bgraph breaks?\b", "TT2": r"\brecompil\w*"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,10 +54,14 @@ def _match(file: TicketFile, finding: Finding, roots: Sequence[str]) -> TicketMa
     if ticket.fingerprint:      # torchtriage wrote it for another finding
         return None
     cause = cause_named(ticket, finding)
-    if not cause or not any(same_base(path, name) for name in ticket.files):
+    effect = "" if cause else _effect_named(ticket, finding)
+    if not (cause or effect) or not any(same_base(path, name) for name in ticket.files):
         return None
     is_file = any(same_file(path, name) for name in ticket.files)
     is_function = any(_is_within(place.function or "", name) for name in names_in(ticket.function))
+    if effect:
+        reason = f"same file, same function, {effect}, but its cause is in other words"
+        return TicketMatch(file=file, is_sure=False, reason=reason) if is_file and is_function else None
     if is_file and is_function:
         return TicketMatch(file=file, is_sure=True, reason=f"same file, same function, {cause}")
     if is_function:
@@ -84,6 +89,16 @@ def cause_named(ticket: Ticket, finding: Finding) -> str:
     words = [word for word in finding.slug.split("-") if word not in _SMALL]
     has_all = len(words) > 1 and all(re.search(rf"\b{re.escape(word[:6])}", text) for word in words)
     return f"the ticket has the words of {finding.slug}" if has_all else ""
+
+
+def _effect_named(ticket: Ticket, finding: Finding) -> str:
+    """How the ticket names what the finding leads to, a graph break or a recompile; empty if it names a code."""
+    prose = _FENCE.sub("", f"{ticket.title}\n{ticket.summary}\n{ticket.wrong}")
+    effect = _EFFECTS.get(finding.code[:3])
+    if effect is None or finding.category not in ticket.categories or _CODE.search(f"{prose}\n{ticket.report_section}"):
+        return ""
+    named = re.search(effect, prose, re.I)
+    return f'the ticket says "{named[0]}"' if named else ""
 
 
 def _is_within(function: str, name: str) -> bool:

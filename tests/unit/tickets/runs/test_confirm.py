@@ -41,7 +41,9 @@ def matched(finding: Finding, *tickets: Ticket) -> tuple[str, bool] | None:
     (moved(function="RunningMeanStd.other"), None),
     (moved(function="Other.update"), None),
     (moved(path="/p/src/esper/simic/control/other.py"), None),
-    (moved(code="TT104", slug="tensor-to-python-scalar"), None),
+    (moved(code="TT104", slug="tensor-to-python-scalar"), ("B5-PT-06", False)),
+    (moved(code="TT204", slug="changing-int-argument"), None),
+    (moved(code="TT104", slug="tensor-to-python-scalar", path="/p/other/normalization.py"), None),
     (moved(category=Category.NUMERICS), None),
 ])
 def test_the_seed_tickets(finding: Finding, expected: tuple[str, bool] | None) -> None:
