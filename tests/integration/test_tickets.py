@@ -74,6 +74,21 @@ def test_a_ticket_is_created_closed_and_reopened_with_its_finding(tmp_path: Path
     assert back.impact.startswith("My own words.\n")
 
 
+def test_a_run_and_lint_confirm_one_ticket_that_a_person_wrote(tmp_path: Path) -> None:
+    observe(tmp_path, SICK.replace("    import debug_telemetry\n", "").partition("    debug_telemetry")[0])
+    by_hand = ["--title", "Print in act cuts the graph", "--file", "train.py", "--function", "act"]
+    ticket(tmp_path, "new", *by_hand, "--category", "torch.compile")
+    done = ticket(tmp_path, "new", "out.triage")
+    assert 'confirmed B1-CR-01  TT101 at train.py:5: same file, same function, the ticket says "print"' in done.stdout
+    assert "created" not in done.stdout
+    path = next((tmp_path / "docs" / "findings").iterdir())
+    first = path.read_text()
+    assert "| **Last seen in** | `out.triage` |" in first
+    assert ticket(tmp_path, "new", "out.triage").stdout == ""
+    assert "created" not in ticket(tmp_path, "new", "--lint", "train.py").stdout
+    assert (path.read_text(), len(list(path.parent.iterdir()))) == (first, 1)
+
+
 def test_a_trace_and_a_log_create_tickets_only_once(tmp_path: Path) -> None:
     for source in ("traces/train-torch2.13.log", "logs/breaks-torch2.13.log"):
         shutil.copy(TESTS / "recordings" / source, tmp_path / "source.log")

@@ -59,7 +59,8 @@ SURFACE = {
         [
             *TICKET,
             "--agent", "--apply", "--batch", "--category", "--domain", "--file", "--function", "--ignore", "--lines",
-            "--min-severity", "--select", "--severity", "--summary", "--title", "--verbose", "-v",
+            "--lint", "--min-severity", "--no-match", "--select", "--severity", "--summary", "--title", "--verbose",
+            "-v",
         ]
     ),
     "ticket list": sorted([*TICKET, "--format", "--severity", "--status"]),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.tickets.runs.trees import MENDED, SICK, write_tree
 from tests.unit.tickets.samples import REPORT, SEEDS, TICKETS, seed_text
 from torchtriage.commands.main import main
 from torchtriage.tickets.markdown.lines import TextLine, scan
@@ -112,7 +113,10 @@ def test_a_ticket_by_hand_continues_the_newest_batch(project: Path, capsys: pyte
 
 
 @pytest.mark.parametrize(("words", "message"), [
-    (["new"], "give either a recording, trace or log, or --title"),
+    (["new"], "give either a recording, trace or log, or --lint with paths, or --title"),
+    (["new", "x.triage", "--lint", "src"], "give either a recording, trace or log, or --lint with paths, or --title"),
+    (["new", "--lint", "nowhere"], "nothing at nowhere"),
+    (["new", "--lint", ".", "--lines", "3"], "--lines is only for a ticket by hand; leave out --lint or --lines"),
     (["new", "x.triage"], "nothing at x.triage"),
     (["new", ".", "--lines", "3"], "--lines is only for a ticket by hand; leave out . or --lines"),
     (["new", "--title", "x", "--batch", "-1"], "--batch must be at least 0, got -1"),
@@ -223,3 +227,58 @@ def test_import_reads_tickets_and_reports_and_overwrites_nothing(
     status, out, err = run_ticket(capsys, "import", str(SEEDS / "B7-PT-07.md"))
     assert (status, out) == (2, "")
     assert "B7-PT-07 already exists" in err
+
+
+def test_lint_confirms_the_tickets_that_people_wrote(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_tree(project, SICK)
+    status, out, _ = run_ticket(capsys, "new", "--lint", "src")
+    confirmed = [line for line in out.splitlines() if line.startswith("confirmed")]
+    assert (status, [line.split()[1:3] for line in confirmed]) == (
+        0, [["B5-PT-06", "TT738"], ["B7-PT-07", "TT737"], ["B8-PT-06", "TT736"]],
+    )
+    assert "created" not in out
+    assert len(list((project / "docs" / "findings").iterdir())) == 3
+    assert "confirmed by torchtriage lint: TT737 at src/esper" in text_of(project, "B7-PT-07")
+    before = {name: text_of(project, name) for name in TICKETS}
+    _, out, err = run_ticket(capsys, "new", "--lint", "src")
+    assert "confirmed" not in out
+    assert err == "torchtriage: no new findings\n"
+    assert {name: text_of(project, name) for name in TICKETS} == before
+
+
+def test_lint_ticks_the_boxes_that_the_source_proves(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_tree(project, MENDED)
+    status, out, _ = run_ticket(capsys, "new", "--lint", "src", "--select", "TT736,TT737,TT738")
+    assert (status, out.count("ticked "), "confirmed" in out) == (0, 7, False)
+    text = text_of(project, "B7-PT-07")
+    assert text.count("- [x] ") == 4        # three boxes and the category
+    assert 'torchtriage lint ticked "Optionally add @torch.compiler.disable decorator"' in text
+    assert run_ticket(capsys, "new", "--lint", "src", "--select", "TT736")[1].count("ticked ") == 0
+
+
+def test_a_doubtful_match_is_proposed_and_taken_only_if_asked(
+    project: Path, capsys: pytest.CaptureFixture[str],
+) -> None:
+    name = "src/esper/simic/control/normalization.py"
+    write_tree(project, {"lib/normalization.py": SICK[name]})
+    words = ["new", "--lint", "lib", "--select", "TT738"]
+    status, out, err = run_ticket(capsys, *words)
+    assert (status, out.splitlines()[0]) == (0, (
+        "match?    B5-PT-06  TT738 at lib/normalization.py:15: same function, "
+        'the ticket says "device migrat", but the folder is another one'
+    ))
+    assert "created" not in out
+    assert err.endswith("torchtriage: 1 change proposed; apply with: torchtriage ticket new --lint lib --apply\n")
+    assert text_of(project, "B5-PT-06") == seed_text("B5-PT-06")
+    assert run_ticket(capsys, *words, "--apply")[1].startswith("confirmed B5-PT-06  TT738")
+    assert "match?" not in run_ticket(capsys, *words)[1]
+
+
+def test_a_doubtful_match_can_be_refused(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_tree(project, {"lib/normalization.py": SICK["src/esper/simic/control/normalization.py"]})
+    words = ["new", "--lint", "lib", "--select", "TT738"]
+    assert "created   B9-TT-01  P3 " in run_ticket(capsys, *words, "--no-match")[1]
+    assert text_of(project, "B5-PT-06") == seed_text("B5-PT-06")
+    _, out, _ = run_ticket(capsys, *words)
+    assert "match?" not in out
+    assert "created" not in out

@@ -2,8 +2,9 @@
 
 import argparse
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from torchtriage.commands.base import complain, say, write_text
 from torchtriage.commands.ticket.shared import one_of, root, today
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from torchtriage.findings.model import Category, Finding
     from torchtriage.tickets.files.read import TicketFile
     from torchtriage.tickets.files.store import Store
+    from torchtriage.tickets.runs.confirm import TicketMatch
+    from torchtriage.tickets.runs.from_source import LintedSource
     from torchtriage.tickets.runs.update import NewRun, TicketUpdate
 
 DEFAULT_AGENT = "codereview"      # the agent of a ticket that a person writes
@@ -26,7 +29,13 @@ def add_new_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", nargs="?", metavar="RECORDING|TRACE|LOG|-", help=(
         "a run: one ticket per new finding, and updates of the existing tickets"
     ))
-    parser.add_argument("--apply", action="store_true", help="also close and reopen tickets as the run proposes")
+    parser.add_argument("--lint", nargs="+", metavar="PATH", help=(
+        "the source instead of a run: one ticket per new finding of lint; boxes that the source proves are ticked"
+    ))
+    parser.add_argument("--apply", action="store_true", help=(
+        "also close and reopen tickets as the run proposes, and take the doubtful matches"
+    ))
+    parser.add_argument("--no-match", action="store_true", help="a ticket for each finding with a doubtful match")
     parser.add_argument("--select", metavar="CODES", help="only findings with these codes or prefixes, e.g. TT1,TT301")
     parser.add_argument("--ignore", metavar="CODES", help="no findings with these codes or prefixes")
     parser.add_argument("--min-severity", metavar="P0..P4", help="only findings at least this severe")
@@ -55,21 +64,26 @@ def new_tickets(store: "Store", args: argparse.Namespace, config: Config) -> int
     """Create tickets from the findings of a run, or one by hand.
 
     torchtriage ticket new train.triage                one ticket per finding; a finding with a ticket updates it
+    torchtriage ticket new --lint src tests            the same for what lint finds in the source
     torchtriage ticket new --title "..." --file x.py   an empty form to fill in
 
     A run also ticks the verification boxes it proves, and proposes to close tickets whose finding is gone and to
-    reopen those whose finding came back.
+    reopen those whose finding came back. A finding of the same file, function and cause as a ticket that a person
+    wrote confirms that ticket; a doubtful match is proposed.
     """
-    if (args.source is None) == (args.title is None):
-        raise CommandError("give either a recording, trace or log, or --title for a ticket by hand")
+    if sum(source is not None for source in (args.source, args.lint, args.title)) != 1:
+        raise CommandError(
+            "give either a recording, trace or log, or --lint with paths, or --title for a ticket by hand"
+        )
     if args.batch is not None and args.batch < 0:
         raise CommandError(f"--batch must be at least 0, got {args.batch}")
-    if args.source is None:
+    if args.title is not None:
         return _by_hand(store, args)
     for name in _ONLY_BY_HAND:
         if getattr(args, name) is not None:
-            raise CommandError(f"--{name} is only for a ticket by hand; leave out {args.source} or --{name}")
-    return _from_run(store, args, config)
+            source = args.source or "--lint"
+            raise CommandError(f"--{name} is only for a ticket by hand; leave out {source} or --{name}")
+    return _from_source(store, args, config) if args.lint else _from_run(store, args, config)
 
 
 def _by_hand(store: "Store", args: argparse.Namespace) -> int:
@@ -103,20 +117,105 @@ def _category(word: str) -> "Category":
 
 def _from_run(store: "Store", args: argparse.Namespace, config: Config) -> int:
     from torchtriage.commands.report import read_source
-    from torchtriage.tickets.runs.update import NewRun
+    from torchtriage.tickets.runs.update import NewRun, tickets_by_fingerprint
 
     check_rules_exist(config)
-    least = args.min_severity and one_of(args.min_severity, SEVERITIES, "--min-severity")
     name = "stdin" if args.source == "-" else path_from_here(os.path.abspath(args.source))
     run = NewRun(read_source(args.source), name=name, root=root(), today=today())
-    ids = {file.ticket.fingerprint: file.ticket.id for file in store.every if file.ticket.fingerprint}
+    new, num_doubtful = _confirm(store, run.findings, _Evidence(run.run.name, run.roots), args, config)
+    ids = tickets_by_fingerprint(store.every)
     num_proposed = sum(_update(store, file, run, frozenset(ids), args) for file in list(store.files))
-    new = [f for f in run.findings if f.fingerprint not in ids and _becomes_ticket(f, config, least)]
     _create(store, run, new, args, ids)
-    if num_proposed and not args.apply:
-        changes = counted(num_proposed, "change")
-        say(args, f"{changes} proposed; apply with: torchtriage ticket new {args.source} --apply")
+    _say_proposed(args, num_proposed + num_doubtful, args.source)
     return 0
+
+
+def _from_source(store: "Store", args: argparse.Namespace, config: Config) -> int:
+    from torchtriage.lint.cache import LintCache
+    from torchtriage.lint.check import lint, report_of
+    from torchtriage.tickets.runs.from_source import LintedSource
+    from torchtriage.tickets.runs.update import tickets_by_fingerprint
+
+    check_rules_exist(config)
+    paths, folder = [Path(path) for path in args.lint], os.getcwd()
+    result = lint(paths, [str(root())], LintCache(root()))
+    report = report_of(
+        result, result.findings, working_folder=folder, per_file_ignores=dict(config.per_file_ignores),
+    )
+    for unread in result.unread:
+        complain(f"{unread.path}: {unread.reason}")
+    source = LintedSource(report.findings, paths=[path.resolve() for path in paths], root=root(), today=today())
+    new, num_doubtful = _confirm(store, source.findings, _Evidence(source.name, source.roots), args, config)
+    for file in list(store.files):
+        _judge_by_source(store, file, source, args)
+    _create(store, source, new, args, tickets_by_fingerprint(store.every))
+    _say_proposed(args, num_doubtful, f"--lint {' '.join(args.lint)}")
+    return 0
+
+
+def _say_proposed(args: argparse.Namespace, num_proposed: int, source: str) -> None:
+    if num_proposed and not args.apply:
+        say(args, f"{counted(num_proposed, 'change')} proposed; apply with: torchtriage ticket new {source} --apply")
+
+
+class _Evidence(NamedTuple):
+    """What findings come from: a run or the source, by name, and the folders that paths are relative to."""
+
+    name: str
+    roots: Sequence[str]
+
+
+def _confirm(
+    store: "Store", findings: "Sequence[Finding]", evidence: _Evidence, args: argparse.Namespace, config: Config,
+) -> "tuple[list[Finding], int]":
+    """(the selected findings that need a ticket of their own, the number of doubtful matches that were not taken)."""
+    from torchtriage.tickets.runs.confirm import match_in
+    from torchtriage.tickets.runs.update import tickets_by_fingerprint
+
+    least = args.min_severity and one_of(args.min_severity, SEVERITIES, "--min-severity")
+    ids = tickets_by_fingerprint(store.every)
+    new, num_doubtful = [], 0
+    for finding in findings:
+        if finding.fingerprint in ids or not _becomes_ticket(finding, config, least):
+            continue
+        match = match_in(store.files, finding, evidence.roots)
+        is_doubtful = match is not None and not match.is_sure
+        if match is None or (is_doubtful and args.no_match):
+            new.append(finding)
+        elif is_doubtful and not args.apply:
+            num_doubtful += 1
+            write_text(_match_line("match?", match, finding))
+        else:
+            _take(store, match, finding, evidence)
+    return new, num_doubtful
+
+
+def _take(store: "Store", match: "TicketMatch", finding: "Finding", evidence: _Evidence) -> None:
+    """Add a finding to the ticket that it confirms; a ticket that cannot be edited is reported."""
+    from torchtriage.tickets.runs.update import confirmed_by
+
+    try:
+        store.save(confirmed_by(match.file, finding, evidence.name, evidence.roots))
+    except TriageError as error:
+        complain(error)
+        return
+    write_text(_match_line("confirmed", match, finding))
+
+
+def _match_line(verb: str, match: "TicketMatch", finding: "Finding") -> str:
+    place = f"{path_from_here(finding.location.path)}:{finding.location.line}"
+    return printable(f"{verb:<10}{match.file.ticket.id}  {finding.code} at {place}: {match.reason}") + "\n"
+
+
+def _judge_by_source(store: "Store", file: "TicketFile", source: "LintedSource", args: argparse.Namespace) -> None:
+    try:
+        update = source.update(file)
+        if update.file.text != file.text:
+            store.save(update.file)
+    except TriageError as error:
+        complain(error)
+        return
+    write_text("".join(f"{printable(line)}\n" for line in _update_lines(file.ticket.id, update, args)))
 
 
 def _becomes_ticket(finding: "Finding", config: Config, least: str | None) -> bool:
@@ -127,7 +226,8 @@ def _becomes_ticket(finding: "Finding", config: Config, least: str | None) -> bo
 
 
 def _create(
-    store: "Store", run: "NewRun", findings: "list[Finding]", args: argparse.Namespace, ids: dict[str, str],
+    store: "Store", run: "NewRun | LintedSource", findings: "list[Finding]", args: argparse.Namespace,
+    ids: dict[str, str],
 ) -> None:
     from torchtriage.tickets.naming import highest_batch
 
@@ -165,12 +265,12 @@ def _update(
 def _update_lines(ticket_id: str, update: "TicketUpdate", args: argparse.Namespace) -> list[str]:
     """One line per ticked box, box left open, and proposal."""
     from torchtriage.tickets.model import Status
-    from torchtriage.tickets.runs.verify import NOT_PROVABLE
+    from torchtriage.tickets.runs.verify import IN_SOURCE, NOT_PROVABLE
 
     verbs = {Status.CLOSED: ("closed", "close?"), Status.OPEN: ("reopened", "reopen?")}
     lines = [f"ticked    {ticket_id}  {text}: {reason}" for text, reason in update.ticked]
     for text, reason in update.left:
-        if args.verbose or reason != NOT_PROVABLE:
+        if args.verbose or not reason.startswith((NOT_PROVABLE, IN_SOURCE)):
             lines.append(f"left      {ticket_id}  {text}: {reason}")
     if update.proposed:
         done, question = verbs[update.proposed]

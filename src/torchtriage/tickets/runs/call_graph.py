@@ -5,9 +5,9 @@ Dynamo inlines the functions that a frame calls, and a list of compiled frames d
 
 import ast
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 MAX_FILES = 5000
@@ -16,14 +16,16 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 class Project:
-    """The Python files below a folder, parsed on first use."""
+    """The Python files below a folder, and below `more` files or folders, parsed on first use."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, more: Sequence[Path] = ()) -> None:
         self.root = root
+        self._more = more
 
     @cached_property
     def trees(self) -> dict[Path, ast.Module]:
-        files = islice(_python_files(self.root), MAX_FILES)
+        below = chain.from_iterable(_python_files(path) for path in (self.root, *self._more))
+        files = islice(dict.fromkeys(below), MAX_FILES)
         return {path: tree for path in files if (tree := _tree(path))}
 
     @cached_property
@@ -106,6 +108,8 @@ def _tree(path: Path) -> ast.Module | None:
 
 
 def _python_files(root: Path) -> Iterable[Path]:
+    if root.is_file():
+        yield root
     for parent, folders, names in os.walk(root):
         folders[:] = [name for name in folders if not name.startswith(".") and name not in _SKIPPED_FOLDERS]
         yield from (Path(parent, name) for name in names if name.endswith(".py"))

@@ -22,6 +22,7 @@ from torchtriage.tickets.markdown.tables import code_cell, plain_value, plain_va
 from torchtriage.tickets.runs.from_finding import MAX_LISTED, cost_text, ticket_path
 
 _NOTE = "Written by `torchtriage ticket new` and rewritten after each run; edits to this section are lost."
+_CONFIRMED = re.compile(r"confirmed by .* \(fingerprint=(\w+)\)$")
 _NUM_STEPS = re.compile(r"(\d{1,18}) steps$")
 
 
@@ -39,7 +40,8 @@ class Sighting:
     """A finding in a run, as the ticket keeps it.
 
     `frames` are the compiled functions that contain the finding, each as `path::name`. `gone` is the newest run that
-    showed its absence. Each of `proofs` names a ticked box, the run that ticked it, and the reason.
+    showed its absence. Each of `proofs` names a ticked box, the run that ticked it, and the reason; or a finding that
+    confirms the ticket.
     """
 
     run: Run | None = None
@@ -50,6 +52,21 @@ class Sighting:
     steps: str = ""
     frames: tuple[str, ...] = ()
     proofs: tuple[str, ...] = ()
+
+    @property
+    def confirmed(self) -> list[str]:
+        """The fingerprints of the findings that confirm the ticket."""
+        return [match[1] for proof in self.proofs if (match := _CONFIRMED.match(proof))]
+
+
+def confirmation(finding: Finding, source: str, roots: Sequence[str]) -> str:
+    """The line of a ticket about a finding that confirms it; `source` is the name of a run, or of lint."""
+    place = finding.location
+    title = " ".join(finding.title.split())
+    return (
+        f"confirmed by {source}: {finding.code} at {ticket_path(place.path, roots)}:{place.line}, {title} "
+        f"(fingerprint={finding.fingerprint})"
+    )
 
 
 def run_of(recording: Recording, name: str) -> Run:

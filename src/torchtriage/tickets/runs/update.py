@@ -3,7 +3,7 @@
 A finding without a ticket gets one. An existing ticket gets its boxes ticked, or a proposal to close or reopen it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,7 +20,15 @@ from torchtriage.tickets.naming import RECORDING_AGENT, next_id
 from torchtriage.tickets.runs.call_graph import Project
 from torchtriage.tickets.runs.from_finding import ticket_from
 from torchtriage.tickets.runs.observations import Observations
-from torchtriage.tickets.runs.seen_section import Run, Sighting, read_sighting, run_of, sighting_of, with_sighting
+from torchtriage.tickets.runs.seen_section import (
+    Run,
+    Sighting,
+    confirmation,
+    read_sighting,
+    run_of,
+    sighting_of,
+    with_sighting,
+)
 from torchtriage.tickets.runs.verify import Case, State, judge, possible_successor, too_short
 
 # A ticket with one of these is proposed for reopening if the finding occurs again. The other ended statuses are a
@@ -41,6 +49,22 @@ class TicketUpdate:
     reason: str = ""
 
 
+def tickets_by_fingerprint(files: Iterable[TicketFile]) -> dict[str, str]:
+    """The ID of the ticket of each fingerprint: that of the ticket itself, and those of findings that confirmed it."""
+    ids = {}
+    for file in files:
+        for fingerprint in (file.ticket.fingerprint, *read_sighting(file).confirmed):
+            if fingerprint:
+                ids[fingerprint] = file.ticket.id
+    return ids
+
+
+def confirmed_by(file: TicketFile, finding: Finding, source: str, roots: Sequence[str]) -> TicketFile:
+    """The ticket with a finding as evidence in its machine-written section."""
+    sighting = read_sighting(file)
+    return with_sighting(file, replace(sighting, proofs=(*sighting.proofs, confirmation(finding, source, roots))))
+
+
 class NewRun:
     """A run to apply to tickets.
 
@@ -53,9 +77,9 @@ class NewRun:
         self.run = run_of(recording, name)
         self._today = today
         self._project = Project(root)
-        self._roots = (str(root), str(recording.launcher.cwd or ""))
+        self.roots = (str(root), str(recording.launcher.cwd or ""))
         self._sightings = {
-            finding.fingerprint: sighting_of(finding, recording, self.run, self._roots) for finding in self.findings
+            finding.fingerprint: sighting_of(finding, recording, self.run, self.roots) for finding in self.findings
         }
 
     def update(self, file: TicketFile, ticketed: frozenset[str]) -> tuple[Case, TicketUpdate]:
@@ -64,7 +88,8 @@ class NewRun:
             ticket=file.ticket, observations=self.observations, sighting=read_sighting(file), project=self._project,
             ticketed=ticketed,
         )
-        sighting = self._sightings.get(file.ticket.fingerprint)
+        marks = (mark for mark in case.fingerprints if mark in self._sightings)
+        sighting = self._sightings.get(next(marks, ""))
         return case, _update(file, case, self.run, sighting, self._today)
 
     def tickets(
@@ -78,7 +103,7 @@ class NewRun:
         for finding in findings:
             ticket = ticket_from(
                 finding, ticket_id=new_ids[finding.fingerprint], batch=str(batch), today=self._today,
-                source=self.run.name, roots=self._roots, ticket_ids={**ticket_ids, **new_ids},
+                source=self.run.name, roots=self.roots, ticket_ids={**ticket_ids, **new_ids},
             )
             files.append(self._file(ticket))
         return files
@@ -156,7 +181,8 @@ def _with_ticks(file: TicketFile, case: Case) -> tuple[TicketFile, BoxReasons, B
 def _closing(case: Case, run: Run) -> tuple[Status | None, str]:
     """(CLOSED if the run shows that the finding is gone, the reason why it does or does not)."""
     fingerprint = case.ticket.fingerprint
-    if not fingerprint:
+    has_only_source = case.sighting.run is None and bool(case.sighting.confirmed)
+    if not fingerprint or has_only_source:      # what no run has shown, no run can show to be gone
         return None, ""
     if fingerprint in case.observations.fingerprints:
         return None, "it still occurs, and a comment in the source accepts it"

@@ -3,7 +3,7 @@
 import enum
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torchtriage.findings.model import Check, CheckKind, Finding, OwnerKind
@@ -15,8 +15,10 @@ from torchtriage.tickets.runs.call_graph import Project, is_disabled
 from torchtriage.tickets.runs.from_finding import MAX_LISTED
 from torchtriage.tickets.runs.observations import CompiledFrame, Observations, names_in, same_base, same_file
 from torchtriage.tickets.runs.seen_section import Sighting
+from torchtriage.tickets.runs.source_checks import fact_for
 
-NOT_PROVABLE = "no recording can show this"
+NOT_PROVABLE = "neither a recording nor the source can show this"
+IN_SOURCE = "in the source "        # how the reason for a box begins that the source, not the run, leaves open
 
 
 class State(enum.Enum):
@@ -45,6 +47,11 @@ class Case:
     sighting: Sighting
     project: Project
     ticketed: frozenset[str] = frozenset()
+
+    @property
+    def fingerprints(self) -> list[str]:
+        """The fingerprint of the ticket, and those of the findings that confirmed it."""
+        return [mark for mark in (self.ticket.fingerprint, *self.sighting.confirmed) if mark]
 
     @property
     def covering(self) -> list[CompiledFrame]:
@@ -84,16 +91,27 @@ class Case:
 
 
 def judge(check: Check, case: Case) -> CheckProof:
-    """Whether the recording proves or refutes a check."""
+    """Whether the recording proves or refutes a check; for a check of the source, whether the source does."""
     rule = _RULES.get(check.kind)
     if rule is None:
-        return _open(NOT_PROVABLE)
+        proof = judge_source(check.subject, case.ticket, case.project)
+        is_left = proof.state is not State.PROVEN and proof.reason != NOT_PROVABLE
+        return replace(proof, reason=f"{IN_SOURCE}{proof.reason}") if is_left else proof
     proof = rule(check, case)
     if proof.state is not State.PROVEN:
         return proof
     # A proof needs a complete recording that is at least as long as the one that showed the finding.
     objection = case.observations.gap or too_short(case)
     return _open(objection) if objection else proof
+
+
+def judge_source(text: str, ticket: Ticket, project: Project) -> CheckProof:
+    """Whether the source proves or refutes a line of the checklist."""
+    fact = fact_for(text, ticket, project)
+    if fact is None:
+        return _open(NOT_PROVABLE)
+    states = {True: State.PROVEN, False: State.REFUTED, None: State.OPEN}
+    return CheckProof(state=states[fact.holds], reason=fact.reason)
 
 
 def too_short(case: Case) -> str:
@@ -126,7 +144,7 @@ def _absence(case: Case, name: str, frames: Sequence[CompiledFrame], counterexam
     """Proven if the function was compiled without a counterexample; `result` ends the reason."""
     if counterexample:
         return _refuted(counterexample)
-    if case.ticket.fingerprint and case.ticket.fingerprint in case.observations.fingerprints:
+    if any(mark in case.observations.fingerprints for mark in case.fingerprints):
         return _refuted("the finding still occurs")
     frames = [frame for frame in frames if frame.was_compiled]
     if not frames:
