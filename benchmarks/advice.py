@@ -262,14 +262,16 @@ def judge_option(outcome: Outcome, option: Option, sick: Observed, cured: Observ
 def note_trial(outcome: Outcome, option: Option, sick: Observed, *, cured: bool) -> None:
     """Keep the words of the fix that offered this option."""
     finding = sick.findings[0] if sick.findings else None
-    match = re.search(option.says, finding.fix) if finding is not None and outcome.first else None
+    is_tried = finding is not None and outcome.first and option.is_as_printed
+    match = re.search(option.says, finding.fix) if finding is not None and is_tried else None
     if finding is not None and match is not None:
         outcome.trials.append(Trial(code=finding.code, option=clause(finding.fix, match.start()), cured=cured))
 
 
 def clause(fix: str, position: int) -> str:
     """The option of a fix that holds a position, without the places of one program."""
-    marks = [match.span() for match in re.finditer(r"; or |; |, or ", fix)]
+    marks = [match.span() for match in re.finditer(r"; or |; |, or ", fix)
+             if fix.count("(", 0, match.start()) == fix.count(")", 0, match.start())]
     start = max((end for _, end in marks if end <= position), default=0)
     end = min((begin for begin, _ in marks if begin > position), default=len(fix))
     return re.sub(r",? (?:at|before the call at) [\w./-]+\.py:\d+", "", fix[start:end]).strip()

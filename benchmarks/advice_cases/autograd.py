@@ -90,6 +90,7 @@ print(f"result {loss.item():.5f}")
 """,
         codes=("TT109", "TT118"),
         line=("optimizer.zero_grad()", "loss.backward()", "optimizer.step()"),
+        never="trace_autograd_ops",
         options=(
             Option(
                 says=r"(?i)compile (only )?(the |`)?(forward|loss|model)|outside",

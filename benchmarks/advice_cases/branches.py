@@ -256,6 +256,7 @@ print(f"result {total.item():.4f}")
         options=(
             Option(
                 says=r"(?i)fixed number|compile (only )?(the )?(body|step)|while_loop|loop (stays|in Python)",
+                is_as_printed=False,
                 edits=(
                     Edit(
                         old="    while residual(x, a).abs().max() > tolerance:\n",

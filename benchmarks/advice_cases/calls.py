@@ -41,6 +41,7 @@ print(f"result {total.item():.5f}")
             Option(
                 # There is no torch function for interp.
                 says=r"searchsorted|lerp|^(?!.*the torch function for interp).*before the compiled call",
+                is_as_printed=False,
                 edits=(
                     Edit(old="KNOTS = np.linspace(0.0, 1.0, 5)", new="KNOTS = torch.linspace(0.0, 1.0, 5)"),
                     Edit(
@@ -244,6 +245,7 @@ print(f"result {total.item():.5f}")
         options=(
             Option(
                 says=r"(?i)around|before and after|outside|caller|is_compiling",
+                is_as_printed=False,
                 edits=(
                     Edit(old="        started = time.time()\n", new=""),
                     Edit(old="        self.latencies.append(time.time() - started)\n", new=""),
@@ -337,6 +339,7 @@ print(f"result {total.item():.5f}")
             Option(
                 # The call is the user's, the encoder that it makes is not.
                 says=r"^(?!.*_json\.Encoder).*(before|outside|once|__init__)",
+                is_as_printed=False,
                 edits=(
                     Edit(
                         old='key = json.dumps({"length": length, **self.settings}, sort_keys=True)',

@@ -18,12 +18,14 @@ class Option:
     says: a pattern that a fix matches if it offers this option.
     same_numbers: whether the cured program prints the same result.
     leaves: codes of findings that may remain on the cured program.
+    is_as_printed: whether the edits do what the printed words say, so that those words count as tried.
     """
 
     says: str
     edits: tuple[Edit, ...]
     same_numbers: bool = True
     leaves: tuple[str, ...] = ()
+    is_as_printed: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -299,6 +299,7 @@ print(f"result {total.item():.5f}")
         options=(
             Option(
                 says=r"(?i)suppress_errors|backend",
+                is_as_printed=False,
                 edits=(
                     Edit(old="torch._dynamo.config.suppress_errors = True\n", new=""),
                     Edit(old="backend=fusing_backend", new='backend="eager"'),

@@ -313,7 +313,7 @@ print(f"result {total.item():.5f}")
         options=(
             Option(
                 says=r"(?i)keep .* tensor|detach",
-                edits=(Edit(old="hidden.abs().max().item()", new="hidden.abs().max()"),),
+                edits=(Edit(old="hidden.abs().max().item()", new="hidden.abs().max().detach()"),),
             ),
         ),
     ),

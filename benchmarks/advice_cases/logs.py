@@ -96,7 +96,7 @@ print(f"result {total.item():.5f}")
                 edits=(
                     Edit(
                         old="torch.manual_seed(0)",
-                        new="torch._dynamo.config.ignore_logging_functions.add(logger.info)\ntorch.manual_seed(0)",
+                        new="torch._dynamo.config.ignore_logging_functions.add(logging.Logger.info)\ntorch.manual_seed(0)",
                     ),
                 ),
             ),

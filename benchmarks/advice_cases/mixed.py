@@ -269,6 +269,7 @@ print(f"result {total.item():.5f}")
 """,
         codes=("TT101",),
         line='print("ranking", scores.numel(), "items")',
+        never="reorderable_logging_functions",
         options=(
             Option(
                 says=r"(?i)move|out of|outside|remove",

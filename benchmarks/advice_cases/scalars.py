@@ -183,6 +183,7 @@ print(f"result {total.item():.5f}")
         options=(
             Option(
                 says=r"(?i)mask|before the (compiled )?call|outside|caller|argument",
+                is_as_printed=False,
                 edits=(
                     Edit(old="        longest = int(lengths.max())\n        hidden = hidden[:, :longest]\n", new=""),
                 ),
@@ -222,6 +223,7 @@ print(f"result {total.item():.5f}")
         options=(
             Option(
                 says=r"(?i)torch\.stack|gather|one_hot|torch\.where|every expert|before the (compiled )?call|argument",
+                is_as_printed=False,
                 edits=(
                     Edit(
                         old="""        rows = []

@@ -242,6 +242,7 @@ print(f"result {total.item():.5f}")
         options=(
             Option(
                 says=r"(?i)one_hot|(fixed|known) (number|size)|arange|mask|before the (compiled )?call",
+                is_as_printed=False,
                 edits=(
                     Edit(
                         old="""        classes = torch.unique(labels)

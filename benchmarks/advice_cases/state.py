@@ -90,6 +90,7 @@ print(f"result {total.item():.4f}")
         options=(
             Option(
                 says=r"(?i)argument|tensor",
+                is_as_printed=False,
                 edits=(
                     Edit(old="EPOCH = 0\n", new="EPOCH = torch.tensor(0)\n"),
                     Edit(old="    global EPOCH\n", new=""),
@@ -128,6 +129,7 @@ print(f"result {total.item():.5f}")
         options=(
             Option(
                 says=r"(?i)two functions|a function (each|of its own)|per value|argument|constant|nothing to do",
+                is_as_printed=False,
                 edits=(
                     Edit(
                         old="""    if DETAILED:

@@ -77,21 +77,33 @@ def _by_id(gb_id: str, broken: BrokenLine) -> Remedy:
 
 
 _PRINTED_TYPES = re.compile(r"argument types \[([^\]]*)\]")
-_PRINTABLE = frozenset({"str", "Tensor", "int", "float", "bool"})
+_PRINTABLE = frozenset({"str", "Tensor"})
+_NUMBERS = frozenset({"int", "float", "bool"})
 
 
 def _print(broken: BrokenLine) -> Remedy:
     if broken.event.gb_id == "GB0296":
         return _by_id("GB0296", broken)
     types = _PRINTED_TYPES.search(broken.event.explanation)
-    names = set(re.findall(r"\w+", types[1])) if types else set()
-    if "write" in broken.called or not names <= _PRINTABLE:     # the setting does not apply to these
+    names = re.findall(r"\w+", types[1]) if types else []
+    if "write" in broken.called or not _can_print_later(broken, names):
         return Remedy(text=f"move {broken.at} out of the compiled function")
     setting = "torch._dynamo.config.reorderable_logging_functions.add(print)"
     return Remedy(
         text=f"move {broken.at} out of the compiled function, or {setting}", setting=setting,
         caveat="it then prints after the graph (suppress_errors does not fix it)",
     )
+
+
+def _can_print_later(broken: BrokenLine, types: list[str]) -> bool:
+    """Whether Dynamo can move the print behind the graph: a number that is not written out may be a dynamic one."""
+    if not set(types) <= _PRINTABLE | _NUMBERS:
+        return False
+    calls = broken.statement.calls("print") if broken.statement else []
+    seen = calls[0].args if len(calls) == 1 else []
+    arguments = seen if len(seen) == len(types) else [None] * len(types)
+    pairs = zip(types, arguments, strict=True)
+    return all(kind in _PRINTABLE or isinstance(argument, ast.Constant) for kind, argument in pairs)
 
 
 _FILTERS = re.compile(r"\b(?:simplefilter|filterwarnings|resetwarnings|catch_warnings)\b")
@@ -242,7 +254,29 @@ def _grad(broken: BrokenLine) -> Remedy:
         return Remedy(text=(
             f"call {broken.at} outside the compiled function: compile only the model that it differentiates"
         ))
+    if not _is_traced_whole(broken):
+        return Remedy(text=f"{outside}forward and the loss")
     return Remedy(text=f"{outside}forward and the loss; or {AUTOGRAD} on torch 2.13 and later", setting=AUTOGRAD)
+
+
+def _is_traced_whole(broken: BrokenLine) -> bool:
+    """Whether Dynamo can trace this backward(): no optimizer breaks beside it, and no tensor with a graph leaves."""
+    function = broken.statement.function if broken.statement is not None else None
+    if function is None or broken.event.gb_id != "GB0123":
+        return False
+    nodes = list(ast.walk(function))
+    if any(isinstance(node, ast.Call) and called_name(node) in ("step", "zero_grad") for node in nodes):
+        return False
+    returned = [node.value for node in nodes if isinstance(node, ast.Return)]      # none: the end is not recorded
+    return bool(returned) and all(_has_no_graph(value) for value in returned)
+
+
+def _has_no_graph(value: ast.expr | None) -> bool:
+    """A returned value that is a constant, detached, or a tuple of such values."""
+    if isinstance(value, ast.Tuple):
+        return all(_has_no_graph(part) for part in value.elts)
+    is_detached = isinstance(value, ast.Call) and called_name(value) == "detach"
+    return value is None or isinstance(value, ast.Constant) or is_detached
 
 
 def is_scheduled_step(event: GraphBreak) -> bool:

@@ -1,5 +1,7 @@
 """Each kind of graph break gets its rule and a remedy that names the line."""
 
+import ast
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +10,7 @@ from torchtriage.diagnosis.graph_breaks.cause import classify, code_of_type
 from torchtriage.diagnosis.graph_breaks.remedies import specific_hint
 from torchtriage.diagnosis.graph_breaks.remedies_by_id import BY_ID
 from torchtriage.diagnosis.graph_breaks.text import branch_test
+from torchtriage.diagnosis.statement import Statement
 from torchtriage.recording.events import GraphBreak, StackEntry
 
 BUILTIN = "Failed to trace builtin operator"
@@ -220,6 +223,21 @@ def test_print_remedy_names_the_setting_that_works_and_the_one_that_does_not() -
     assert "move `print('loss', loss)` at model.py:14" in cause.remedy.full
     assert "reorderable_logging_functions.add(print)" in cause.remedy.full
     assert "suppress_errors does not fix" in cause.remedy.full
+
+
+@pytest.mark.parametrize(("line", "types", "is_offered"), [
+    ("print('rows', 3, y)", "['str', 'int', 'Tensor']", True),
+    ("print('rows', y.numel())", "['str', 'int']", False),      # a dynamic size cannot be printed after the graph
+    ("print('scale', self.scale, flush=True)", "['str', 'float']", False),
+    ("print(*parts)", "['int', 'str']", False),
+])
+def test_a_print_of_a_number_is_moved_behind_the_graph_only_if_it_is_written_out(
+    line: str, types: str, is_offered: bool,
+) -> None:
+    statement = Statement(node=ast.parse(line).body[0])
+    remedy = classify(builtin("print", types), line, statement).remedy
+    assert bool(remedy.setting) == is_offered
+    assert ("reorderable" in remedy.full) == is_offered
 
 
 def test_logger_methods_get_the_setting_that_ignores_them() -> None:

@@ -24,7 +24,8 @@ def program(source: str, function: str, marked: str, called: str, *calls: Compil
         StackEntry(path=APP, line=at[called], function="<module>"),
         StackEntry(path=APP, line=at[marked], function=function),
     )
-    event = GraphBreak(path=APP, line=at[marked], function=function, stack=stack, compile_id="0/0")
+    gb_id = "GB0123" if ".backward" in marked else None
+    event = GraphBreak(path=APP, line=at[marked], function=function, stack=stack, compile_id="0/0", gb_id=gb_id)
     made = [n for n, line in enumerate(lines, 1) if "torch.compile" in line]
     compiled = [CompileCall(path=APP, line=n, function="<module>", target=function) for n in made]
     window = Source(first_line=1, lines=tuple(lines))
@@ -68,7 +69,10 @@ def edits_of(code: str, body: str, marked: str, *, torch: str = "2.13.0") -> tup
     ("TT104", "for value in x.tolist():\n    loss = loss + value", "for", ["review"]),
     ("TT105", "return x[done].mean()", "return", ["review", "setting"]),
     ("TT105", "x[done] = loss[done]", "x[done]", ["review", "setting"]),
-    ("TT109", "y = loss.backward()", "y =", ["setting"]),
+    ("TT109", "loss.backward()\nreturn loss.detach()", "loss.backward", ["setting"]),
+    ("TT109", "loss.backward()\nreturn loss", "loss.backward", []),
+    ("TT109", "loss.backward()\nself.optimizer.step()\nreturn loss.detach()", "loss.backward", []),
+    ("TT109", "loss.backward()", "loss.backward", []),
     ("TT117", "y = self.lstm(x)", "y =", ["setting"]),
     ("TT120", "torch._dynamo.graph_break()", "graph_break", ["safe"]),
 ])
@@ -77,7 +81,7 @@ def test_the_label_says_what_an_edit_can_change(code: str, body: str, marked: st
 
 
 def test_a_setting_that_this_torch_does_not_have_is_no_edit() -> None:
-    assert edits_of("TT109", "y = loss.backward()", "y =", torch="2.9.0") == ()
+    assert edits_of("TT109", "loss.backward()\nreturn loss.detach()", "loss.backward", torch="2.9.0") == ()
     assert [e.label for e in edits_of("TT102", "logger.info('x')", "logger", torch="2.9.0")] == [EditLabel.SAFE]
 
 
