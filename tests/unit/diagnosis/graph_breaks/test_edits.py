@@ -65,6 +65,7 @@ def edits_of(code: str, body: str, marked: str, *, torch: str = "2.13.0") -> tup
     ("TT103", "while x.sum() > 0:\n    x = x - 1", "while", []),
     ("TT104", "y = x * loss.item()", "y =", ["review", "setting"]),
     ("TT104", "return x[done.argmax().item()]", "return", ["review"]),
+    ("TT104", "limit = np.percentile(x.numpy(), 90)\nreturn x.clamp(max=float(limit))", "return", []),
     ("TT104", "for value in x.tolist():\n    loss = loss + value", "for", ["review"]),
     ("TT105", "return x[done].mean()", "return", ["review", "setting"]),
     ("TT105", "x[done] = loss[done]", "x[done]", ["review", "setting"]),
