@@ -242,7 +242,7 @@ def test_trials_keep_what_is_proven_and_leave_a_patch(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     git(tmp_path, "apply", "small-fix.patch")
     text = (tmp_path / "small.py").read_text()
-    assert "is_compiling" in text
+    assert "is_compiling" in text or "reorderable_logging_functions" in text    # the first one that is verified
     assert ".detach()" in text
 
 

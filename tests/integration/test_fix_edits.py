@@ -37,6 +37,7 @@ CURED = {
     "gru_forecaster": ("setting", "allow_rnn"),
     "feature_digest": ("review", "a helper called by the caller"),
     "tone_curve_interp": ("review", "a call of NumPy by the caller, with a name for the argument"),
+    "class_prototypes": ("review", "a method called by the caller, with names that are free there"),
     "static_batches": ("setting", "dynamic=False dropped"),
     "epoch_rest_static": ("setting", "maybe_mark_dynamic"),
     "transposed_features": ("review", ".contiguous() in the call"),

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 
 from torchtriage.diagnosis.compiles.eager import EagerFrames
 from torchtriage.diagnosis.places import owner_at
-from torchtriage.diagnosis.statement import Function, Statement, called_name, code, own_nodes, statement_at
+from torchtriage.diagnosis.statement import (
+    Function,
+    Statement,
+    called_name,
+    code,
+    module_at,
+    own_nodes,
+    statement_at,
+)
 from torchtriage.findings.model import YOU, Change, ChangeKind, Edit, EditLabel
 from torchtriage.recording.events import CompileCall, GraphBreak, StackEntry
 from torchtriage.recording.recording import Process
@@ -21,6 +29,7 @@ class _Call:
     line: StackEntry
     node: ast.Call
     receiver: ast.expr | None       # what `self` is there
+    taken: frozenset[str]           # the names that mean something there
 
 
 def hoisted(process: Process, event: GraphBreak, value: ast.expr | None = None, wrap: str = "") -> Edit | None:
@@ -183,7 +192,21 @@ def _call_site(process: Process, above: Sequence[StackEntry], function: Function
             receiver = _bound_object(process, function.name, line)
     if call is None or (is_method and receiver is None):
         return None
-    return _Call(line=line, node=call, receiver=receiver if is_method else None)
+    taken = _names_around(process, line, statement)
+    return _Call(line=line, node=call, receiver=receiver if is_method else None, taken=taken)
+
+
+def _names_around(process: Process, line: StackEntry, statement: Statement) -> frozenset[str]:
+    """The names of the function that holds the statement, or of the module without its functions."""
+    tree = statement.function or module_at(process, line.path, line.line)[0]
+    names: set[str] = set()
+    waiting: list[ast.AST] = [tree] if tree is not None else []
+    while waiting:
+        node = waiting.pop()
+        names |= {getattr(node, field) for field in ("id", "arg", "name", "asname") if getattr(node, field, None)}
+        if node is statement.function or not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            waiting += ast.iter_child_nodes(node)
+    return frozenset(names)
 
 
 def _bound_object(process: Process, method: str, line: StackEntry) -> ast.expr | None:
@@ -245,12 +268,14 @@ def _outside(
     if used - set(replaced) - set(named):
         return [], {}
 
+    given = {name: f"{name}_passed" if name in call.taken else name for name in named if name in used}
+
     class Outside(ast.NodeTransformer):
         def visit_Name(self, node: ast.Name) -> ast.expr:
-            return copy.deepcopy(replaced.get(node.id, node))
+            return copy.deepcopy(replaced.get(node.id, ast.Name(given.get(node.id, node.id), node.ctx)))
 
     results: list[ast.expr] = [Outside().visit(copy.deepcopy(value)) for value in values]
-    return results, {name: argument for name, argument in named.items() if name in used}
+    return results, {given[name]: named[name] for name in given}
 
 
 def _edit(

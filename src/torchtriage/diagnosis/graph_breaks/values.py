@@ -95,6 +95,8 @@ def read_code(statement: Statement) -> tuple[ast.expr, str] | None:
         return None
     if use == "index":
         return _selection(statement, call, value)
+    if _made_by_numpy(statement, value):
+        return None
     return outer, _detached(value, called_name(outer))
 
 

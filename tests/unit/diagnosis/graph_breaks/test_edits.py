@@ -66,6 +66,7 @@ def edits_of(code: str, body: str, marked: str, *, torch: str = "2.13.0") -> tup
     ("TT103", "while x.sum() > 0:\n    x = x - 1", "while", []),
     ("TT104", "y = x * loss.item()", "y =", ["review", "setting"]),
     ("TT104", "return x[done.argmax().item()]", "return", ["review"]),
+    ("TT104", "limit = np.percentile(x.numpy(), 90)\nreturn x.clamp(max=float(limit))", "return", []),
     ("TT104", "for value in x.tolist():\n    loss = loss + value", "for", ["review"]),
     ("TT105", "return x[done].mean()", "return", ["review", "setting"]),
     ("TT105", "x[done] = loss[done]", "x[done]", ["review", "setting"]),
@@ -153,6 +154,26 @@ def test_an_argument_that_is_made_in_the_call_gets_a_name_there() -> None:
     assert statement is not None
     edit = hoisted(process, event, statement.node.value)  # type: ignore[attr-defined]
     assert new_code(edit)["replace"] == "(x := torch.ones(3))"
+
+
+@pytest.mark.parametrize("around", ["x = torch.ones(4)", "import numpy as x", "def x():\n    pass\n", "class x: pass"])
+def test_that_name_is_not_one_that_the_caller_uses(around: str) -> None:
+    source = MODULE.replace("(local, x)", "(x)").replace("class Net", f"{around}\nclass Net")
+    process, event = program(source, "forward", "return helper", "out =")
+    statement = statement_at(process, APP, event.line or 0)
+    assert statement is not None
+    new = new_code(hoisted(process, event, statement.node.value))  # type: ignore[attr-defined]
+    assert new["replace"] == "(x_passed := torch.ones(3))"
+    assert new["add-argument"] == "helper_value=helper(x_passed)"
+
+
+def test_a_name_in_another_function_of_the_file_is_free() -> None:
+    source = MODULE.replace("(local, x)", "(x)").replace("class Net", "def other(x):\n    return x\nclass Net")
+    process, event = program(source, "forward", "return helper", "out =")
+    statement = statement_at(process, APP, event.line or 0)
+    assert statement is not None
+    new = new_code(hoisted(process, event, statement.node.value))  # type: ignore[attr-defined]
+    assert new["replace"] == "(x := torch.ones(3))"
 
 
 def test_a_local_variable_keeps_a_value_inside() -> None:
