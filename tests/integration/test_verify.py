@@ -80,6 +80,19 @@ def test_a_wrong_cure_is_refuted(folder: Path, old: str, new: str, kind: str) ->
 
 
 @pytest.mark.thorough
+def test_a_cure_that_keeps_the_numbers_but_repeats_the_work_is_not_verified(tmp_path: Path) -> None:
+    steps = PROGRAM.replace("range(5)", "range(44)").replace("nn.Dropout(0.1), ", "")
+    cured = steps.replace(PRINT, "")
+    (tmp_path / "before.py").write_text(steps)
+    (tmp_path / "after.py").write_text(cured.replace("y = net(x)", "y = [net(x) for _ in range(12)][-1]"))
+    done = verify(tmp_path, "before.py", "after.py", "--format", "json")
+    proof = json.loads(done.stdout)
+    assert (done.returncode, proof["verdict"], proof["numbers"]["state"]) == (1, "refuted", "equal"), done.stderr
+    assert proof["time"]["num_rounds"] == 2
+    assert {reason["kind"] for reason in proof["reasons"]} <= {"slower", "more-work"}
+
+
+@pytest.mark.thorough
 @pytest.mark.parametrize(("old", "new", "state"), [
     (".pow(2).mean()", ".pow(2).sum() / 32", "rounding"),
     ("for number in", "torch.rand(3)\nfor number in", "same-draws"),
