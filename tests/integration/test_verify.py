@@ -63,12 +63,11 @@ def test_a_right_cure_is_verified_and_no_file_is_written(folder: Path) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize(("old", "new", "kind"), [
     ("nn.Dropout(0.1), ", "", "numbers-differ"),
-    ("nn.Dropout(0.1)", "nn.Dropout(0.05)", "numbers-differ"),
     (".pow(2).mean()", ".pow(2).sum() / 33", "numbers-differ"),
     ("range(5)", "range(4)", "fewer-steps"),
     ('@torch.compile(backend="eager")\n', "", "less-compiled"),
     ("    loss.backward()\n", "    assert number < 2\n    loss.backward()\n", "after-fails"),
-], ids=["lost dropout", "dropout rate", "reduction", "steps", "not compiled", "fails"])
+], ids=["lost dropout", "reduction", "steps", "not compiled", "fails"])
 def test_a_wrong_cure_is_refuted(folder: Path, old: str, new: str, kind: str) -> None:
     source = CURED.replace(old, new)
     assert source != CURED
