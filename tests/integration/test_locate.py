@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.programs import plain, write
-from torchtriage.findings.proof.location import ChangeKind, DifferencePlace, LocatedBy, LocationState
+from torchtriage.findings.proof.location import DifferenceKind, DifferencePlace, LocatedBy, LocationState
 from torchtriage.proof.budget import TimeLimit
 from torchtriage.proof.locate.locate import Locator
 from torchtriage.proof.sides import Side
@@ -66,7 +66,7 @@ def test_a_healthy_program_agrees(tmp_path: Path) -> None:
 def test_the_write_that_torch_drops_before_the_backend_is_located_in_the_trace(tmp_path: Path) -> None:
     found = located(tmp_path, "zero_dim_write.py", step=None)
     assert found.operation is not None, found.reason
-    assert (found.by, found.change) == (LocatedBy.TRACED, ChangeKind.MISSING)
+    assert (found.by, found.change) == (LocatedBy.TRACED, DifferenceKind.MISSING)
     assert (found.operation.name, found.operation.function) == ("aten.add_.Tensor", "update")
 
 
@@ -100,7 +100,7 @@ def test_two_programs_are_compared_from_the_weights_of_the_first(tmp_path: Path)
         script = write(folder, source)
         sides.append(Side(label=name, command=(sys.executable, str(script)), cwd=folder))
     found = locator(tmp_path, 3).programs(*sides)
-    assert (found.by, found.change) == (LocatedBy.PROGRAMS, ChangeKind.REPLACED)
+    assert (found.by, found.change) == (LocatedBy.PROGRAMS, DifferenceKind.REPLACED)
     assert found.operation is not None
     assert found.other is not None
     assert (found.operation.name, found.operation.line, found.other.name) == ("aten.mean", 8, "aten.sum")

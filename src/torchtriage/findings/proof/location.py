@@ -18,7 +18,7 @@ class LocatedBy(enum.StrEnum):
     PROGRAMS = "programs"           # the operations of BEFORE against those of AFTER, both eager
 
 
-class ChangeKind(enum.StrEnum):
+class DifferenceKind(enum.StrEnum):
     VALUE = "value"                 # the same operation on the same inputs, another output
     MISSING = "missing"             # the second side has no such operation
     INSERTED = "inserted"           # the first side has no such operation
@@ -47,7 +47,7 @@ class DifferencePlace:
     by: LocatedBy = LocatedBy.GRAPHS
     reason: str = ""
     operation: LocatedOperation | None = None
-    change: ChangeKind = ChangeKind.VALUE
+    change: DifferenceKind = DifferenceKind.VALUE
     other: LocatedOperation | None = None   # what the second side has in its place
     is_random: bool = False                 # it draws random numbers, so the draws moved
     is_gradient: bool = False               # the gradient of the operation differs, its output agrees

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from torchtriage.findings.proof.location import ChangeKind
+from torchtriage.findings.proof.location import DifferenceKind
 from torchtriage.proof.locate.streams import Digest, StreamOperation
 
 WINDOW = 2_000      # operations behind the first disagreement that are aligned; alignment takes quadratic time
@@ -16,7 +16,7 @@ Operations = Sequence[StreamOperation]
 class StreamDifference:
     """The first operation that differs; `first` and `second` are what each side runs."""
 
-    kind: ChangeKind
+    kind: DifferenceKind
     first: StreamOperation | None
     second: StreamOperation | None
     inputs_equal: bool = False      # bit by bit
@@ -101,9 +101,9 @@ def _source(first: Operations, second: Operations, known: _Values) -> StreamDiff
     if mine is None and yours is None:
         return None
     if mine is not None and yours is not None:
-        kind = ChangeKind.VALUE if mine.name == yours.name else ChangeKind.REPLACED
+        kind = DifferenceKind.VALUE if mine.name == yours.name else DifferenceKind.REPLACED
         return StreamDifference(kind=kind, first=mine, second=yours)
-    kind = ChangeKind.MISSING if yours is None else ChangeKind.INSERTED
+    kind = DifferenceKind.MISSING if yours is None else DifferenceKind.INSERTED
     return StreamDifference(kind=kind, first=mine, second=yours, inputs_equal=True)
 
 
@@ -113,9 +113,9 @@ def _lost_write(first: Operations, second: Operations) -> StreamDifference | Non
     mine = next((operation for operation in lonely_first if operation.is_write), None)
     yours = next((operation for operation in lonely_second if operation.is_write), None)
     if mine is not None and yours is None:
-        return StreamDifference(kind=ChangeKind.MISSING, first=mine, second=None, inputs_equal=True)
+        return StreamDifference(kind=DifferenceKind.MISSING, first=mine, second=None, inputs_equal=True)
     if yours is not None and mine is None:
-        return StreamDifference(kind=ChangeKind.INSERTED, first=None, second=yours, inputs_equal=True)
+        return StreamDifference(kind=DifferenceKind.INSERTED, first=None, second=yours, inputs_equal=True)
     return None
 
 
@@ -138,7 +138,7 @@ def _changed(mine: StreamOperation, yours: StreamOperation) -> StreamDifference:
     equal = [a.code for a in mine.inputs] == [b.code for b in yours.inputs]
     finite = [distance for distance in distances if distance < float("inf")]
     return StreamDifference(
-        kind=ChangeKind.VALUE, first=mine, second=yours, inputs_equal=equal, relative=max(finite, default=None))
+        kind=DifferenceKind.VALUE, first=mine, second=yours, inputs_equal=equal, relative=max(finite, default=None))
 
 
 def _is_same(mine: StreamOperation, yours: StreamOperation) -> bool:

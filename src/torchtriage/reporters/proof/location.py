@@ -2,7 +2,13 @@
 
 from collections.abc import Iterator
 
-from torchtriage.findings.proof.location import ChangeKind, DifferencePlace, LocatedBy, LocatedOperation, LocationState
+from torchtriage.findings.proof.location import (
+    DifferenceKind,
+    DifferencePlace,
+    LocatedBy,
+    LocatedOperation,
+    LocationState,
+)
 from torchtriage.text import counted
 
 
@@ -55,11 +61,11 @@ def _stream(found: DifferencePlace) -> str:
     first, second = _sides(found.by)
     if found.is_random:
         return f"the first difference is a random draw, {_named(operation)}: the arithmetic behind it was not compared"
-    if found.change is ChangeKind.MISSING:
+    if found.change is DifferenceKind.MISSING:
         return f"first operation that {first} has and {second} has not: {_named(operation)}"
-    if found.change is ChangeKind.INSERTED:
+    if found.change is DifferenceKind.INSERTED:
         return f"first operation that {second} has and {first} has not: {_named(operation)}"
-    if found.change is ChangeKind.REPLACED and found.other is not None:
+    if found.change is DifferenceKind.REPLACED and found.other is not None:
         return f"first operation that differs: {_named(operation)} in {first}, {_named(found.other)} in {second}"
     place = f", in {second} {_place(found.other)}" if found.other is not None and _moved(found) else ""
     amount = "" if found.max_difference is None else f", relative difference {found.max_difference:.3g}"

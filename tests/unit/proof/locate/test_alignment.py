@@ -1,6 +1,6 @@
 """Hand-made streams: which operation is named, and which differences are passed over."""
 
-from torchtriage.findings.proof.location import ChangeKind
+from torchtriage.findings.proof.location import DifferenceKind
 from torchtriage.proof.locate import alignment
 from torchtriage.proof.locate.alignment import align
 from torchtriage.proof.locate.streams import Digest, StreamOperation
@@ -27,7 +27,7 @@ def test_equal_streams_agree_to_the_end() -> None:
 def test_the_first_operation_with_equal_inputs_and_another_output_is_named() -> None:
     found = align([MUL, ADD, SUM], [MUL, op("add", [3, 1], [9], 7), op("sum", [9], [10])])
     assert found.difference is not None
-    assert found.difference.kind is ChangeKind.VALUE
+    assert found.difference.kind is DifferenceKind.VALUE
     assert (found.difference.first, found.difference.inputs_equal) == (ADD, True)
     assert found.difference.second is not None
     assert found.difference.second.line == 7
@@ -54,7 +54,7 @@ def test_an_inserted_operation_is_named_where_its_value_is_used() -> None:
     extra = op("neg", [3], [-3], 2)
     found = align([MUL, ADD, SUM], [MUL, extra, op("add", [-3, 1], [-2], 3), op("sum", [-2], [-1], 4)])
     assert found.difference is not None
-    assert found.difference.kind is ChangeKind.INSERTED
+    assert found.difference.kind is DifferenceKind.INSERTED
     assert found.difference.second == extra
 
 
@@ -62,7 +62,7 @@ def test_a_missing_operation_is_named_where_its_value_is_used() -> None:
     neg = op("neg", [3], [-3], 2)
     found = align([MUL, neg, op("add", [-3, 1], [-2], 3)], [MUL, op("add", [3, 1], [4], 2)])
     assert found.difference is not None
-    assert found.difference.kind is ChangeKind.MISSING
+    assert found.difference.kind is DifferenceKind.MISSING
     assert found.difference.first == neg
 
 
@@ -70,7 +70,7 @@ def test_a_replaced_operation_is_named_with_its_counterpart() -> None:
     old, new = op("relu", [3], [3.5], 2), op("gelu", [3], [2.5], 2)
     found = align([MUL, old, op("sum", [3.5], [8], 3)], [MUL, new, op("sum", [2.5], [6], 3)])
     assert found.difference is not None
-    assert found.difference.kind is ChangeKind.REPLACED
+    assert found.difference.kind is DifferenceKind.REPLACED
     assert (found.difference.first, found.difference.second) == (old, new)
 
 
@@ -89,7 +89,7 @@ def test_a_lost_write_is_a_difference_although_nothing_reads_it() -> None:
     write = op("add_.Tensor", [1, 1], [2], 8)
     found = align([MUL, write, SUM], [MUL, SUM])
     assert found.difference is not None
-    assert (found.difference.kind, found.difference.first) == (ChangeKind.MISSING, write)
+    assert (found.difference.kind, found.difference.first) == (DifferenceKind.MISSING, write)
 
 
 def test_an_input_that_no_recorded_operation_made_is_said() -> None:

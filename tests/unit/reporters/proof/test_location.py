@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from torchtriage.findings.proof.location import (
-    ChangeKind,
+    DifferenceKind,
     DifferencePlace,
     LocatedBy,
     LocatedOperation,
@@ -39,7 +39,7 @@ def test_the_notes_distinguish_unknown_from_no() -> None:
 
 def test_an_operation_that_was_lost_before_the_backend() -> None:
     lost = DifferencePlace(
-        state=LocationState.OPERATION, by=LocatedBy.TRACED, change=ChangeKind.MISSING, num_compared=3,
+        state=LocationState.OPERATION, by=LocatedBy.TRACED, change=DifferenceKind.MISSING, num_compared=3,
         operation=LocatedOperation(name="aten.add_.Tensor", path="count.py", line=8, function="update"))
     assert location_sentence(lost) == (
         "first operation that the eager run has and Dynamo's trace has not: aten.add_.Tensor at count.py:8 (update)")
