@@ -83,7 +83,7 @@ def test_a_cure_that_keeps_the_numbers_but_repeats_the_work_is_not_verified(tmp_
     steps = PROGRAM.replace("range(5)", "range(44)").replace("nn.Dropout(0.1), ", "")
     cured = steps.replace(PRINT, "")
     (tmp_path / "before.py").write_text(steps)
-    (tmp_path / "after.py").write_text(cured.replace("y = net(x)", "y = [net(x) for _ in range(12)][-1]"))
+    (tmp_path / "after.py").write_text(cured.replace("y = net(x)", "y = [net(x) for _ in range(60)][-1]"))
     done = verify(tmp_path, "before.py", "after.py", "--format", "json")
     proof = json.loads(done.stdout)
     assert (done.returncode, proof["verdict"], proof["numbers"]["state"]) == (1, "refuted", "equal"), done.stderr
