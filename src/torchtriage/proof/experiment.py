@@ -102,23 +102,24 @@ class Runs:
             evidence.files[name] = written_files(places[name], _watched_files(side))
             self.say(f"{side.label}: {self._outcome(evidence.runs[name])}")
 
+    def second_round(self) -> None:
+        """Both sides once more in turns, where their steps can be timed."""
+        runs = self.evidence.runs
+        if runs["before"].has_failed or not has_enough(runs["before"].recording, runs["after"].recording):
+            return
+        self.say("running both sides once more, for their step times")
+        jobs = [self._job(name, ProofSetting(eager=side.eager)) for name, side in self._sides().items()]
+        self._keep(["before again", "after again"], run_jobs_in_turns(jobs, self._seconds(), self.limit.left))
+
     def noise(self) -> None:
-        """BEFORE again, eager, and eager with every result moved; a timed program also both sides once more."""
+        """BEFORE again, eager, and eager with every result moved by one rounding."""
         evidence = self.evidence
         names = ["moved 1", "moved 2"]
         settings = [ProofSetting(eager=True, rounding=1), ProofSetting(eager=True, rounding=2)]
         if not evidence.before.eager:
             names, settings = ["eager", *names], [ProofSetting(eager=True), *settings]
-            if has_enough(evidence.runs["before"].recording, evidence.runs["after"].recording):
-                self.say("running both sides once more, for their step times")
-                jobs = [self._job(name, ProofSetting()) for name in ("before", "after")]
-                outcomes = run_jobs_in_turns(jobs, self._seconds(), self.limit.left)
-                self._keep(["before again", "after again"], outcomes)
-            else:
+            if "before again" not in evidence.runs:
                 names, settings = ["before again", *names], [ProofSetting(), *settings]
-        elif has_enough(evidence.runs["before"].recording, evidence.runs["after"].recording):
-            jobs = [self._job("before", ProofSetting(eager=True)), self._job("after", ProofSetting())]
-            self._keep(["before again", "after again"], run_jobs_in_turns(jobs, self._seconds(), self.limit.left))
         self.say("running BEFORE again, and eager with every result moved by one rounding, to measure its noise")
         self._beside(names, [("before", setting) for setting in settings])
 
@@ -128,10 +129,13 @@ class Runs:
             self.say("running AFTER again: it has a new finding")
             self._beside(["after again"], [("after", ProofSetting())])
 
-    def after_eager(self) -> None:
-        if "after eager" not in self.evidence.runs:
-            self.say("running AFTER eager")
-            self._beside(["after eager"], [("after", ProofSetting(eager=True))])
+    def eager_sides(self) -> None:
+        """Both sides eager, to count the operations that they execute."""
+        missing = [(name, side) for name, side in (("eager", "before"), ("after eager", "after"))
+                   if name not in self.evidence.runs]
+        if missing:
+            self.say("running both sides eager, to count their operations")
+            self._beside([name for name, _ in missing], [(side, ProofSetting(eager=True)) for _, side in missing])
 
     def keyed(self) -> None:
         """Both sides eager, with the values of each random operator given by its key instead of its order."""

@@ -40,6 +40,11 @@ def step_times(before: Sequence[Recording], after: Sequence[Recording], *, in_tu
         num_rounds=min(len(before), len(after)), in_turns=in_turns)
 
 
+def is_shown_not_slower(time: ProofTime) -> bool:
+    """Whether the interval of the ratio excludes a slowdown."""
+    return time.ratio is not None and time.ratio.high is not None and time.ratio.high <= SLOWER
+
+
 def is_slower(time: ProofTime, rounds: Sequence[tuple[Recording, Recording]]) -> bool:
     """Whether AFTER is slower beyond the interval, in all rounds together and in each of them."""
     if time.ratio is None or time.ratio.low is None or time.ratio.low <= SLOWER:

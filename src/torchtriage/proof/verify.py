@@ -20,7 +20,7 @@ from torchtriage.findings.proof.verdict import (
     ReasonKind,
     VerdictReason,
 )
-from torchtriage.proof import judge, judge_numbers, sides
+from torchtriage.proof import executed_work, judge, judge_numbers, sides
 from torchtriage.proof.budget import TimeLimit, parse_duration
 from torchtriage.proof.experiment import ProofRuns, Runs, read_recorded
 from torchtriage.proof.locate.locate import Locator
@@ -101,15 +101,15 @@ def prove(before: Side, after: Side, work: Path, options: ProofOptions) -> Proof
     numbers = NumbersChange()
     is_hopeless = evidence.runs["after"].has_failed
     if not is_hopeless:
+        runs.second_round()
         if not judge_numbers.is_equal(evidence):
             runs.noise()
         if judge.is_bad_news(judge.all_findings(evidence)) and not before.eager:
             runs.after_again()
-        if judge.needs_eager_after(evidence):
-            runs.after_eager()
         reasons = list(judge.failure_reasons(evidence))
         numbers, found = _numbers(evidence, runs)
-        reasons += [*judge.step_reasons(evidence), *found, *judge.compile_reasons(evidence)]
+        reasons += [*judge.step_reasons(evidence), *found]
+        reasons += _compared_work(evidence, runs, is_refuted=judge.verdict_of(reasons) is ProofVerdict.REFUTED)
     findings = judge.all_findings(evidence)
     reasons += judge.finding_reasons(evidence, findings, options.must_fix)
     time, slower = judge.time_of(evidence)
@@ -125,6 +125,15 @@ def prove(before: Side, after: Side, work: Path, options: ProofOptions) -> Proof
         steps_limit=options.steps,
     )
     return replace(proof, reasons=tuple(judge.sorted_reasons(proof)))
+
+
+def _compared_work(evidence: ProofRuns, runs: Runs, *, is_refuted: bool) -> list[VerdictReason]:
+    """What is compiled and executed; the operations are counted where that may decide."""
+    time, slower = judge.time_of(evidence)
+    is_open = not is_refuted and not slower and executed_work.is_in_question(evidence, time)
+    if judge.needs_eager_after(evidence) or is_open:
+        runs.eager_sides()
+    return [*judge.compile_reasons(evidence), *executed_work.work_reasons(evidence, time)]
 
 
 def _location(evidence: ProofRuns, runs: Runs, numbers: NumbersChange, options: ProofOptions) -> DifferencePlace:

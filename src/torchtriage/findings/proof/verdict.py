@@ -34,6 +34,7 @@ class ReasonKind(enum.StrEnum):
     FEWER_STEPS = "fewer-steps"
     MORE_STEPS = "more-steps"
     SLOWER = "slower"                               # the ratio is in ProofTime
+    MORE_WORK = "more-work"                         # `difference` times the operations; `allowed`: the ratio's end
     NOT_FIXED = "not-fixed"                         # every finding of BEFORE is still there, or the one asked for
     UNOBSERVED = "unobserved"                       # the side `subject` never imported torch, or was not observed
     # Undecided:

@@ -54,6 +54,15 @@ def _less_compiled(reason: VerdictReason) -> str:
             f"{number(reason.value_before)} before, and the program still executes them")
 
 
+def _more_work(reason: VerdictReason) -> str:
+    counted_text = (f"AFTER executes {factor(reason.difference or 1.0)} the operations: "
+                    f"{number(reason.value_after)}, {number(reason.value_before)} before")
+    if reason.allowed is None:
+        return f"{counted_text}; its step time is not measured, so give the program more steps"
+    return (f"{counted_text}; its step may take {factor(reason.allowed)} as long, "
+            "so give the program more steps, or a machine that is not busy")
+
+
 def _not_fixed(reason: VerdictReason) -> str:
     if not reason.detail:
         return f"{reason.subject} is not fixed"
@@ -110,6 +119,7 @@ _SENTENCES: dict[ReasonKind, Callable[[VerdictReason], str]] = {
     ReasonKind.MORE_STEPS: lambda r: (
         f"more optimizer steps: {number(r.value_after)}, {number(r.value_before)} before"),
     ReasonKind.SLOWER: lambda r: f"a step takes {factor(r.difference or 1.0)} as long",
+    ReasonKind.MORE_WORK: _more_work,
     ReasonKind.NOT_FIXED: _not_fixed,
     ReasonKind.UNOBSERVED: lambda r: (
         f"{r.subject} was not observed: it never imported torch, or its Python has no torchtriage"),
