@@ -19,7 +19,7 @@ _RESETS = frozenset({"torch.compiler.reset", "torch._dynamo.reset", "dynamo.rese
 
 @rule
 def compiled_after_resets(process: Process) -> Iterator[Finding]:
-    """One torch.compile call whose function was compiled anew after each of several resets of Dynamo."""
+    """One torch.compile call whose function was compiled again after each of several resets of Dynamo."""
     history = CompileHistory.of(process)
     if history.num_generations <= MIN_REPEATS:
         return
@@ -36,7 +36,7 @@ def compiled_after_resets(process: Process) -> Iterator[Finding]:
     where = short_place(path, line)
     place = locate(process, CompileStart(path=path, line=line, function="", time=first.time))
     yield finding(
-        "TT309", title=f"{name} is compiled anew after each of {number - 1} resets of torch.compile",
+        "TT309", title=f"{name} is compiled again after each of {number - 1} resets of torch.compile",
         cause=f"`{text}` at {where} deletes all compiled code; {name} has one torch.compile call and was compiled "
               f"{counted(number, 'time')}, once before and once after each reset",
         fix=Fix(text=f"remove `{text}` at {where}, or call it once, before the loop: compiled code stays valid while "

@@ -98,7 +98,7 @@ TEXTS: Mapping[str, ContractTexts] = {
             "optimizer's step",
     ),
     "TT423": ContractTexts(
-        title=lambda broken: f"the optimizer was made anew at least {broken.count} times for the same parameters",
+        title=lambda broken: f"the optimizer was created again at least {broken.count} times for the same parameters",
         cause=lambda _: (
             "Each one made one or two steps. Its state, the averages of Adam or the momentum of SGD, begins at zero "
             "every time, and so does its learning rate schedule."

@@ -173,7 +173,7 @@ def loss_at_first_breach(incident: Incident) -> str:
 
 
 def loss_fell_again(incident: Incident) -> bool:
-    """Whether the loss at the end is clearly below that just after the first breach: the training goes on well."""
+    """Whether the loss at the end is clearly below that just after the first breach: the training continues well."""
     series, step = incident.process.series.get(LOSS), incident.first.step
     if series is None or step is None:
         return False

@@ -134,12 +134,12 @@ def _one(
     annotated = machine.annotation(parameter.annotation, function.outer)
     if annotated is not None:
         return annotated
-    told = [value for value in known if value != UNKNOWN]
+    known_values = [value for value in known if value != UNKNOWN]
     if default is not None:
-        told.append(_without_constant(machine.evaluate(default, function.outer)))
-    told = [value for value in told if not is_none(value)]
-    if told:
-        return join(told)
+        known_values.append(_without_constant(machine.evaluate(default, function.outer)))
+    known_values = [value for value in known_values if not is_none(value)]
+    if known_values:
+        return join(known_values)
     if _is_used_as_tensor(function, parameter.arg):
         return TENSOR
     return TensorValue(sure=False) if is_first and default is None else UNKNOWN

@@ -131,7 +131,7 @@ def _in_tests(names: ProjectNames, file: SourceFile, class_: ast.ClassDef) -> bo
 
 def _test_to_write(class_: ast.ClassDef, kind: str) -> str:
     if "state_dict" in kind:
-        return f"test that a {class_.name} restored from its state_dict() goes on exactly like the original"
+        return f"test that a {class_.name} restored from its state_dict() continues exactly like the original"
     if "reads from tensors" in kind:
         return "test the function with tensors whose statistics are known, also with NaN among them"
     return f"test {class_.name} with a healthy value, one on each side of each limit, and NaN"

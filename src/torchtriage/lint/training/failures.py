@@ -28,7 +28,7 @@ _LEVELS = ("debug", "info", "warning", "warn", "error", "critical")
 
 @file_rule
 def broad_except_around_telemetry(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
-    """A handler for every exception surrounds telemetry and goes on."""
+    """A handler for every exception surrounds telemetry and continues."""
     if not mentions(file, "except"):
         return
     for handler, statement in _broad_handlers(file, tree):

@@ -124,7 +124,7 @@ def eval_without_train(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
 def _eval_finding(file: SourceFile, tree: SourceTree, node: ast.AST) -> Finding:
     return source_finding(
         "TT726", file, node, tree,
-        title=f"training goes on in evaluation mode after {text(node)}",
+        title=f"training continues in evaluation mode after {text(node)}",
         cause="the model is switched to evaluation inside the training loop, and nothing in the loop calls .train(): "
               "from then on dropout is off and batch norm no longer learns its statistics",
         fix="call .train() at the start of each epoch, or at the end of the evaluation",

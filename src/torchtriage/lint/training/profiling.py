@@ -78,7 +78,7 @@ def short_profiler_schedule(file: SourceFile, tree: SourceTree) -> Iterator[Find
                           "the update may not be among the recorded steps",
                     fix="say in the docstring what a step is and when to raise wait and active, or use repeat=0 so "
                         "that "
-                        "the schedule goes on",
+                        "the schedule continues",
                 )
 
 

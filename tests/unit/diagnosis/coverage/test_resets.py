@@ -40,7 +40,7 @@ def test_a_reset_that_the_source_does_not_show_is_not_reported() -> None:
     assert not findings(CALL, *compiled(5), lines=LINES[:1])
 
 
-def test_a_new_compile_call_after_each_reset_starts_anew_on_purpose() -> None:
+def test_a_new_compile_call_after_each_reset_is_deliberate() -> None:
     calls = [replace(CALL, time=0.5 + n) for n in range(5)]
     events = [event for n in range(5) for event in (calls[n], *compiled(1))]
     assert not findings(*events)
