@@ -128,7 +128,7 @@ def compile_findings(findings: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
 
 
 def measure(case: Case, show: bool) -> Outcome:
-    from torchtriage.findings.model import Change, OperationChange
+    from torchtriage.findings.model import Change, ChangeKind
     from torchtriage.recording.recording import Recording
     from torchtriage.remedies.tree import UneditableError
     from torchtriage.remedies.workspace import Workspace
@@ -148,7 +148,7 @@ def measure(case: Case, show: bool) -> Outcome:
         for edit in first["fix"]["edits"]:
             script.write_text(source)
             workspace = Workspace(folder, Recording(processes=()))
-            changes = [Change(**{**change, "kind": OperationChange(change["kind"])}) for change in edit["changes"]]
+            changes = [Change(**{**change, "kind": ChangeKind(change["kind"])}) for change in edit["changes"]]
             trial = Trial(label=edit["label"], text=edit["text"], cured=False)
             outcome.trials.append(trial)
             try:
