@@ -48,6 +48,13 @@ def test_only_the_used_tensors_of_a_tuple_are_returned() -> None:
     assert torch.equal(largest, inputs()[0].amax(1))
 
 
+def test_a_tensor_that_is_sliced_later_is_returned_whole() -> None:
+    graph = torch.fx.symbolic_trace(lambda x, w: (x @ w)[:, 1:])
+    product = operations(graph)[0]
+    (whole,) = eager(cut_after(graph, product, observed(graph)))(*inputs())
+    assert torch.equal(whole, inputs()[0] @ inputs()[1])
+
+
 def test_an_operation_alone_takes_its_inputs_as_arguments() -> None:
     graph = traced()
     values = observed(graph)

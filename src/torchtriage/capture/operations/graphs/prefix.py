@@ -90,9 +90,10 @@ def _keep_places(node: Any) -> None:
 
 def _used_elements(node: Any) -> set[Any] | None:
     """The elements of a tuple that the graph uses: a backend may not support the others. None: all of them."""
-    if not node.users or any(user.target is not operator.getitem for user in node.users):
+    indices = [user.args[1] if user.target is operator.getitem else None for user in node.users]
+    if not indices or any(type(index) is not int for index in indices):     # a tensor is indexed by getitem as well
         return None
-    return {user.args[1] for user in node.users}
+    return set(indices)
 
 
 def _tensor_nodes(graph: Any, node: Any, value: Any, used: set[Any] | None = None) -> list[Any]:
