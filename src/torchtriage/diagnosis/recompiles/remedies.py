@@ -27,6 +27,7 @@ class Scene:
     inside: str = ""    # the library of the function, if torch.compile was not called on this function
     broken_at: str = ""     # the graph break that keeps such a function out of its caller's graph
     has_specs: bool = False     # torch.compile has dynamic_shapes=
+    calls: tuple[str, ...] = ()     # if the backend changed: "train.py:31 with backend='eager'"
 
     @property
     def is_static(self) -> bool:
@@ -452,7 +453,10 @@ def _neutral(scene: Scene) -> str:
 
 def _identity(scene: Scene) -> Fix:
     reason = scene.group.reasons[0]
-    if reason.source == "the backend":
+    if scene.group.num_settings > 1:
+        nothing = "nothing to do if you need each of them; otherwise " if scene.group.is_settled else ""
+        return Fix(text=f"{nothing}call torch.compile on {scene.name} once, with one set of settings, for all uses")
+    if reason.is_of_backend:
         return Fix(text=(
             f"create the backend once, outside the loop, and pass the same object to torch.compile{scene.at_compile}"
         ))
