@@ -142,6 +142,19 @@ def test_a_program_without_steps_is_judged_by_what_it_prints(tmp_path: Path) -> 
     assert wrong.returncode == 1, wrong.stdout
 
 
+@pytest.mark.thorough
+def test_tensor_work_of_a_message_that_compiled_code_skips_is_not_missing(tmp_path: Path) -> None:
+    sick = PROGRAM.replace("y.mean().item()", "x.abs().max(), x.mean(), x.std(), y.abs().max(), y.std(), y.var()")
+    message = sick[sick.index("    print("):].splitlines()[0]
+    cured = sick.replace(message, f"    if not torch.compiler.is_compiling():\n    {message}")
+    (tmp_path / "before.py").write_text(sick)
+    (tmp_path / "after.py").write_text(cured)
+    done = verify(tmp_path, "before.py", "after.py", "--format", "json")
+    proof = json.loads(done.stdout)
+    assert proof["after"]["graph_ops"] < 0.8 * proof["before"]["graph_ops"]
+    assert (done.returncode, proof["verdict"]) == (0, "verified"), proof["reasons"]
+
+
 def test_ctrl_c_leaves_no_process_and_no_folder(folder: Path) -> None:
     (folder / "before.py").write_text("import time, torch\ntime.sleep(60)\n")
     temporary = folder / "tmp"

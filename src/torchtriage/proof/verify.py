@@ -133,6 +133,8 @@ def _compared_work(evidence: ProofRuns, runs: Runs, *, is_refuted: bool) -> list
     is_open = not is_refuted and not slower and executed_work.is_in_question(evidence, time)
     if judge.needs_eager_after(evidence) or is_open:
         runs.eager_sides()
+    if judge.is_less_compiled(evidence):
+        runs.compiled_branches()
     return [*judge.compile_reasons(evidence), *executed_work.work_reasons(evidence, time)]
 
 

@@ -88,6 +88,8 @@ class ProofTaps:
         training.wrap_backward(torch.autograd, self._on_backward)
         if self._setting.eager:
             torch.compiler.set_stance("force_eager")
+            if self._setting.as_compiled:
+                dynamo.wrap_is_compiling(torch.compiler)
             self._operations = Operations(
                 rounding=self._setting.rounding, keyed=self._setting.keyed, step=lambda: self._step)
             self._mode = dispatch_mode(self._operations.run)
