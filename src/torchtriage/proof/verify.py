@@ -25,6 +25,7 @@ from torchtriage.proof.budget import TimeLimit, parse_duration
 from torchtriage.proof.experiment import ProofRuns, Runs, read_recorded
 from torchtriage.proof.locate.locate import Locator
 from torchtriage.proof.numbers.compare import draws_differ
+from torchtriage.proof.numbers.repeated_draws import repeated_draws
 from torchtriage.proof.runs.surroundings import kept_stdin
 from torchtriage.proof.sides import Side
 
@@ -188,6 +189,10 @@ def _numbers_with_draws(
     runs.keyed()
     pair = judge_numbers.keyed_agreement(evidence)
     if pair is not None and pair[0].holds and pair[1].holds and not pair[0].is_empty:
+        repeated = repeated_draws(evidence.runs["eager"].numbers, evidence.runs["after eager"].numbers)
+        if repeated is not None:
+            reason = VerdictReason(kind=ReasonKind.DRAWS_REPEATED, verdict=ProofVerdict.REFUTED, step=repeated)
+            return judge_numbers.numbers_change(evidence, found, NumbersState.DIFFER), [reason]
         return judge_numbers.numbers_change(evidence, pair[0], NumbersState.SAME_DRAWS), []
     base, after = judge_numbers.baseline(evidence), evidence.runs["after"]
     moved = base is not None and draws_differ(base.numbers, after.numbers)
