@@ -250,6 +250,16 @@ print(f"result {total.item():.4f}")
                     Edit(old="pyramid = Pyramid()", new='pyramid = torch.compile(Pyramid(), backend="eager")'),
                 ),
             ),
+            Option(
+                says=r"recompile_limit = \d+",
+                edits=(
+                    Edit(
+                        old="torch.manual_seed(0)",
+                        new="torch._dynamo.config.recompile_limit = 14\ntorch.manual_seed(0)",
+                    ),
+                ),
+                leaves=("TT202",),
+            ),
         ),
     ),
     Case(

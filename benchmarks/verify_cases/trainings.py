@@ -104,6 +104,11 @@ CLASSIFIER_WRONG = (
     ("the same batch in each step", "draws reused", ((
         "history = []", "history = []\nbatch = torch.randn(24, 12)"),
         ("    x = torch.randn(24, 12)\n", "    x = batch\n"))),
+    ("seeded in each step", "draws reused", ((
+        "    x = torch.randn(24, 12)\n", "    torch.manual_seed(0)\n    x = torch.randn(24, 12)\n"),)),
+    ("a generator made in each step", "draws reused", ((
+        "    x = torch.randn(24, 12)\n",
+        "    x = torch.randn(24, 12, generator=torch.Generator().manual_seed(0))\n"),)),
     ("norm without its weight", "dropped term", ((
         "self.norm(self.inner(x))", "nn.functional.layer_norm(self.inner(x), (32,), self.norm.weight * 0 + 1)"),)),
     ("a step raises", "fails", ((

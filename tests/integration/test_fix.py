@@ -196,7 +196,7 @@ def test_line_endings_of_windows_are_kept(tmp_path: Path) -> None:
     (["fix", "train.triage", "--appply"], "did you mean --apply?"),
     (["fix", "--verify"], "--verify needs a script"),
     (["fix", "--verify", "gone.py"], "no script at gone.py"),
-    (["fix", "train.triage", "--verify", "train.py"], "cannot be combined"),
+    (["fix", "train.py", "--verify", "train.py"], "is not a .triage folder; the proofs of --verify are kept in one"),
     (["fix", "--apply", "--verify", "train.py"], "apply it with git apply"),
 ])
 def test_wrong_words_end_with_what_to_do(words: list[str], message: str, recorded: Path) -> None:
@@ -232,8 +232,13 @@ print(f"result {total.item():.5f}")
 @pytest.mark.thorough
 def test_trials_keep_what_is_proven_and_leave_a_patch(tmp_path: Path) -> None:
     (tmp_path / "small.py").write_text(SMALL)
-    done = triage(tmp_path, "fix", "--format", "json", "--budget", "10m", "--verify", "small.py")
+    triage(tmp_path, "run", "-q", "-o", "small.triage", "small.py")
+    done = triage(tmp_path, "fix", "small.triage", "--format", "json", "--budget", "10m", "--verify", "small.py")
     assert done.returncode == 0, done.stderr
+    assert "2 proofs kept in small.triage" in done.stderr
+    report = json.loads(triage(tmp_path, "report", "small.triage", "--format", "json").stdout)
+    assert {f["code"]: f["verified"] for f in report["findings"] if f["severity"] < "P4"} == {
+        "TT101": True, "TT104": True}
     data = json.loads(done.stdout)
     assert {f["code"]: f["verified"] for f in data["findings"]} == {"TT101": True, "TT104": True}
     assert data["together"]["verdict"] == "verified"

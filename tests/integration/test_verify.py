@@ -67,7 +67,8 @@ def test_a_right_cure_is_verified_and_no_file_is_written(folder: Path) -> None:
     ("range(5)", "range(4)", "fewer-steps"),
     ('@torch.compile(backend="eager")\n', "", "less-compiled"),
     ("    loss.backward()\n", "    assert number < 2\n    loss.backward()\n", "after-fails"),
-], ids=["lost dropout", "reduction", "steps", "not compiled", "fails"])
+    ("range(5):\n", "range(5):\n    torch.manual_seed(0)\n", "draws-repeated"),
+], ids=["lost dropout", "reduction", "steps", "not compiled", "fails", "seeded"])
 def test_a_wrong_cure_is_refuted(folder: Path, old: str, new: str, kind: str) -> None:
     source = CURED.replace(old, new)
     assert source != CURED
@@ -140,6 +141,41 @@ def test_a_program_without_steps_is_judged_by_what_it_prints(tmp_path: Path) -> 
     assert "no optimizer step: the numbers that the program prints" in " ".join(right.stdout.split())
     assert "left out" in right.stdout
     assert wrong.returncode == 1, wrong.stdout
+
+
+@pytest.mark.thorough
+def test_tensor_work_of_a_message_that_compiled_code_skips_is_not_missing(tmp_path: Path) -> None:
+    sick = PROGRAM.replace("y.mean().item()", "x.abs().max(), x.mean(), x.std(), y.abs().max(), y.std(), y.var()")
+    message = sick[sick.index("    print("):].splitlines()[0]
+    cured = sick.replace(message, f"    if not torch.compiler.is_compiling():\n    {message}")
+    (tmp_path / "before.py").write_text(sick)
+    (tmp_path / "after.py").write_text(cured)
+    done = verify(tmp_path, "before.py", "after.py", "--format", "json")
+    proof = json.loads(done.stdout)
+    assert proof["after"]["graph_ops"] < 0.8 * proof["before"]["graph_ops"]
+    assert (done.returncode, proof["verdict"]) == (0, "verified"), proof["reasons"]
+
+
+RANKS = PROGRAM.replace("import sys, torch\n", "import torch, torch.distributed as dist\n").replace(
+    "torch.manual_seed(0)\n", 'dist.init_process_group("gloo")\ntorch.manual_seed(0)\n', 1).replace(
+    "for number in", "torch.manual_seed(dist.get_rank())\nfor number in").partition("open(")[0] + (
+    'print("loss", loss.item()) if dist.get_rank() == 0 else None\ndist.destroy_process_group()\n')
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("seed", "verdict", "kinds"), [
+    ("dist.get_rank()", "verified", []), ("0", "refuted", ["draws-repeated"]),
+], ids=["right", "all ranks seeded alike"])
+def test_several_ranks_are_compared(tmp_path: Path, seed: str, verdict: str, kinds: list[str]) -> None:
+    (tmp_path / "before.py").write_text(RANKS)
+    (tmp_path / "after.py").write_text(RANKS.replace(PRINT, "").replace("dist.get_rank())\nfor", f"{seed})\nfor"))
+    launch = f"{sys.executable} -m torch.distributed.run --standalone --nproc_per_node 2"
+    done = verify(
+        tmp_path, "--before", f"{launch} before.py", "--after", f"{launch} after.py", "--format", "json", timeout=900)
+    proof = json.loads(done.stdout)
+    assert (proof["verdict"], [reason["kind"] for reason in proof["reasons"]]) == (verdict, kinds), done.stderr
+    assert "BEFORE trains in 2 processes; all of them are compared" in proof["notes"]
+    assert proof["numbers"]["num_steps"] == 10
 
 
 def test_ctrl_c_leaves_no_process_and_no_folder(folder: Path) -> None:

@@ -101,8 +101,11 @@ def _explained(finding: Finding, findings: list[Finding]) -> Finding:
     # A finding into which several frames were folded describes its first frame, which may be another than this one.
     of_this_frame = [f for f in causes if f.raised_at == finding.raised_at]
     main = max(of_this_frame or causes, key=lambda f: f.evidence.num_events)
+    raised = finding.fix.edits      # the limit itself, where it was seen to suffice
+    settings = "".join(f"; or {edit.text}: no more variants were seen, and they are used again" for edit in raised)
+    fix = replace(main.fix, text=main.fix.text + settings, edits=(*main.fix.edits, *raised))
     return finding.with_(
-        cause=f"{main.cause} ({main.code})", fix=main.fix, owner=main.owner,
+        cause=f"{main.cause} ({main.code})", fix=fix, owner=main.owner,
         evidence=replace(finding.evidence, values=main.evidence.values),
     )
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from torchtriage.diagnosis.diagnose import diagnose
+from torchtriage.diagnosis.remedy_proofs import stored_proofs, with_proofs
 from torchtriage.diagnosis.shape_study import linked_to_study, study_of
 from torchtriage.diagnosis.suppress import comments_in
 from torchtriage.diagnosis.totals import totals
@@ -41,7 +42,9 @@ _NOT_IN_SOURCE = {
 def build_report(recording: Recording, with_events: bool = False, with_history: bool = False) -> Report:
     """Diagnose a recording, and add the facts of the run to the findings."""
     shapes, unread = study_of(recording)
-    findings, num_suppressed, unused = suppressed(linked_to_study(diagnose(recording), shapes), comments_in(recording))
+    proofs, unread_proofs = stored_proofs(recording)
+    diagnosed = with_proofs(linked_to_study(diagnose(recording), shapes), proofs)
+    findings, num_suppressed, unused = suppressed(diagnosed, comments_in(recording))
     return Report(
         findings=findings,
         shapes=shapes,
@@ -49,7 +52,7 @@ def build_report(recording: Recording, with_events: bool = False, with_history: 
         unused_suppressions=unused,
         run=run_facts(recording),
         watched=watched(recording),
-        not_seen=[*not_seen(recording), *unread],
+        not_seen=[*not_seen(recording), *unread, *unread_proofs],
         totals=totals(recording),
         events=event_rows(recording) if with_events else {},
         history=_history(recording, findings) if with_history else History(),

@@ -105,6 +105,29 @@ class Fix:
     edits: tuple[Edit, ...] = ()        # the options that `torchtriage fix` can make, the best first
 
 
+class AgreeingNumbers(enum.StrEnum):
+    """How the numbers of a program before and after a verified edit agree."""
+
+    EQUAL = "equal"                 # bit for bit
+    ROUNDING = "rounding"           # within the measured rounding
+    SAME_DRAWS = "same-draws"       # random draws moved; with the same draws arranged, within the rounding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemedyProof:
+    """An edit of a finding that was verified to cure it; what a trial was worth."""
+
+    label: EditLabel
+    text: str                               # of the edit; empty if redacted
+    numbers: AgreeingNumbers
+    num_steps: int = 0                      # whose numbers were compared
+    seconds_before: float | None = None     # of a steady step; None if it was not measured
+    seconds_after: float | None = None
+    ratio_low: float | None = None          # of the interval of after / before
+    ratio_high: float | None = None
+    torch: str = ""                         # the version that it was verified with
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Location:
     path: str
@@ -235,6 +258,7 @@ class Finding:
     steps: tuple[int, ...] = ()
     status: str = "open"
     fingerprint: str = ""
+    proof: RemedyProof | None = None        # only where a recording holds one
 
     def with_(self, **changes: object) -> "Finding":
         return replace(self, **changes)  # type: ignore[arg-type]  # dataclasses.replace cannot be typed by field

@@ -24,6 +24,7 @@ from torchtriage.findings.model import (
     Location,
     Owner,
     OwnerKind,
+    RemedyProof,
     Severity,
 )
 from torchtriage.findings.report import SHAPES, TOTALS, Report
@@ -145,6 +146,16 @@ def _finding(f: Finding, names: Pseudonyms) -> Finding:
         ranks=f.ranks,
         steps=f.steps,
         fingerprint=names.fingerprint(f.fingerprint),
+        proof=None if f.proof is None else _proof(f.proof),
+    )
+
+
+def _proof(proof: RemedyProof) -> RemedyProof:
+    """The text of the edit names variables of the program."""
+    return RemedyProof(
+        label=proof.label, text="", numbers=proof.numbers, num_steps=proof.num_steps,
+        seconds_before=_number(proof.seconds_before), seconds_after=_number(proof.seconds_after),
+        ratio_low=_number(proof.ratio_low), ratio_high=_number(proof.ratio_high), torch=_version(proof.torch) or "",
     )
 
 

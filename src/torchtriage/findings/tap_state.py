@@ -9,6 +9,7 @@ BREAK_COSTS = "run-time cost of graph breaks"
 COMPILES = "compiles that gave up"
 LEARNING = "learning"
 SHAPE_STUDY = "shape study"
+REMEDY_PROOFS = "verified edits"
 RECURRENT_STATE, PPO_UPDATES = "recurrent state", "PPO updates"
 # Missing from traces or logs.
 STEPS = "the step of each event"
@@ -20,7 +21,8 @@ OWN_NAMES = frozenset({
     "trace", "steps", "compile calls", "whole-frame breaks", "piece timer", "silent-eager meter", "recorder",
     "policy", "call times", "call sizes", "shape marks", "gradients", "loss", "clipping and GradScaler",
     "gradients of some tensors", STRUCTURED_TRACE, TEXT_LOG, BREAK_COSTS, COMPILES, LEARNING, SHAPE_STUDY,
-    SOURCE, STEPS, SKIPPED_FRAMES, EAGER_CALLS, CALL_SITES, COMPILE_TIMES, CACHES, RECURRENT_STATE, PPO_UPDATES,
+    REMEDY_PROOFS, SOURCE, STEPS, SKIPPED_FRAMES, EAGER_CALLS, CALL_SITES, COMPILE_TIMES, CACHES, RECURRENT_STATE,
+    PPO_UPDATES,
 })
 
 

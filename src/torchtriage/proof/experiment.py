@@ -137,6 +137,12 @@ class Runs:
             self.say("running both sides eager, to count their operations")
             self._beside([name for name, _ in missing], [(side, ProofSetting(eager=True)) for _, side in missing])
 
+    def compiled_branches(self) -> None:
+        """Both sides eager once more, with `is_compiling()` as compiled code sees it."""
+        self.say("running both sides eager again, in the branches that compiled code takes")
+        setting = ProofSetting(eager=True, as_compiled=True)
+        self._beside(["before as compiled", "after as compiled"], [("before", setting), ("after", setting)])
+
     def keyed(self) -> None:
         """Both sides eager, with the values of each random operator given by its key instead of its order."""
         self.say("the numbers differ: running both sides with the same random draws arranged")

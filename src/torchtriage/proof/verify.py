@@ -25,6 +25,7 @@ from torchtriage.proof.budget import TimeLimit, parse_duration
 from torchtriage.proof.experiment import ProofRuns, Runs, read_recorded
 from torchtriage.proof.locate.locate import Locator
 from torchtriage.proof.numbers.compare import draws_differ
+from torchtriage.proof.numbers.repeated_draws import repeated_draws
 from torchtriage.proof.runs.surroundings import kept_stdin
 from torchtriage.proof.sides import Side
 
@@ -133,6 +134,8 @@ def _compared_work(evidence: ProofRuns, runs: Runs, *, is_refuted: bool) -> list
     is_open = not is_refuted and not slower and executed_work.is_in_question(evidence, time)
     if judge.needs_eager_after(evidence) or is_open:
         runs.eager_sides()
+    if judge.is_less_compiled(evidence):
+        runs.compiled_branches()
     return [*judge.compile_reasons(evidence), *executed_work.work_reasons(evidence, time)]
 
 
@@ -186,6 +189,10 @@ def _numbers_with_draws(
     runs.keyed()
     pair = judge_numbers.keyed_agreement(evidence)
     if pair is not None and pair[0].holds and pair[1].holds and not pair[0].is_empty:
+        repeated = repeated_draws(evidence.runs["eager"].numbers, evidence.runs["after eager"].numbers)
+        if repeated is not None:
+            reason = VerdictReason(kind=ReasonKind.DRAWS_REPEATED, verdict=ProofVerdict.REFUTED, step=repeated)
+            return judge_numbers.numbers_change(evidence, found, NumbersState.DIFFER), [reason]
         return judge_numbers.numbers_change(evidence, pair[0], NumbersState.SAME_DRAWS), []
     base, after = judge_numbers.baseline(evidence), evidence.runs["after"]
     moved = base is not None and draws_differ(base.numbers, after.numbers)

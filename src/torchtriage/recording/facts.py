@@ -245,6 +245,8 @@ class FolderFacts:
     unreadable_files: tuple[str, ...] = ()
     shapes: Any = None              # the content of shapes.json; findings/shape_study checks it
     shapes_problem: str = ""
+    proofs: Any = None              # the content of proofs.json; diagnosis/remedy_proofs checks it
+    proofs_problem: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,8 @@ from torchtriage.recording.validation import parsed_json
 
 MAX_STUDY = 64 << 20    # bytes; a study of many sizes has some 100 kB
 LAUNCHER_FILE = "launcher.sqlite"
+MAX_PROOFS = 4 << 20
+PROOFS_FILE = "proofs.json"     # the verified edits of `torchtriage fix RECORDING --verify`
 STUDY_FILE = "shapes.json"      # the results of `torchtriage shapes`, beside the recording of the unmodified program
 
 
@@ -42,16 +44,17 @@ def read_recording(folder: Path) -> Recording:
     if not processes and not (folder / "run_id").exists():
         raise TriageError(f"{folder} holds no recording; make one with: torchtriage run SCRIPT.py")
     facts["unreadable_files"] = [str(problem) for problem in problems]
-    facts.update(_shapes(folder / STUDY_FILE))
+    facts.update(_content(folder / STUDY_FILE, "shapes", MAX_STUDY))
+    facts.update(_content(folder / PROOFS_FILE, "proofs", MAX_PROOFS))
     processes.sort(key=lambda p: (p.rank if p.rank is not None else -1, p.program.start or 0.0))
     return Recording(processes=tuple(with_complete_series(processes)), facts=facts, path=str(folder), unreadable=damage)
 
 
-def _shapes(path: Path) -> dict[str, Any]:
-    """The study as plain data under `shapes`, or why it cannot be read under `shapes_problem`; empty without one."""
+def _content(path: Path, name: str, max_bytes: int) -> dict[str, Any]:
+    """The plain data of a JSON file under this name, or the problem under `NAME_problem`; empty without the file."""
     try:
-        return {"shapes": parsed_json(read_regular(path, MAX_STUDY))}
+        return {name: parsed_json(read_regular(path, max_bytes))}
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        return {"shapes_problem": f"cannot read {path.name}: {getattr(error, 'strerror', None) or error}"}
+        return {f"{name}_problem": f"cannot read {path.name}: {getattr(error, 'strerror', None) or error}"}

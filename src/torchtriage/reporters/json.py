@@ -35,7 +35,10 @@ def render(report: Report) -> str:
 
 
 def finding_as_dict(finding: Finding) -> dict[str, Any]:
-    """A finding; `samples`, `source_lines` and `checks` have the fields of `values`, `source` and `verification`."""
+    """A finding; `samples`, `source_lines` and `checks` have the fields of `values`, `source` and `verification`.
+
+    `verified` and `proof` are there only if an edit was proven to cure it.
+    """
     cost, evidence = finding.cost, finding.evidence
     return {
         "code": finding.code,
@@ -78,6 +81,7 @@ def finding_as_dict(finding: Finding) -> dict[str, Any]:
         "ranks": finding.ranks,
         "steps": finding.steps,
         "fingerprint": finding.fingerprint,
+        **({} if finding.proof is None else {"verified": True, "proof": dataclasses.asdict(finding.proof)}),
     }
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from torchtriage.findings.checks import sentence
 from torchtriage.findings.model import UNKNOWN_PLACE, CostKind, Finding, Location, OwnerKind
+from torchtriage.findings.proof.remedy import proof_sentence
 from torchtriage.findings.report import Report
 from torchtriage.findings.shape_study import ShapeStudy
 from torchtriage.reporters import shape_text
@@ -106,6 +107,8 @@ def _section(f: Finding, report: Report) -> str:
     lines.append(f"**Fix:** {prose(f.fix.text)}\n")
     if f.fix.edit:
         lines.append(_block(f.fix.edit.splitlines()))
+    if f.proof is not None:
+        lines.append(f"**Verified:** {prose(proof_sentence(f.proof))}\n")
     lines += _list("With it", "-", f.evidence.folded)
     lines += _list("Verify", "- [ ]", [sentence(check) for check in f.verification])
     lines.append(f"More: {code(f'torchtriage explain {f.code}')}\n")

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from torchtriage import __version__
 from torchtriage.findings import catalogue
 from torchtriage.findings.model import UNKNOWN_PLACE, Finding, Location
+from torchtriage.findings.proof.remedy import proof_sentence
 from torchtriage.findings.report import Report
 from torchtriage.reporters.json import finding_as_dict, plain
 from torchtriage.reporters.summary import level_of, project_path, tap_text
@@ -20,7 +21,9 @@ from torchtriage.text import installed_path
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 ROOT = "%SRCROOT%"                  # the working folder of the run
 LIBRARIES = "%SITE_PACKAGES%"       # its path differs from machine to machine, so it is not given
-_FACTS = ("severity", "category", "owner", "upstream", "cost", "fix", "ranks", "steps", "related")
+_FACTS = (
+    "severity", "category", "owner", "upstream", "cost", "fix", "ranks", "steps", "related", "verified", "proof",
+)
 
 
 def render(report: Report) -> str:
@@ -61,13 +64,15 @@ def _rule(code: str) -> dict[str, Any]:
 def _result(f: Finding, rule_index: int, run: Mapping[str, Any]) -> dict[str, Any]:
     facts = finding_as_dict(f)
     sentences = [f.title, f.cause, f"Fix: {f.fix.text}"]
+    if f.proof is not None:
+        sentences.append(f"Verified: {proof_sentence(f.proof)}")
     result = {
         "ruleId": f.code,
         "ruleIndex": rule_index,
         "level": level_of(f.severity),
         "message": {"text": "\n".join(f"{sentence.rstrip().removesuffix('.')}." for sentence in sentences)},
         "locations": _locations(f.location if f.location != UNKNOWN_PLACE else _script(run), run),
-        "properties": {name: facts[name] for name in _FACTS},
+        "properties": {name: facts[name] for name in _FACTS if name in facts},
     }
     if f.raised_at is not None:
         raised = _locations(f.raised_at, run)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from torchtriage.findings.model import UNKNOWN_PLACE, Finding, Location, OwnerKind
+from torchtriage.findings.proof.remedy import proof_sentence
 from torchtriage.findings.report import Report
 from torchtriage.reporters.lines import Line, field, printed, wrapped
 from torchtriage.reporters.shapes import study_lines
@@ -65,6 +66,8 @@ def _finding(f: Finding, run: Mapping[str, Any], width: int, verbose: bool) -> l
         lines.append((f"      {shortened(code, width - 6)}", "dim"))
     lines += field("why", f.cause + (f" [{f.upstream}]" if f.upstream else ""), width)
     lines += field("fix", f.fix.text, width)
+    if f.proof is not None:
+        lines += field("proof", proof_sentence(f.proof), width)
     if len(f.cost.note) > SHORT_NOTE:
         lines += field("cost", f.cost.note, width)
     for folded in f.evidence.folded[: None if verbose else 3]:

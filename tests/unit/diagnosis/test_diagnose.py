@@ -74,6 +74,15 @@ def test_a_limit_and_its_recompiles_name_each_other_and_share_the_fix() -> None:
     assert limit.evidence.values == cause.evidence.values
 
 
+def test_a_limit_that_can_be_raised_is_an_option_behind_those_of_its_recompiles() -> None:
+    facts = {**FACTS, "eager_calls": {"eager": 2, "misses": 2, "recompiles": 0, "hits": 9}}
+    findings = diagnose(a_recording(a_process(*int_recompiles(F, 0, 7, at_limit=True), **facts), end=1000.0))
+    limit = by_code(findings)["TT301"]
+    [cause] = [finding for finding in findings if finding.code.startswith("TT2")]
+    assert limit.fix.edits[:-1] == cause.fix.edits
+    assert limit.fix.text.startswith(f"{cause.fix.text}; or {limit.fix.edits[-1].text}: ")
+
+
 def test_every_finding_has_its_source_lines_if_they_were_recorded() -> None:
     sources = {(APP, 3): Source(first_line=2, lines=("", "def f(k):", "    return k"))}
     findings = diagnose(

@@ -76,6 +76,16 @@ def test_operations_that_left_the_graphs_are_told_from_those_that_are_gone() -> 
     assert kinds(judge.compile_reasons(gone)) == []
 
 
+@pytest.mark.parametrize(("num_eager", "num_as_compiled", "is_refuted"), [(1000, 950, False), (1000, 1000, True)])
+def test_operations_that_only_eager_code_executes_are_not_missing_from_the_graphs(
+    num_eager: int, num_as_compiled: int, is_refuted: bool,
+) -> None:
+    evidence = runs(
+        before=run(), after=run(graph_ops=50), eager=run(eager_ops=1000), after_eager=run(eager_ops=num_eager),
+        before_as_compiled=run(eager_ops=1000), after_as_compiled=run(eager_ops=num_as_compiled))
+    assert (kinds(judge.compile_reasons(evidence)) == [ReasonKind.LESS_COMPILED]) == is_refuted
+
+
 def test_a_finding_that_comes_and_goes_by_itself_is_neither_fixed_nor_new() -> None:
     a, b = finding(fingerprint="a"), finding(code="TT203", fingerprint="b")
     change = findings_change([[a, b], [a]], [[]])

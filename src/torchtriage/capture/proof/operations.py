@@ -21,6 +21,9 @@ _SUMMING = (
     "mv", "loss", "embedding_dense_backward", "index_add", "scatter_add", "attention", "binary_cross_entropy", "cumsum",
     "logsumexp", "linalg", "lstm", "gru", "rnn",
 )
+DIGESTED = 64       # elements of each draw
+BITS_OF_FLOAT = 8   # at least, of a uniform or normal float16
+MIN_BITS = 64       # of a draw: below it two draws may be equal by chance
 _DRAWS = {
     "randn": "normal", "randn_like": "normal", "normal": "normal", "normal_": "normal", "normal_functional": "normal",
     "rand": "uniform", "rand_like": "uniform", "uniform": "uniform", "uniform_": "uniform",
@@ -37,6 +40,9 @@ class Operations:
         self._generator: dict[Any, Any] = {}
         self._draws: Counter[tuple[Any, ...]] = Counter()
         self._drawn_in = -1
+        self._row_draws = [0, 0]    # digest and bits of the values drawn since `drawn` was called
+        self._digests: set[int] = set()
+        self.num_repeats = 0        # draws of values that were drawn before
         self.num_ops = 0
         self.is_paused = False      # while our own statistics are computed
 
@@ -51,7 +57,11 @@ class Operations:
         is_plain = not any(result.alias_info is not None for result in returns)     # neither a view nor in place
         if is_plain or any(result.alias_info is not None and result.alias_info.is_write for result in returns):
             self.num_ops += name not in ("detach", "_local_scalar_dense")
-        if not self._rounding or not is_plain or _is_random(func) or not _rounds(name, args, kwargs):
+        if _is_random(func):
+            result = func(*args, **kwargs)
+            self._note_draw(result)
+            return result
+        if not self._rounding or not is_plain or not _rounds(name, args, kwargs):
             return func(*args, **kwargs)
         if any(word in name for word in _SUMMING):
             number = 1 if "batch_norm" in name else 3       # the running statistics are updated in place
@@ -60,6 +70,26 @@ class Operations:
         for value in result if isinstance(result, tuple | list) else (result,):
             self._moved(value, copy=False)
         return result
+
+    def drawn(self) -> list[int]:
+        """[digest, number of random bits at least] of what was drawn since the last call."""
+        drawn, self._row_draws = self._row_draws, [0, 0]
+        return drawn
+
+    def _note_draw(self, result: Any) -> None:
+        """Draws of the same values have the same digest, whichever generator made them."""
+        import torch
+
+        values = result[-1] if isinstance(result, tuple) else result    # the mask of a dropout, not its output
+        if not isinstance(values, torch.Tensor) or values.layout is not torch.strided or values.numel() == 0:
+            return
+        first = values.detach().reshape(-1)[:DIGESTED].to(torch.float64).cpu()
+        num_bits = _random_bits(first, is_float=values.is_floating_point())
+        digest = zlib.crc32(first.numpy().tobytes())
+        if num_bits >= MIN_BITS:
+            self.num_repeats += digest in self._digests
+            self._digests.add(digest)
+        self._row_draws = [zlib.crc32(digest.to_bytes(4, "big"), self._row_draws[0]), self._row_draws[1] + num_bits]
 
     def _moved(self, value: Any, *, copy: bool) -> Any:
         """The tensor with each element moved by one rounding up or down; anything else unchanged."""
@@ -102,6 +132,17 @@ class Operations:
             return func(*args, **kwargs)
         finally:
             generator.set_state(state)
+
+
+def _random_bits(values: Any, *, is_float: bool) -> int:
+    """How many random bits these values hold at least; two values, as of a mask, hold few if one of them is rare."""
+    number = int(values.numel())
+    num_low, num_high = int((values == values.min()).sum()), int((values == values.max()).sum())
+    if num_low == number:
+        return 0
+    if num_low + num_high == number:
+        return 2 * min(num_low, num_high)
+    return number * (BITS_OF_FLOAT if is_float else 1)
 
 
 def _is_random(func: Any) -> bool:

@@ -88,6 +88,8 @@ class ProofTaps:
         training.wrap_backward(torch.autograd, self._on_backward)
         if self._setting.eager:
             torch.compiler.set_stance("force_eager")
+            if self._setting.as_compiled:
+                dynamo.wrap_is_compiling(torch.compiler)
             self._operations = Operations(
                 rounding=self._setting.rounding, keyed=self._setting.keyed, step=lambda: self._step)
             self._mode = dispatch_mode(self._operations.run)
@@ -137,6 +139,8 @@ class ProofTaps:
             step = self._step + 1 if number == 0 else self._step
             self._row = {"optimizer": number, "step": step, "losses": self._losses, "draws": digests()}
             self._losses = []
+            if self._operations is not None:
+                self._row["drawn"] = self._operations.drawn()
             self._is_recorded = is_recorded(self._num_updates // max(1, len(self._optimizers)) + 1)
             if self._is_recorded:
                 pairs = self._named(optimizer, number, frame)
@@ -181,6 +185,7 @@ class ProofTaps:
             graph_calls=self._graph_ops[0], graph_ops=self._graph_ops[1], eager_ops=num_ops, problem=self._problem,
             torch=str(version), memory=peak_memory_facts(), ended_early=self._ended_at,
             own_seconds=self.clock.own_seconds, draws=digests(),
+            repeated_draws=self._operations.num_repeats if self._operations is not None else 0,
         )
 
     def _start_over(self) -> None:

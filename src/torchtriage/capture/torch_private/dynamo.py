@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import FrameType, ModuleType
 from typing import Any
 
-from torchtriage.capture.torch_private.base import Undo, module, replaced
+from torchtriage.capture.torch_private.base import Undo, is_torch_file, module, replaced
 from torchtriage.errors import hide_frame
 
 
@@ -176,3 +176,33 @@ def compiled_from(function: Any) -> Any:
     if original_module is not None:
         return original_module
     return getattr(function, "_torchdynamo_orig_callable", None)
+
+
+def wrap_is_compiling(compiler: ModuleType) -> None:
+    """While the stance is force_eager, `is_compiling()` is True for code of the program below a torch.compile call.
+
+    torch's own code keeps its answer. Without these names the program takes its branches for eager code.
+    """
+    for name in ("is_compiling", "is_dynamo_compiling"):
+        original = getattr(compiler, name, None)
+        if original is not None:
+            setattr(compiler, name, _as_compiled(original))
+
+
+def _as_compiled(original: Callable[[], bool]) -> Callable[[], bool]:
+    @functools.wraps(original)
+    def is_compiling() -> bool:
+        caller = sys._getframe(1)
+        return original() or (not is_torch_file(caller.f_code.co_filename) and _is_below_compile_call(caller))
+
+    return is_compiling
+
+
+def _is_below_compile_call(frame: FrameType | None) -> bool:
+    """Whether the nearest call of torch.compile's wrapper on the stack is not one of torch.compiler.disable."""
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename.endswith("_dynamo/eval_frame.py") and code.co_name in ("compile_wrapper", "_fn"):
+            return code.co_name == "compile_wrapper"
+        frame = frame.f_back
+    return False

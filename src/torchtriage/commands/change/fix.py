@@ -24,7 +24,7 @@ from torchtriage.commands.shapes import parse_number
 from torchtriage.config import Config
 from torchtriage.errors import CommandError
 from torchtriage.findings.model import EditLabel
-from torchtriage.text import harmless_text
+from torchtriage.text import counted, harmless_text
 
 if TYPE_CHECKING:
     from torchtriage.findings.edits.proposal import FixReport
@@ -44,6 +44,7 @@ class FixCommand:
     torchtriage fix train.triage -o cure.patch       the safe edits and the settings as one patch
     torchtriage fix train.triage --apply             the same, written into the files
     torchtriage fix --verify train.py --epochs 1     run it, try each edit in a copy, keep what is proven
+    torchtriage fix train.triage --verify train.py   the same; the proofs are kept in the recording, for its reports
 
     safe: cannot change a number. setting: a line of configuration. review: to be read before it is applied.
     """
@@ -130,6 +131,8 @@ def verified_fix(args: argparse.Namespace, config: Config) -> int:
         result = experiment.result()
     if result.patch:
         write_file(patch, result.patch, args)
+    if args.source is not None:
+        _keep_proofs(Path(args.source), result, args)
     show_trials(result, config, str(patch) if result.patch else "")
     if was_interrupted:
         return 130
@@ -139,11 +142,28 @@ def verified_fix(args: argparse.Namespace, config: Config) -> int:
     return exit_code_of(replace(report, findings=left), config, args)
 
 
+def _keep_proofs(recording: Path, result: "TrialReport", args: argparse.Namespace) -> None:
+    """The proofs of those findings that the recording has too, which it shows from now on."""
+    from torchtriage.diagnosis.report import build_report
+    from torchtriage.remedies.proof_file import keep_proofs
+
+    present = {finding.fingerprint for finding in build_report(read_source(str(recording))).findings}
+    found = [trial for trial in result.kept if trial.finding.fingerprint in present]
+    if found:
+        keep_proofs(recording, found)
+        say(args, f"{counted(len(found), 'proof')} kept in {recording}; see: torchtriage report {recording}")
+    num_missing = len(result.kept) - len(found)
+    if num_missing:
+        say(args, f"{counted(num_missing, 'cured finding')} not in {recording}: it is of another run of the program")
+
+
 def check_trial_flags(args: argparse.Namespace) -> None:
+    from torchtriage.recording.reader import is_recording
+
     if not args.verify:
         raise CommandError("--verify needs a script: torchtriage fix --verify train.py")
-    if args.source is not None:
-        raise CommandError(f"{args.source} and --verify cannot be combined: the trials make their own recording")
+    if args.source is not None and not is_recording(Path(args.source)):
+        raise CommandError(f"{args.source} is not a .triage folder; the proofs of --verify are kept in one")
     if args.apply:
         raise CommandError("--verify leaves a patch; apply it with git apply, not with --apply")
     if args.format == "sarif":

@@ -4,13 +4,27 @@ from collections.abc import Iterator
 
 from torchtriage.diagnosis.compiles.frames import CompileHistory, Frame
 from torchtriage.diagnosis.compiles.targets import target_name
-from torchtriage.diagnosis.places import frame_name, locate
+from torchtriage.diagnosis.places import frame_name, locate, owner_of
 from torchtriage.diagnosis.rules import finding, first_line, placed_fields, rule
-from torchtriage.findings.model import Check, CheckKind, Cost, CostKind, Evidence, Finding, Fix
+from torchtriage.findings.model import (
+    YOU,
+    Change,
+    ChangeKind,
+    Check,
+    CheckKind,
+    Cost,
+    CostKind,
+    Edit,
+    EditLabel,
+    Evidence,
+    Finding,
+    Fix,
+)
 from torchtriage.recording.events import CompileCall, CompileEnd, FrameSkipped, GraphBreak, LimitHit
 from torchtriage.recording.recording import Process
 from torchtriage.text import counted
 
+MAX_LIMIT = 64      # of variants, each with its compile; torch's default of all frames of a function together is 256
 LIMIT_SKIP = "custom frame execution strategy"     # how Dynamo words the skip that follows a limit
 
 
@@ -28,12 +42,14 @@ def recompile_limit_hit(process: Process) -> Iterator[Finding]:
         limit = "its recompile limit" if hit.limit is None else f"its recompile limit ({hit.limit})"
         if hit.limit_name.startswith("accumulated"):
             limit = f"the accumulated recompile limit ({hit.limit})"
+        raised = _raised_limit(process, hit, len(at_limit))
+        edits = () if raised is None or owner_of(hit.path, process.program) != YOU else (_limit_edit(hit, raised),)
         yield finding(
             "TT301", title=f"{name} hit {limit}: {eager}{since}",
             cause=_limit_cause(hit), fix=Fix(text=(
                 f"stop the recompiles of {name} (see the TT2xx finding of this frame); raising "
                 f"torch._dynamo.config.{hit.limit_name} only helps if the number of variants is small and known"
-            )),
+            ), edits=edits),
             cost=_seconds_cost(frame), evidence=Evidence(
                 num_events=len(frame.limits), reasons=tuple(first_line(r) for r in hit.reasons[:10]),
                 compile_ids=tuple(e.compile_id or "" for e in frame.limits[:20]),
@@ -42,6 +58,23 @@ def recompile_limit_hit(process: Process) -> Iterator[Finding]:
             verification=(Check(CheckKind.BELOW_RECOMPILE_LIMIT, name),),
             **placed_fields(place, "TT301", hit.limit_name, process, hit),
         )
+
+
+def _raised_limit(process: Process, hit: LimitHit, num_frames: int) -> int | None:
+    """A limit above all variants of this run, if they are seen to be few and used again; None if that is not shown."""
+    calls = process.eager_calls
+    if calls is None or hit.limit is None or num_frames != 1 or hit.limit_name != "recompile_limit":
+        return None
+    largest = hit.limit + 1 + calls.eager   # the call that hit the limit, and each eager one, may be another variant
+    return largest if calls.hits >= hit.limit and largest <= MAX_LIMIT else None
+
+
+def _limit_edit(hit: LimitHit, limit: int) -> Edit:
+    setting = f"torch._dynamo.config.{hit.limit_name} = {limit}"
+    return Edit(
+        label=EditLabel.SETTING, text=setting,
+        changes=(Change(kind=ChangeKind.SET, path=hit.path, line=hit.line or 1, new=setting),),
+    )
 
 
 def _limit_cause(hit: LimitHit) -> str:

@@ -62,6 +62,8 @@ def moved(process: Process, event: GraphBreak) -> Edit | None:
     outside, bound = _outside([node.value], frame.function, frame.call)
     if not (is_first or is_last) or len(body) < 2 or not outside or bound:
         return None
+    if any(_is_bookkeeping(other) for other in body if other is not node):
+        return None     # what would be left breaks too: a step of a scheduler or of an optimizer
     kind, word = (ChangeKind.INSERT, "before") if is_first else (ChangeKind.APPEND, "after")
     where = short_place(frame.call.line.path, frame.call.line.line)
     return Edit(
@@ -71,6 +73,12 @@ def moved(process: Process, event: GraphBreak) -> Edit | None:
             Change(kind=kind, path=frame.call.line.path, line=frame.call.line.line, new=code(outside[0])),
         ),
     )
+
+
+def _is_bookkeeping(node: ast.stmt) -> bool:
+    """Whether a statement is a call of `.step()`, `.zero_grad()` or `.backward()`, whose result nothing uses."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and called_name(node.value) in (
+        "step", "zero_grad", "backward")
 
 
 def entered_outside(process: Process, event: GraphBreak) -> Edit | None:

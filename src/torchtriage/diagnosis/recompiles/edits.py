@@ -53,11 +53,18 @@ def drop_static(site: RecompileSite) -> Iterator[Edit]:
         return
     if may_be_of_a_layer(site.scene):
         return      # the sizes may be those of the layers, and then it cures nothing
+    statement = statement_at(site.process, call.path, call.line or 0)
+    if statement is not None and not _has_keyword(statement.node, "dynamic"):
+        return      # it comes from a dict of arguments
     if call.line is not None and "drop dynamic=False" in site.scene.not_static:
         yield Edit(
             label=EditLabel.SETTING, text=site.scene.not_static,
             changes=(Change(kind=ChangeKind.DROP_ARGUMENT, path=call.path, line=call.line, old="dynamic"),),
         )
+
+
+def _has_keyword(node: ast.stmt, name: str) -> bool:
+    return any(isinstance(part, ast.keyword) and part.arg == name for part in ast.walk(node))
 
 
 def mark_dynamic(site: RecompileSite) -> Iterator[Edit]:
@@ -194,6 +201,8 @@ def enum_value(site: RecompileSite) -> Iterator[Edit]:
     """The value of an enum member as a tensor, in the call and where the function reads it."""
     source = site.scene.group.source
     reads = list(_reads(site, f"{source}.value", source))
+    if re.search(rf"\[[^\]]*\b{re.escape(source)}\.value\b", _body(site)):
+        return      # a tensor as an index without dimensions is read as a number
     for edit in _wrapped(site, "torch.tensor({}.value)") if reads else ():
         yield Edit(label=edit.label, text=edit.text, changes=(*edit.changes, *reads))
 

@@ -28,6 +28,7 @@ class ReasonKind(enum.StrEnum):
     AFTER_FAILS = "after-fails"                     # `value_after`: its exit status; `detail`: the end of its stderr
     NUMBERS_DIFFER = "numbers-differ"               # at `step`, in the tensor `subject`
     OUTPUT_DIFFERS = "output-differs"               # in the printed line `detail`
+    DRAWS_REPEATED = "draws-repeated"               # `step` draws what an earlier step, or another rank, drew
     LESS_COMPILED = "less-compiled"                 # share of the work in graphs
     MORE_EAGER_CALLS = "more-eager-calls"           # calls of compiled functions that ran eager
     NEW_FINDING = "new-finding"

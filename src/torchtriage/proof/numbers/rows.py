@@ -22,6 +22,7 @@ class StepRow:
     time: float
     losses: Sequence[Sequence[float]] = ()      # [value, size of one rounding]
     draws: Sequence[int] = ()                   # one digest per random generator
+    drawn: Sequence[int] = ()                   # of the values drawn since the last row: digest, bits; eager runs only
     gradients: Mapping[str, TensorRow] = field(default_factory=dict)
     weights: Mapping[str, TensorRow] = field(default_factory=dict)
 
@@ -35,6 +36,7 @@ class RunNumbers:
     graph_calls: int = 0
     graph_ops: int = 0
     eager_ops: int = 0
+    repeated_draws: int = 0     # eager runs only: draws of values that the same process drew before
     num_ranks: int = 0
     ended_early: int = 0
     peak_memory_bytes: int | None = None
@@ -58,6 +60,7 @@ def read_numbers(folder: Path) -> RunNumbers:
         graph_calls=sum(int(_number(end, "graph_calls")) for end in ends),
         graph_ops=sum(int(_number(end, "graph_ops")) for end in ends),
         eager_ops=sum(int(_number(end, "eager_ops")) for end in ends),
+        repeated_draws=sum(int(_number(end, "repeated_draws")) for end in ends),
         num_ranks=len(trained), ended_early=int(_number(main, "ended_early")),
         peak_memory_bytes=_peak(memory) if isinstance(memory, dict) else None,
         torch=str(main.get("torch", "")), problem=str(main.get("problem", "")), is_there=True,
@@ -85,7 +88,7 @@ def _row(data: Mapping[str, Any]) -> StepRow:
     return StepRow(
         optimizer=int(data["optimizer"]), step=int(data["step"]), time=float(data["time"]),
         losses=[[float(number) for number in loss] for loss in data["losses"]],
-        draws=[int(number) for number in data["draws"]],
+        draws=[int(number) for number in data["draws"]], drawn=[int(number) for number in data.get("drawn", ())],
         gradients=_tensors(data.get("gradients", {})), weights=_tensors(data.get("weights", {})),
     )
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from torchtriage.findings.checks import sentence
-from torchtriage.findings.model import Check, Cost, Finding, Fix, OwnerKind, SampledValue, SourceLine
+from torchtriage.findings.model import Check, Cost, Finding, Fix, OwnerKind, RemedyProof, SampledValue, SourceLine
+from torchtriage.findings.proof.remedy import proof_sentence
 from torchtriage.findings.report import SHAPES
 from torchtriage.reporters.html.markup import Scope, attributes, block, items, note, section, text
 from torchtriage.reporters.html.rules import rule_link
@@ -111,7 +112,7 @@ def _story(f: Finding) -> str:
         _source(evidence.source),
         f"<h4>Why</h4><p>{text(f.cause)}{_tag(f.upstream)}</p>",
         _values(evidence.values),
-        _fix(f.fix),
+        _fix(f.fix, f.proof),
         _checks(f.verification),
         _folded("Messages from torch", evidence.reasons, code=True),
         _folded("Included in this finding", evidence.folded),
@@ -164,8 +165,11 @@ def _scaled(numbers: Sequence[float], length: int) -> list[float]:
     return [SPARK_MARGIN + (length - 2 * SPARK_MARGIN) * (number - low) / span for number in numbers]
 
 
-def _fix(fix: Fix) -> str:
-    """The text of the fix, and its edit as a diff; the Copy button copies the edit if there is one, else the text."""
+def _fix(fix: Fix, proof: RemedyProof | None) -> str:
+    """The text of the fix, and its edit as a diff; the Copy button copies the edit if there is one, else the text.
+
+    Below it the proof of an edit that was verified.
+    """
     safety = "check it: may change the program's behaviour"
     if fix.safe:
         safety = "safe: does not change the program's results"
@@ -173,6 +177,8 @@ def _fix(fix: Fix) -> str:
         body = f"<p data-copied>{text(fix.text)}</p>"
     else:
         body = f'<p>{text(fix.text)}</p><pre class="diff" data-copied>{_diff(fix.edit)}</pre>'
+    if proof is not None:
+        body += f"<p><b>Verified</b>: {text(proof_sentence(proof))}</p>"
     return (
         f'<div class="fix"><div><h4>Fix</h4><span class="tag">{safety}</span>'
         f'<button type="button" class="copy with-script">Copy</button></div>{body}</div>'

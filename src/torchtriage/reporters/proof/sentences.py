@@ -98,6 +98,13 @@ def _draws_moved(reason: VerdictReason) -> str:
             f"the numbers differ from step {reason.step} on; draw with torch, or in the same order")
 
 
+def _draws_repeated(reason: VerdictReason) -> str:
+    if not reason.step:
+        return "AFTER draws the same random numbers more often than BEFORE: is it seeded in a loop?"
+    return (f"step {reason.step} draws the same random numbers as an earlier step, or as another rank, and does not in "
+            "BEFORE: is it seeded in a loop, or alike in all ranks?")
+
+
 def _no_numbers(_: VerdictReason) -> str:
     return "the recordings do not hold the numbers of every step; give the two scripts to compare them"
 
@@ -110,6 +117,7 @@ _SENTENCES: dict[ReasonKind, Callable[[VerdictReason], str]] = {
     ReasonKind.AFTER_FAILS: _after_fails,
     ReasonKind.NUMBERS_DIFFER: _numbers_differ,
     ReasonKind.OUTPUT_DIFFERS: lambda r: f"it prints {r.detail!r}, and printed {r.subject!r} before",
+    ReasonKind.DRAWS_REPEATED: _draws_repeated,
     ReasonKind.LESS_COMPILED: _less_compiled,
     ReasonKind.MORE_EAGER_CALLS: lambda r: (
         f"{number(r.value_after)} calls of compiled functions ran eager, {number(r.value_before)} before"),

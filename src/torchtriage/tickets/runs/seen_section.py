@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from torchtriage.diagnosis.compiles.frames import CompileHistory
 from torchtriage.diagnosis.places import qualified_name
 from torchtriage.findings.model import Finding
+from torchtriage.findings.proof.remedy import proof_sentence
 from torchtriage.recording.events import Placed, StackEntry
 from torchtriage.recording.recording import Process, Recording
 from torchtriage.text import row
@@ -41,7 +42,7 @@ class Sighting:
 
     `frames` are the compiled functions that contain the finding, each as `path::name`. `gone` is the newest run that
     showed its absence. Each of `proofs` names a ticked box, the run that ticked it, and the reason; or a finding that
-    confirms the ticket.
+    confirms the ticket; or an edit that was verified to cure the finding.
     """
 
     run: Run | None = None
@@ -93,6 +94,7 @@ def sighting_of(finding: Finding, recording: Recording, run: Run, roots: Sequenc
         run=run, place=f"{ticket_path(place.path, roots)}:{place.line}" if place.line else "",
         num_events=finding.evidence.num_events, cost=cost_text(finding.cost), steps=row(finding.steps, MAX_LISTED),
         frames=tuple(sorted(_frames_of(finding, recording, roots))),
+        proofs=() if finding.proof is None else (f"verified edit: {proof_sentence(finding.proof)}",),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from torchtriage.diagnosis.remedy_proofs import stored_proofs, with_proofs
 from torchtriage.diagnosis.suppress import comments_in
 from torchtriage.findings.checks import check_in
 from torchtriage.findings.model import Finding
@@ -73,7 +74,8 @@ class NewRun:
 
     def __init__(self, recording: Recording, *, name: str, root: Path, today: str) -> None:
         self.observations = Observations(recording)
-        self.findings: Sequence[Finding] = suppressed(self.observations.findings, comments_in(recording))[0]
+        findings = with_proofs(self.observations.findings, stored_proofs(recording)[0])
+        self.findings: Sequence[Finding] = suppressed(findings, comments_in(recording))[0]
         self.run = run_of(recording, name)
         self._today = today
         self._project = Project(root)
@@ -118,7 +120,9 @@ def _update(file: TicketFile, case: Case, run: Run, sighting: Sighting | None, t
         if newer and run.start and newer.start > run.start:
             reason = f"{run.name} is older than {newer.name}, which was already applied to this ticket"
             return TicketUpdate(file=file, reason=reason)
-    note = replace(sighting, proofs=case.sighting.proofs) if sighting else case.sighting
+    note = case.sighting
+    if sighting is not None:
+        note = replace(sighting, proofs=tuple(dict.fromkeys((*case.sighting.proofs, *sighting.proofs))))
     if file.ticket.status.lower() in ENDED:
         return _update_ended(file, run, note if sighting else None)
     new = file

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.diagnosis.coverage.samples import APP, CALL, F, G, findings_of, the_one
 from torchtriage.diagnosis.coverage.compile_calls import compile_did_nothing
 from torchtriage.diagnosis.coverage.limits import frame_skipped, recompile_limit_hit
-from torchtriage.findings.model import CostKind, Severity
+from torchtriage.findings.model import CostKind, EditLabel, Severity
 from torchtriage.recording.events import (
     CompileCall,
     CompileEnd,
@@ -74,6 +74,21 @@ def test_a_frame_that_hits_its_limit_repeatedly_is_one_finding() -> None:
     finding = the_one(recompile_limit_hit, *[LIMIT] * 40)
     assert finding.evidence.num_events == 40
     assert len(finding.evidence.compile_ids) == 20
+
+
+@pytest.mark.parametrize(("eager", "hits", "settings"), [
+    (3, 8, ["torch._dynamo.config.recompile_limit = 12"]),
+    (3, 7, []),         # its variants are not seen to be used again
+    (412, 500, []),     # there may be more variants than are worth a compile each
+])
+def test_the_limit_is_raised_where_its_variants_are_few_and_used_again(
+    eager: int, hits: int, settings: list[str],
+) -> None:
+    counted = {"eager": eager, "misses": eager, "recompiles": 0, "hits": hits}
+    edits = the_one(recompile_limit_hit, LIMIT, eager_calls=counted).fix.edits
+    assert [(edit.label, edit.text) for edit in edits] == [(EditLabel.SETTING, text) for text in settings]
+    both = findings_of(recompile_limit_hit, LIMIT, LimitHit(**G, limit=8), eager_calls=counted)
+    assert [edit for finding in both for edit in finding.fix.edits] == []     # the counts are of both
 
 
 def test_the_accumulated_limit_is_named() -> None:

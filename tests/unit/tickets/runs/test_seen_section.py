@@ -1,11 +1,15 @@
 """The machine-written section of a ticket names the compiled functions in which its finding occurred."""
 
+from pathlib import Path
 from typing import Any
 
 from tests.unit.samples import a_finding, a_process, a_recording
-from torchtriage.findings.model import Evidence, Location
+from torchtriage.findings.model import AgreeingNumbers, EditLabel, Evidence, Location, RemedyProof
 from torchtriage.recording.events import CompileStart, Event, GraphBreak, StackEntry
-from torchtriage.tickets.runs.seen_section import Run, sighting_of
+from torchtriage.tickets.files.read import parse
+from torchtriage.tickets.files.render import render
+from torchtriage.tickets.model import Ticket
+from torchtriage.tickets.runs.seen_section import Run, read_sighting, sighting_of, with_sighting
 
 APP = "/app/train.py"
 
@@ -40,3 +44,14 @@ def test_a_break_without_a_recorded_compile_has_no_function() -> None:
     again = CompileStart(path=APP, line=10, function="g", compile_id="1/0")
     lost = GraphBreak(path=APP, line=30, function="helper", stack=(broken,), compile_id="0/0", type="print")
     assert frames(30, first, reset, again, lost) == ()
+
+
+def test_an_edit_that_was_verified_is_one_of_the_proofs() -> None:
+    proof = RemedyProof(label=EditLabel.SAFE, text="`x.detach()`", numbers=AgreeingNumbers.EQUAL, num_steps=8)
+    finding = a_finding(location=Location(path=APP, line=3), proof=proof)
+    sighting = sighting_of(finding, a_recording(), Run(name="a.triage"), ["/app"])
+    words = "verified edit: [safe] `x.detach()` cures it: numbers equal bit for bit over 8 steps"
+    assert sighting.proofs == (words,)
+    ticket = Ticket(id="B1-TT-01", title="t", severity="P3", batch="1", agent="TT", created="2026-01-01")
+    file = with_sighting(parse(render(ticket), Path("B1-TT-01.md")), sighting)
+    assert read_sighting(file).proofs == (words,)
