@@ -8,12 +8,11 @@ from torchtriage.lint.project import SourceTree
 from torchtriage.lint.reach.interpreter import reach_of
 from torchtriage.lint.reach.model import SiteCall, TargetSite
 from torchtriage.lint.rule import source_finding, tree_rule
-from torchtriage.lint.rules.places import assigned_name, enclosing_loop, with_items
+from torchtriage.lint.rules.places import NO_GRAD, assigned_name, enclosing_loop, is_under, with_items
 from torchtriage.lint.source import SourceFile
 
 # Each mode is compiled once, so a flip settles, as it does at run time.
 _SETTLES = Severity.P4
-_NO_GRAD = ("torch.no_grad", "torch.inference_mode")
 _AUTOCAST = ("torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast", "torch.cpu.amp.autocast")
 
 
@@ -29,7 +28,7 @@ def mode_flips(tree: SourceTree) -> Iterator[Finding]:
 
 def _grad_flips(site: TargetSite, tree: SourceTree) -> Iterator[Finding]:
     calls = [call for call in site.calls if not call.attribute]
-    without = [call for call in calls if _is_under(call, _NO_GRAD)]
+    without = [call for call in calls if is_under(call, NO_GRAD)]
     with_grad = [call for call in calls if call not in without]
     beside = [(one, other) for one in without for other in with_grad if _is_beside(one, other)]
     if beside:
@@ -53,14 +52,6 @@ def _grad_flips(site: TargetSite, tree: SourceTree) -> Iterator[Finding]:
 def _is_beside(one: SiteCall, other: SiteCall) -> bool:
     """Whether two calls are in one function or loop; a validation in another function is compiled once, as meant."""
     return one.file is other.file and one.file.enclosing_function(one.node) is other.file.enclosing_function(other.node)
-
-
-def _is_under(call: SiteCall, names: tuple[str, ...]) -> bool:
-    items = [item.func if isinstance(item, ast.Call) else item for item in with_items(call.file, call.node)]
-    function = call.file.enclosing_function(call.node)
-    if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        items += [d.func if isinstance(d, ast.Call) else d for d in function.decorator_list]
-    return any(call.file.dotted(item) in names for item in items)
 
 
 def _autocast_flips(site: TargetSite, tree: SourceTree) -> Iterator[Finding]:
@@ -87,7 +78,7 @@ def _autocast_flips(site: TargetSite, tree: SourceTree) -> Iterator[Finding]:
 def _autocast_beside(site: TargetSite, tree: SourceTree) -> Iterator[Finding]:
     """One call under autocast and one without, in the same loop."""
     calls = [call for call in site.calls if not call.attribute]
-    under = [call for call in calls if _is_under(call, _AUTOCAST)]
+    under = [call for call in calls if is_under(call, _AUTOCAST)]
     for call in under:
         loop = enclosing_loop(call.file, call.node)
         for other in calls:
