@@ -95,8 +95,8 @@ def _arguments(call: SiteCall, function: FunctionValue | None, describer: Descri
     for name, node in zip(names, call.node.args, strict=False):
         yield Argument(call, node, name, describer.of(node, call.file))
     for keyword in call.node.keywords:
-        if keyword.arg:
-            yield Argument(call, keyword.value, keyword.arg, describer.of(keyword.value, call.file))
+        name = keyword.arg or "the keyword arguments"
+        yield Argument(call, keyword.value, name, describer.of(keyword.value, call.file))
 
 
 def _parameters(function: FunctionValue) -> list[str]:

@@ -29,6 +29,11 @@ def loops_around(file: SourceFile, node: ast.AST) -> Iterator[ast.For | ast.Asyn
         child = parent
 
 
+def last_part(node: ast.AST) -> str:
+    """`items` for `table.items`, `zip` for `zip`; empty for another expression."""
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
 def scope_around(file: SourceFile, node: ast.AST) -> ast.AST:
     """The function around a node, or the entire file."""
     return file.enclosing_function(node) or file.tree

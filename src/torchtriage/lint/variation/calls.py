@@ -57,6 +57,8 @@ def describe_call(describer: "Describer", node: ast.Call, frame: "Viewpoint") ->
         return _autocast(describer, node, frame)
     if dotted.endswith(".DataLoader"):
         return (ValueKind(type="loader", values=(node,)),)
+    if dotted in ("enum.Enum", "enum.IntEnum", "enum.StrEnum"):
+        return (ValueKind(type="list", item=(ValueKind(type="enum", varies=True),)),)
     if dotted == "contextlib.nullcontext":
         return (ValueKind(type="nullcontext"),)
     if room == "torch" or dotted.startswith("torch.nn.functional."):

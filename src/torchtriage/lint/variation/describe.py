@@ -197,8 +197,6 @@ class Describer:
                 return (ValueKind(type="list", item=(ValueKind(type="enum", varies=True),)),)
         if isinstance(definition.node, (ast.FunctionDef, ast.ClassDef)):
             return (ValueKind(type="function", values=(definition.node.name,)),)
-        if isinstance(definition.node, ast.Call) and definition.file.dotted(definition.node.func) == "enum.Enum":
-            return (ValueKind(type="list", item=(ValueKind(type="enum", varies=True),)),)
         if isinstance(definition.node, ast.expr):
             return self.describe(definition.node, Viewpoint(definition.file, definition.node))
         return UNKNOWN_KINDS
