@@ -166,7 +166,8 @@ SUBPACKAGES: dict[str, dict[str, set[str]]] = {
     },
     "commands": {"change": {"."}, "ticket": {"."}},
     "lint": {
-        "types": {"."}, "reach": {".", "types"}, "rules": {".", "reach", "types"}, "index": {"."},
+        "types": {"."}, "reach": {".", "types"}, "variation": {".", "reach", "types"},
+        "rules": {".", "reach", "types", "variation"}, "index": {"."},
         "training": {".", "index"},
     },
     "reporters": {"fixes": {".", "proof"}, "html": {"."}, "proof": {".", "html"}},
