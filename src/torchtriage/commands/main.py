@@ -20,6 +20,7 @@ COMMANDS = {
     "run": ("torchtriage.commands.run", "RunCommand"),
     "report": ("torchtriage.commands.report", "ReportCommand"),
     "lint": ("torchtriage.commands.lint", "LintCommand"),
+    "review": ("torchtriage.commands.ticket.review", "ReviewCommand"),
     "explain": ("torchtriage.commands.explain", "ExplainCommand"),
     "fix": ("torchtriage.commands.change.fix", "FixCommand"),
     "verify": ("torchtriage.commands.change.verify", "VerifyCommand"),

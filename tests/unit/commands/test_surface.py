@@ -21,6 +21,12 @@ SURFACE = {
     ),
     "report": sorted([*SHARED, "--baseline", "--events", "--redact", "--update-baseline"]),
     "lint": sorted([*SHARED, "--baseline", "--no-cache", "--recording", "--redact", "--update-baseline"]),
+    "review": sorted(
+        [
+            "--apply", "--batch", "--domain", "--folder", "--help", "--ignore", "--min-severity", "--no-match",
+            "--output", "--parameters", "--quiet", "--recording", "--select", "--verbose", "-h", "-o", "-q", "-v",
+        ]
+    ),
     "explain": sorted(SHARED),
     "demo": sorted([*SHARED, "--measure"]),
     "fix": sorted(
