@@ -165,6 +165,7 @@ SUBPACKAGES: dict[str, dict[str, set[str]]] = {
         "history": {".", "compiles", "coverage", "graph_breaks", "learning", "recompiles"},
     },
     "commands": {"change": {"."}, "ticket": {"."}},
+    "recording": {"origins": {"."}},
     "lint": {
         "types": {"."}, "reach": {".", "types"}, "rules": {".", "reach", "types"}, "index": {"."},
         "training": {".", "index"},

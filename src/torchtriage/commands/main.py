@@ -19,6 +19,7 @@ from torchtriage.text import harmless_text
 COMMANDS = {
     "run": ("torchtriage.commands.run", "RunCommand"),
     "report": ("torchtriage.commands.report", "ReportCommand"),
+    "replay": ("torchtriage.commands.replay", "ReplayCommand"),
     "lint": ("torchtriage.commands.lint", "LintCommand"),
     "explain": ("torchtriage.commands.explain", "ExplainCommand"),
     "fix": ("torchtriage.commands.change.fix", "FixCommand"),
