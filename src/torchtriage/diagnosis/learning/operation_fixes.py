@@ -12,12 +12,9 @@ _BACKWARD: Mapping[str, str] = {
            "log, log(torch.where(mask, x, 1.0)), not after it",
     "Div": "the gradient of the division is divided by 0 too, also where torch.where or a mask discards the quotient: "
            "replace the denominator before the division, x / torch.where(mask, y, 1.0), or add a small constant to it",
-    "Std": "the standard deviation is 0, where its derivative is infinite: use (x.var(...) + 1e-8).sqrt()",
     "Pow": "the derivative of a power below 1 is infinite at 0: add a small constant to the base, (x + 1e-12) ** p",
     "Acos": "the derivative of acos is infinite at -1 and 1: clamp the argument, x.clamp(-1 + 1e-6, 1 - 1e-6)",
     "Asin": "the derivative of asin is infinite at -1 and 1: clamp the argument, x.clamp(-1 + 1e-6, 1 - 1e-6)",
-    "Atan2": "the derivative of atan2 is 0 / 0 where both arguments are 0: replace the second argument by "
-             "torch.where((y == 0) & (x == 0), 1e-6, x) first",
 }
 _LOGARITHMS = ("log", "log2", "log10")
 _EXPONENTIALS = ("exp", "expm1", "exp2", "sinh", "cosh")

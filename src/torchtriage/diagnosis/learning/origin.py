@@ -29,8 +29,7 @@ def explanation(origin: Origin) -> str:
     if origin.state == OriginState.COMPILED:
         return (
             f"A replay of the step with eager operations is finite ({counted(origin.num_operations, 'operation')}); "
-            f"compiled as the program asks, the {origin.seen_in} of step {origin.step} is not: the compiled code "
-            "makes it"
+            f"compiled as the program asks, the {origin.seen_in} is not: the compiled code makes it"
         )
     if origin.state == OriginState.CLEAN:
         kinds = ", neither eager nor compiled" if origin.was_compiled else ""
@@ -54,7 +53,7 @@ def fix(origin: Origin) -> str:
 
 
 def _producer(operation: OriginOperation) -> str:
-    read = "" if not operation.operands else f" read {_operands(operation.operands)} and"
+    read = "" if not operation.operands else f" read {_operands(operation.operands)}, and"
     return f"A replay names the operation: {_named(operation)}{read} gave {_bad_values(operation.results)}."
 
 
@@ -138,7 +137,8 @@ def _passed_on(origin: Origin) -> str:
     if origin.seen_in != SeenIn.LOSS and origin.subject:
         place += f" of {origin.subject}"
     between = "" if not origin.num_passed_on else f"; {counted(origin.num_passed_on, 'operation')} passed it on"
-    return f"It was first seen in {place} of step {origin.step}{between}."
+    step = "" if origin.step is None else f" of step {origin.step}"
+    return f"It was first seen in {place}{step}{between}."
 
 
 def _moved(origin: Origin) -> str:
