@@ -60,6 +60,8 @@ def lines() -> dict[str, int]:
 
 def is_right(origin: Origin, fault: str, line: int) -> bool:
     operation = origin.operation
+    if fault == "bad embedding":
+        return origin.state == OriginState.INPUT and origin.input is not None and origin.input.name == "embed.weight"
     state = OriginState.INPUT if fault in IN_INPUT else OriginState.OPERATION
     if operation is None or origin.state != state:
         return False

@@ -100,7 +100,10 @@ def _only_value(one: Operand) -> float:
 
 def _special(one: Operand) -> str:
     """3 of them 0, 1 NaN."""
-    counts = ((one.num_zero, "0"), (one.num_nan, "NaN"), (one.num_inf, "Inf"))
+    num_positive_inf = one.num_inf - one.num_negative_inf
+    counts = (
+        (one.num_zero, "0"), (one.num_nan, "NaN"), (num_positive_inf, "Inf"), (one.num_negative_inf, "-Inf"),
+    )
     texts = [f"{count:,} of them {word}" for count, word in counts if count]
     return listed(texts)
 

@@ -60,7 +60,7 @@ class Replay:
             self.say("no operation gave NaN or Inf; running it once more, compiled as it was")
             unchanged = self._run(UNCHANGED, fault)
             if unchanged.state == OriginState.COMPILED:
-                origin = replace(unchanged, num_operations=origin.num_operations)
+                origin = _of_compiled(unchanged, origin, fault)
         return replace(origin, recorded_step=fault.step, pid=fault.process.program.pid)
 
     def _run(self, mode: str, fault: RecordedFault) -> Origin:
@@ -76,6 +76,15 @@ class Replay:
         outcome = run_once(program, ReplayVariant(request=request), self.limit.left)
         origin = _read(folder, outcome)
         return _with_paths(origin, copy, cwd) if is_copied and cwd is not None else origin
+
+
+def _of_compiled(unchanged: Origin, eager: Origin, fault: RecordedFault) -> Origin:
+    """The compiler is to blame only if the program repeats itself: the same steps, eager and compiled."""
+    if fault.first_step <= (unchanged.step or 0) <= fault.step:
+        return replace(unchanged, num_operations=eager.num_operations)
+    return replace(unchanged, state=OriginState.UNKNOWN, problem=(
+        f"an eager run is finite and a compiled one is not, from step {unchanged.step} instead of {fault.step}: the "
+        "program does not repeat itself"))
 
 
 def recorded_fault(recording: Recording, first_step: int | None) -> RecordedFault:

@@ -36,8 +36,8 @@ class RunningModules:
         return {"module": type(chain[-1]).__qualname__, "module_path": ".".join(name for name in names if name)}
 
     def name_of(self, tensor: Any) -> str:
-        """The name of a parameter or buffer in the innermost module that has it."""
-        for module in reversed(self.chain()):
+        """The name of a parameter or buffer in the outermost module that has it."""
+        for module in self.chain():
             for name, own in [*module.named_parameters(), *module.named_buffers()]:
                 if own is tensor:
                     return str(name).removeprefix("_orig_mod.")

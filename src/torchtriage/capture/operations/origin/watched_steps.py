@@ -84,6 +84,10 @@ class WatchedSteps:
             bad = [(name, p.grad) for name, p in named if p.grad is not None and not of_values.is_finite(p.grad)]
             if bad:
                 self._finish(Target(seen_in=SeenIn.GRADIENT, tensors=bad), self._completed() + 1)
+            # A weight that no watched operation wrote was bad before, though no loss depends on it yet.
+            old = [(name, p) for name, p in named if not of_values.is_finite(p) and not self._flow.writers(p)]
+            if old and self._follows:
+                self._finish(Target(seen_in=SeenIn.WEIGHT, tensors=old), self._completed() + 1)
 
     def _on_end(self, frame: FrameType) -> None:
         if self._is_done:

@@ -82,8 +82,10 @@ def test_the_producer_of_the_backward_pass_is_named_with_its_forward_line(name: 
     found = origin(sick, *values)
     assert found.operation is not None
     assert (found.state, found.seen_in) == (OriginState.OPERATION, SeenIn.GRADIENT)
-    assert found.operation.is_backward and found.operation.node.startswith(f"{name}Backward")
-    assert found.operation.path == __file__ and operation in found.operation.name
+    assert found.operation.is_backward
+    assert found.operation.node.startswith(f"{name}Backward")
+    assert found.operation.path == __file__
+    assert operation in found.operation.name
     assert words in fix(found)
     assert origin(cured, *values).state == OriginState.CLEAN
 
@@ -111,7 +113,8 @@ def test_an_infinite_value_that_does_not_reach_the_loss_is_not_the_producer() ->
         return discarded + (w * 1000).exp()
 
     found = origin(step, 1.0, 2.0)
-    assert found.operation is not None and found.operation.name == "aten.exp"
+    assert found.operation is not None
+    assert found.operation.name == "aten.exp"
 
 
 def test_a_forward_result_that_only_the_backward_pass_uses_is_the_producer() -> None:
@@ -123,7 +126,8 @@ def test_a_forward_result_that_only_the_backward_pass_uses_is_the_producer() -> 
 
 def test_what_passes_it_on_is_told_from_the_producer() -> None:
     found = origin(lambda w: (w.log() * 2).tanh().sigmoid() * (w.log() * 0), 0.0)
-    assert found.operation is not None and found.nan_operation is not None
+    assert found.operation is not None
+    assert found.nan_operation is not None
     assert (found.operation.name, found.nan_operation.name) == ("aten.log", "aten.mul.Tensor")
     assert found.num_passed_on >= 2
 
@@ -134,7 +138,8 @@ def test_an_operation_in_place_is_described_by_the_values_that_it_read() -> None
         return values.log_()
 
     found = origin(step, 0.0, 4.0)
-    assert found.operation is not None and found.operation.name == "aten.log_"
+    assert found.operation is not None
+    assert found.operation.name == "aten.log_"
     read = found.operation.operands[0]
     assert (read.minimum, read.maximum, read.num_zero, read.is_finite) == (0.0, 4.0, 1, True)
     assert "read 2 float32 values from 0 to 4, 1 of them 0, and gave 1 Inf" in explanation(found)
@@ -147,14 +152,16 @@ def test_values_that_are_overwritten_are_not_followed() -> None:
         return values * w / (w - w)
 
     found = origin(step, 1.0)
-    assert found.operation is not None and found.operation.name == "aten.div.Tensor"
+    assert found.operation is not None
+    assert found.operation.name == "aten.div.Tensor"
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
 def test_data_that_were_bad_before_the_step_are_told_from_an_operation(bad: float) -> None:
     data = torch.tensor([1.0, bad, 2.0])
     found = origin(lambda w: functional.layer_norm(data * w, (3,)), 1.0, 2.0, 3.0)
-    assert found.operation is not None and found.input is not None
+    assert found.operation is not None
+    assert found.input is not None
     assert (found.state, found.operation.name, found.input.num_values) == (OriginState.INPUT, "aten.mul.Tensor", 3)
     assert "torch.isfinite(x)" in fix(found)
 
@@ -164,8 +171,9 @@ def test_a_parameter_that_was_bad_before_the_step_is_named() -> None:
     with torch.no_grad():
         model[1][0].weight[1] = torch.inf
     found = origin_of(lambda: model(torch.ones(1, 2)).sum(), model)
-    assert found.input is not None and found.operation is not None
-    assert (found.state, found.input.name, found.operation.module_path) == (OriginState.INPUT, "weight", "1.0")
+    assert found.input is not None
+    assert found.operation is not None
+    assert (found.state, found.input.name, found.operation.module_path) == (OriginState.INPUT, "1.0.weight", "1.0")
     assert "weight" in explanation(found)
 
 
