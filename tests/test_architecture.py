@@ -166,6 +166,7 @@ SUBPACKAGES: dict[str, dict[str, set[str]]] = {
         "history": {".", "compiles", "coverage", "graph_breaks", "learning", "recompiles"},
     },
     "commands": {"change": {"."}, "ticket": {"."}},
+    "recording": {"origins": {"."}},
     "lint": {
         "types": {"."}, "reach": {".", "types"}, "variation": {".", "reach", "types"},
         "rules": {".", "reach", "types", "variation"}, "index": {"."},

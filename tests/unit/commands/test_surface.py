@@ -20,6 +20,7 @@ SURFACE = {
         [*SHARED, "--baseline", "--html", "--measure", "--no-telemetry", "--redact", "--update-baseline", "-m"]
     ),
     "report": sorted([*SHARED, "--baseline", "--events", "--redact", "--update-baseline"]),
+    "replay": sorted([*SHARED, "--budget", "--from", "--redact"]),
     "lint": sorted([*SHARED, "--baseline", "--no-cache", "--recording", "--redact", "--update-baseline"]),
     "review": sorted(
         [
