@@ -1,21 +1,22 @@
 """Are faults of trainings found, with the cause first and soon, and are healthy trainings left in peace?
 
-Runs the programs of fault_cases, each edited into seeded faults and healthy variants, under `torchtriage run`. A third of
-them is held out: leave it alone while you choose a threshold.
+Runs the programs of fault_cases, each edited into seeded faults and healthy variants, under `torchtriage run`. A third
+of them is held out: leave it alone while you choose a threshold.
 
     python benchmarks/faults.py [--only mlp] [--seeds 0,1] [--jobs 2]    # the two thirds that thresholds are chosen by
     python benchmarks/faults.py --held-out                               # the last third
     python benchmarks/faults.py --fork       # each program in a fork that records itself: several times faster
     python benchmarks/faults.py --list
 
-`found` has one of the right rules among its findings of P3 or worse, `first` has it as the first finding, `delay` is the
-number of steps from the first effect of the fault to the first step of that finding. `trivial` is the rule that needs
+`found` has one of the right rules among its findings of P3 or worse, `first` has it as the first finding, `delay` is
+the number of steps from the first effect of the fault to the first step of that finding. `trivial` is the rule that needs
 no tool: a value that is not finite, a gradient norm above 100 times its running median, or a loss whose mean over the
 last tenth is not below that over the first tenth.
 """
 
 import argparse
 import contextlib
+import importlib
 import io
 import math
 import os
@@ -39,8 +40,15 @@ from fault_cases import classifier, generators, images, language, regressions, s
 from fault_cases.variant import Variant
 
 PROGRAMS = (
-    classifier.PROGRAM, images.PROGRAM, language.PROGRAM, sequences.PROGRAM, generators.VAE, generators.GAN,
-    regressions.MIXED, regressions.VALUES, regressions.TUNING,
+    classifier.PROGRAM,
+    images.PROGRAM,
+    language.PROGRAM,
+    sequences.PROGRAM,
+    generators.VAE,
+    generators.GAN,
+    regressions.MIXED,
+    regressions.VALUES,
+    regressions.TUNING,
 )
 LEARNING = ("TT4", "TT5", "TT6")
 SEVERE = ("P0", "P1", "P2")
@@ -66,7 +74,7 @@ class Outcome:
     variant: Variant
     seed: int
     findings: tuple[Told, ...]
-    is_trivial: bool            # the trivial rule fires
+    is_trivial: bool  # the trivial rule fires
 
     @property
     def right(self) -> Told | None:
@@ -104,7 +112,8 @@ def observe(variant: Variant, seed: int, is_forked: bool) -> Outcome:
         report = build_report(read_recording(recording))
     findings = tuple(
         Told(code=f.code, severity=f.severity.name, title=f.title, step=f.steps[0] if f.steps else None)
-        for f in report.findings if f.code.startswith(LEARNING)
+        for f in report.findings
+        if f.code.startswith(LEARNING)
     )
     return Outcome(variant=variant, seed=seed, findings=findings, is_trivial=is_trivial(variant, seed))
 
@@ -116,10 +125,24 @@ def record(script: Path, recording: Path) -> str:
     return ended.stderr if ended.status else ""
 
 
+def import_for_forks() -> None:
+    """The forks share what is imported here."""
+    for name in (
+        "torch._dynamo.convert_frame",
+        "torch._dynamo.backends.debugging",
+        "torch._functorch.aot_autograd",
+        "torch._functorch.partitioners",
+        "torch.utils.data",
+        "torchtriage.capture.observer",
+        "torchtriage.capture.process_facts",
+        "torchtriage.telemetry.attach",
+    ):
+        importlib.import_module(name)
+
+
 def record_in_fork(script: Path, recording: Path) -> str:
     """The same taps in a fork of this process, which has imported torch."""
-    import torch._dynamo.convert_frame  # noqa: F401 - the forks share what is imported here
-
+    import_for_forks()
     output = script.with_suffix(".output")
     child = os.fork()
     if child == 0:
@@ -156,6 +179,7 @@ def _record_and_exit(script: Path, recording: Path, output: Path) -> None:
 
 # The trivial rule, on every loss and every gradient norm
 
+
 def is_trivial(variant: Variant, seed: int) -> bool:
     losses, norms = every_step(variant.source.replace("SEED", str(seed)))
     if not all(map(math.isfinite, [*losses, *norms])):
@@ -168,8 +192,7 @@ def is_trivial(variant: Variant, seed: int) -> bool:
 
 def every_step(source: str) -> tuple[list[float], list[float]]:
     """The loss of every backward pass and the gradient norm of every step, in a fork of this process."""
-    import torch  # noqa: F401 - the forks share what is imported here
-
+    import_for_forks()
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -201,7 +224,7 @@ def _run_and_exit(source: str, writer: int) -> None:
         norms.append(float(torch.nn.utils.get_total_norm(gradients)) if gradients else 0.0)
 
     try:
-        torch.Tensor.backward = watched     # type: ignore[method-assign]
+        torch.Tensor.backward = watched  # type: ignore[method-assign]
         register_optimizer_step_pre_hook(step_begins)
         eager = source.replace('torch.compile(model, backend="aot_eager")', "model")
         with contextlib.redirect_stdout(io.StringIO()):
@@ -215,6 +238,7 @@ def _run_and_exit(source: str, writer: int) -> None:
 
 
 # The figures
+
 
 def share(part: int, total: int) -> str:
     return f"{part}/{total}" + (f" {part / total:.0%}" if total else "")
@@ -230,12 +254,16 @@ def row(name: str, outcomes: Sequence[Outcome]) -> list[object]:
     contracts = [o for o in faults if o.variant.is_contract]
     delays = [o.delay for o in faults if o.delay is not None]
     return [
-        name, len(faults), share(sum(o.right is not None for o in faults), len(faults)),
+        name,
+        len(faults),
+        share(sum(o.right is not None for o in faults), len(faults)),
         share(sum(o.is_first for o in faults), len(faults)),
         share(sum(o.right is not None for o in contracts), len(contracts)),
         share(sum(o.is_trivial for o in faults), len(faults)),
         f"{statistics.median(delays):.0f} (<= {max(delays)})" if delays else "-",
-        len(healthy), per_run(healthy, SEVERE), per_run(healthy, ("P3",)),
+        len(healthy),
+        per_run(healthy, SEVERE),
+        per_run(healthy, ("P3",)),
         share(sum(o.is_trivial for o in healthy), len(healthy)),
     ]
 
@@ -277,16 +305,29 @@ def main() -> None:
     options = parser.parse_args()
     chosen = [v for v in variants() if options.only in f"{v.program}/{v.name}"]
     if options.list:
-        rows = [(v.program, v.name, " ".join(v.codes) or "healthy", v.step or "", "held out" if v.is_held_out else "")
-                for v in chosen]
+        rows = [
+            (v.program, v.name, " ".join(v.codes) or "healthy", v.step or "", "held out" if v.is_held_out else "")
+            for v in chosen
+        ]
         print(table(["program", "variant", "rules", "step", ""], rows))
         return
     chosen = [v for v in chosen if v.is_held_out == options.held_out]
     before = machine()
-    outcomes = measure([(v, int(seed)) for v in chosen for seed in options.seeds.split(",")], options.jobs, options.fork)
+    outcomes = measure(
+        [(v, int(seed)) for v in chosen for seed in options.seeds.split(",")], options.jobs, options.fork
+    )
     print(show(outcomes))
-    results = [{"program": o.variant.program, "name": o.variant.name, "seed": o.seed, "problem": problem(o),
-                "findings": [f.code for f in o.findings], "is_trivial": o.is_trivial} for o in outcomes]
+    results = [
+        {
+            "program": o.variant.program,
+            "name": o.variant.name,
+            "seed": o.seed,
+            "problem": problem(o),
+            "findings": [f.code for f in o.findings],
+            "is_trivial": o.is_trivial,
+        }
+        for o in outcomes
+    ]
     save("faults", before, {"held out" if options.held_out else "chosen by": results})
 
 

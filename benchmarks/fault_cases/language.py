@@ -2,7 +2,9 @@
 
 from fault_cases.variant import COMPILED, Program
 
-PROGRAM = Program("charlm", '''\
+PROGRAM = Program(
+    "charlm",
+    """\
 import torch
 from torch import nn
 
@@ -39,7 +41,8 @@ for step in range(1, 241):
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     scheduler.step()
-''')
+""",
+)
 
 CLIP = "    nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
 SCHEDULE = "lambda n: min(1.0, (n + 1) / 30)"
@@ -51,26 +54,63 @@ PROGRAM.healthy("not clipped", (CLIP, ""))
 PROGRAM.healthy("a cosine to zero", (SCHEDULE, "lambda n: max(0.0, 1 - n / 240)"))
 PROGRAM.healthy("tied embeddings", ("forward = model\n", "model.head.weight = model.embed.weight\nforward = model\n"))
 PROGRAM.healthy("a long warm-up", ("(n + 1) / 30", "(n + 1) / 200"))
-PROGRAM.healthy("two parameter groups", (ADAMW, "torch.optim.AdamW([{'params': model.blocks.parameters()}, {'params': "
-                "[*model.embed.parameters(), model.place, *model.head.parameters()], 'weight_decay': 0.0}], lr=3e-3)"))
+PROGRAM.healthy(
+    "two parameter groups",
+    (
+        ADAMW,
+        "torch.optim.AdamW([{'params': model.blocks.parameters()}, {'params': "
+        "[*model.embed.parameters(), model.place, *model.head.parameters()], 'weight_decay': 0.0}], lr=3e-3)",
+    ),
+)
 
-PROGRAM.fault("it clips after the step", "TT428", (CLIP, ""), ("    optimizer.step()\n", f"    optimizer.step()\n{CLIP}"),
-              contract=True)
-PROGRAM.fault("it clips before the backward pass", "TT428", (CLIP, ""), (BACKWARD, f"{CLIP}{BACKWARD}"), contract=True)
-PROGRAM.fault("it clips before the backward pass, compiled", "TT428", (CLIP, ""), (BACKWARD, f"{CLIP}{BACKWARD}"), COMPILED,
-              contract=True)
+PROGRAM.fault(
+    "it clips after the step",
+    "TT428",
+    (CLIP, ""),
+    ("    optimizer.step()\n", f"    optimizer.step()\n{CLIP}"),
+    contract=True,
+)
+PROGRAM.fault(
+    "it clips before the backward pass", "TT428", (CLIP, ""), (BACKWARD, f"{CLIP}{BACKWARD}"), contract=True
+)
+PROGRAM.fault(
+    "it clips before the backward pass, compiled",
+    "TT428",
+    (CLIP, ""),
+    (BACKWARD, f"{CLIP}{BACKWARD}"),
+    COMPILED,
+    contract=True,
+)
 PROGRAM.fault("it sees the next character", "none", (", mask=self.mask", ""))
 PROGRAM.fault("a warm-up that stays at 0", "TT425", (SCHEDULE, "lambda n: min(1.0, n // 1000)"), contract=True)
-PROGRAM.fault("the embedding is not trained", "TT420", (ADAMW, "torch.optim.AdamW([*model.blocks.parameters(), "
-              "*model.head.parameters()], lr=3e-3)"), contract=True)
-PROGRAM.fault("a row that is masked entirely", "TT401", ("torch.triu(torch.full((16, 16), -torch.inf), 1)",
-                                                         "torch.triu(torch.full((16, 16), -torch.inf), 0)"), contract=True)
+PROGRAM.fault(
+    "the embedding is not trained",
+    "TT420",
+    (ADAMW, "torch.optim.AdamW([*model.blocks.parameters(), *model.head.parameters()], lr=3e-3)"),
+    contract=True,
+)
+PROGRAM.fault(
+    "a row that is masked entirely",
+    "TT401",
+    ("torch.triu(torch.full((16, 16), -torch.inf), 1)", "torch.triu(torch.full((16, 16), -torch.inf), 0)"),
+    contract=True,
+)
 PROGRAM.fault("the learning rate x 1000", "TT408", ("lr=3e-3", "lr=3.0"))
-PROGRAM.fault("one learning rate x 300", "TT408 TT414 TT404", (
-    BACKWARD, BACKWARD + "    optimizer.param_groups[0]['lr'] *= 300 if step == 133 else 1\n"), step=133)
+PROGRAM.fault(
+    "one learning rate x 300",
+    "TT408 TT414 TT404",
+    (BACKWARD, BACKWARD + "    optimizer.param_groups[0]['lr'] *= 300 if step == 133 else 1\n"),
+    step=133,
+)
 PROGRAM.fault("weight decay 20", "TT426", ("lr=3e-3)", "lr=3e-3, weight_decay=20)"), contract=True)
 PROGRAM.fault("targets that are shifted by none", "none", ("rows[:, :-1], rows[:, 1:]", "rows[:, :-1], rows[:, :-1]"))
-PROGRAM.fault("the loss is a log-probability taken twice", "TT431", (
-    "nn.functional.cross_entropy(forward(x).flatten(0, 1), y.flatten())",
-    "nn.functional.cross_entropy(forward(x).flatten(0, 1).log_softmax(-1).softmax(-1), y.flatten())"), contract=True)
+PROGRAM.fault(
+    "the loss is a log-probability taken twice",
+    "TT431",
+    (
+        "nn.functional.cross_entropy(forward(x).flatten(0, 1), y.flatten())",
+        "nn.functional.cross_entropy(forward(x).flatten(0, 1).log_softmax(-1).softmax(-1), y.flatten())",
+    ),
+    contract=True,
+)
 PROGRAM.fault("clipped to a thousandth of nothing", "TT413 TT409", ("parameters(), 1.0)", "parameters(), 1e-10)"))

@@ -15,9 +15,9 @@ class Variant:
     program: str
     name: str
     source: str
-    codes: tuple[str, ...]      # the rules that name the cause
-    step: int                   # the step in which the fault takes effect for the first time
-    is_contract: bool           # what must hold in any training is broken: it can be known exactly
+    codes: tuple[str, ...]  # the rules that name the cause
+    step: int  # the step in which the fault takes effect for the first time
+    is_contract: bool  # what must hold in any training is broken: it can be known exactly
 
     @property
     def is_healthy(self) -> bool:
@@ -52,6 +52,13 @@ class Program:
             if source.count(old) != 1:
                 raise ValueError(f"{self.name}/{name}: {old!r} is {source.count(old)} times in the program, not once")
             source = source.replace(old, new)
-        self._variants.append(Variant(
-            program=self.name, name=name, source=source, codes=codes, step=step, is_contract=is_contract,
-        ))
+        self._variants.append(
+            Variant(
+                program=self.name,
+                name=name,
+                source=source,
+                codes=codes,
+                step=step,
+                is_contract=is_contract,
+            )
+        )
