@@ -188,6 +188,7 @@ SUBPACKAGES: dict[str, dict[str, set[str]]] = {
         "sinks": {".", "statistics"},
         "sharding": {".", "sampling", "statistics"},
         "sampling": {".", "sharding", "sinks", "statistics"},
+        "contract_checks": {"sampling"},
     },
     "tickets": {
         "markdown": set(),

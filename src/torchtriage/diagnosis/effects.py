@@ -99,6 +99,10 @@ def _causes_of_effects(process: Process) -> dict[str, str]:
         if len(keys) == 1:      # the limit of a resume frame follows from the break that made the frame
             limit = fingerprint_of("TT301", locate(process, hit), hit.limit_name, process)
             causes[limit] = fingerprints[keys[0]]
+    if process.learning.contracts:
+        from torchtriage.diagnosis.learning.contracts import causes_of_contracts  # only for a training
+
+        causes.update(causes_of_contracts(process))
     return {effect: _root(causes, effect) for effect in causes}
 
 

@@ -1,5 +1,6 @@
 """Telemetry under `torchtriage run`: taps follow every optimizer of a program that does not call telemetry itself."""
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,9 +10,11 @@ import torch
 
 from torchtriage.recording.events import Event, Tap
 from torchtriage.recording.recording import Series
+from torchtriage.recording.series import LOSS
 from torchtriage.telemetry.config import TelemetryConfig
 from torchtriage.telemetry.contracts import Contracts
 from torchtriage.telemetry.first_non_finite import FirstNonFinite, Part
+from torchtriage.telemetry.loss_course import LossCourse
 from torchtriage.telemetry.sampling.parameters import Namer, learning_rates, listed_parameters
 from torchtriage.telemetry.sampling.row import AFTER, GRADS
 from torchtriage.telemetry.sampling.sampler import AS_USED, BEFORE_CLIPPING, Sampling, is_busy, is_profiled
@@ -22,6 +25,7 @@ from torchtriage.telemetry.writer import TelemetryWriter
 from torchtriage.text import and_more
 
 MAX_LOSSES = 1024       # recorded backward calls between two steps
+MIN_INV_SCALE = 1e-30   # keeps its inverse finite
 MAX_REFUSED = 3         # refused tensors that are named; the rest are counted
 
 
@@ -50,6 +54,7 @@ class Attached:
         self._optimizers = WatchedOptimizers(self._sampling, self._namer, self._report_absent)
         self._first_non_finite = FirstNonFinite(self.writer.send)
         self._contracts = Contracts()
+        self._course = LossCourse()
         self._is_idle = False               # no optimizer is due to be sampled in its next step
         self._is_scaled = False             # GradScaler is in use
         self._is_testing = True             # no loss was NaN or Inf yet
@@ -71,7 +76,7 @@ class Attached:
             return
         if self._is_testing:
             self._test(tensors[0])
-        if self._contracts.needs_backward and self._may_sample():
+        if self._may_sample():
             self._contracts.backward(tensors[0])
         if not self._is_idle and len(self._losses) < MAX_LOSSES and self._may_sample():
             self._losses.append(tensors[0].detach())
@@ -80,8 +85,14 @@ class Attached:
     def _test(self, loss: torch.Tensor) -> None:
         """Test the loss of every step. GradScaler multiplies it, so an overflow is no fault there."""
         if self._is_scaled or is_busy() or is_profiled():
+            self._course.interrupt()
             return
-        if self._first_non_finite.test(loss, (self._step() or 0) + 1, self._parts):
+        value = self._first_non_finite.value(loss)
+        if value is None:
+            self._course.interrupt()
+            return
+        self._course.add(value)
+        if self._first_non_finite.test(value, (self._step() or 0) + 1, self._parts):
             self._is_testing = False
             self.config.escalate()      # the next steps are looked at one by one
 
@@ -93,11 +104,16 @@ class Attached:
                 parts.append((optimizer, watched.track))
         return parts
 
-    def clipping(self, parameters: Any) -> None:
+    def clipping(self, parameters: Any, max_norm: Any = None) -> None:
         self._clip_seen = True
-        if self._is_idle:
+        follows_order = self._contracts.follows_order and not _is_measuring(max_norm)
+        if self._is_idle and not follows_order:
             return
         clipped_parameters = listed_parameters(parameters)
+        if follows_order and clipped_parameters:
+            self._contracts.clipping(clipped_parameters)
+        if self._is_idle:
+            return
         clipped = None if clipped_parameters is None else {id(p) for p in clipped_parameters}
         for watched in self._optimizers.alive():
             track, pace = watched.track, watched.pace
@@ -120,6 +136,9 @@ class Attached:
             self._check_skipped(watched)
             watched.tapped.unscaling(inv_scale, is_check, scale)
             self._is_scaled = True
+            if self._contracts.follows_order and inv_scale.is_cpu:
+                current = 1.0 / max(float(inv_scale), MIN_INV_SCALE)
+                self._contracts.unscaling(optimizer, current, (self._step() or 0) + 1)
 
     def step_begins(self, optimizer: torch.optim.Optimizer) -> None:
         watched = self._optimizers.find(optimizer)
@@ -148,6 +167,7 @@ class Attached:
             return
         track, pace = watched.track, watched.pace
         began = pace.clock()
+        self._course.step_ended(id(optimizer), self._step() or 0)
         if not watched.is_left and self._may_sample():
             self._contracts.step_ended(optimizer, self._step() or 0)
             pace.charge_setup(pace.clock() - began)     # nearly all of it is one search for modules
@@ -216,7 +236,17 @@ class Attached:
         return facts | self._first_non_finite.facts() | self._contracts.facts()
 
     def series(self) -> Iterable[Series]:
-        return self.curves.series()
+        """All curves, with the loss of every step in place of the sampled ones."""
+        series = self.curves.series()
+        course = self._course.series() if series else None
+        if course is None:
+            return series
+        return [one for one in series if one.name != LOSS] + [course]
 
     def close(self) -> None:
         self._sampling.close()
+
+
+def _is_measuring(max_norm: Any) -> bool:
+    """Whether a call of a clipping function only measures the norm, with a limit of Inf."""
+    return isinstance(max_norm, int | float) and math.isinf(max_norm)

@@ -22,7 +22,7 @@ class Telemetry(Protocol):
     """The interface of telemetry.attach.Attached, which is imported with the first observation."""
 
     def backward(self, tensors: Sequence[Any]) -> None: ...
-    def clipping(self, parameters: Any) -> None: ...
+    def clipping(self, parameters: Any, max_norm: Any) -> None: ...
     def unscaling(self, optimizer: Any, inv_scale: Any, is_check: bool, scale: Any) -> None: ...
     def step_begins(self, optimizer: Any) -> None: ...
     def step_ended(self, optimizer: Any) -> None: ...
@@ -103,8 +103,10 @@ class LearningTaps:
             is_check = bool(names.get("allow_fp16"))
             self._show(lambda telemetry: telemetry.unscaling(names["optimizer"], names["inv_scale"], is_check, scale))
         elif names["func"].__name__ in ("_clip_grads_with_norm_", "clip_grad_value_"):
-            parameters = names["args"][0] if names["args"] else names["kwargs"].get("parameters")
-            self._show(lambda telemetry: telemetry.clipping(parameters))
+            args, kwargs = names["args"], names["kwargs"]
+            parameters = args[0] if args else kwargs.get("parameters")
+            max_norm = args[1] if len(args) > 1 else kwargs.get("max_norm")
+            self._show(lambda telemetry: telemetry.clipping(parameters, max_norm))
 
     def _show(self, show: Callable[[Telemetry], None]) -> None:
         if self._is_off:
