@@ -30,10 +30,10 @@ def broken_contracts(process: Process) -> Iterator[Finding]:
     for broken in process.learning.contracts:
         texts = TEXTS.get(broken.code)
         if texts is not None:       # a later version knows more of them
-            yield _finding(broken, texts, process)
+            yield finding_of_contract(broken, texts, process)
 
 
-def _finding(broken: BrokenContract, texts: ContractTexts, process: Process) -> Finding:
+def finding_of_contract(broken: BrokenContract, texts: ContractTexts, process: Process) -> Finding:
     fix = texts.fix_if_deliberate if broken.is_deliberate and texts.fix_if_deliberate else texts.fix
     return finding(
         broken.code,
