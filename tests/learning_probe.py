@@ -19,7 +19,6 @@ class Probe:
 
     def __init__(self) -> None:
         from torchtriage.telemetry.contracts import Contracts
-
         from torchtriage.telemetry.ppo.followed_policy import FollowedPolicy
 
         self.contracts = Contracts()

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from torchtriage.findings.tap_state import PPO_UPDATES
 from torchtriage.recording.events import Event, Tap
 from torchtriage.recording.recording import Series
 from torchtriage.telemetry.config import TelemetryConfig
@@ -52,6 +53,7 @@ class Attached:
         self._first_non_finite = FirstNonFinite(self.writer.send)
         self._contracts = Contracts()
         self._policy = FollowedPolicy()
+        self._is_following = True           # the policy, until it fails
         self._is_policy_read = False        # the writer reads its observations
         self._is_idle = False               # no optimizer is due to be sampled in its next step
         self._is_scaled = False             # GradScaler is in use
@@ -67,7 +69,25 @@ class Attached:
 
     def rollout(self, num_acts: int, steps: Sequence[tuple[Any, ...]]) -> None:
         """What the program did since its last backward pass: entries to no_grad(), and steps of environments."""
-        self._policy.rollout(num_acts, steps)
+        if self._is_following:
+            try:
+                self._policy.rollout(num_acts, steps)
+            except Exception as error:
+                self._stop_following(error)
+
+    def _follow_policy(self, loss: torch.Tensor) -> None:
+        try:
+            self._policy.backward(loss, (self._step() or 0) + 1)
+        except Exception as error:      # the graph of a loss may have any form
+            self._stop_following(error)
+            return
+        if self._policy.is_found and not self._is_policy_read:
+            self._is_policy_read = True
+            self.writer.add(self._policy)
+
+    def _stop_following(self, error: Exception) -> None:
+        self._is_following = False
+        self._report_absent(PPO_UPDATES, f"{type(error).__name__}: {error}")
 
     def backward(self, tensors: Sequence[Any]) -> None:
         if self._is_scaled:
@@ -78,11 +98,8 @@ class Attached:
             return
         if self._is_testing:
             self._test(tensors[0])
-        if self._may_sample():
-            self._policy.backward(tensors[0], (self._step() or 0) + 1)
-            if self._policy.is_found and not self._is_policy_read:
-                self._is_policy_read = True
-                self.writer.add(self._policy)
+        if self._is_following and self._may_sample():
+            self._follow_policy(tensors[0])
         if self._contracts.needs_backward and self._may_sample():
             self._contracts.backward(tensors[0])
         if not self._is_idle and len(self._losses) < MAX_LOSSES and self._may_sample():

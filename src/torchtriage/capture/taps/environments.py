@@ -3,7 +3,6 @@
 import functools
 import threading
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 from torchtriage.capture.torch_private.base import Undo, module, never_compile
@@ -66,7 +65,7 @@ def leave() -> None:
         log.inside = 0
 
 
-def arm(new_log: EnvironmentLog, base: type) -> Undo | None:
+def arm(new_log: EnvironmentLog, base: Any) -> Undo | None:
     """Log the steps of every class derived from a base class of gymnasium, those that exist and those to come."""
     global log
     if "__init_subclass__" in base.__dict__:
@@ -75,11 +74,11 @@ def arm(new_log: EnvironmentLog, base: type) -> Undo | None:
     for existing in _subclasses(base):
         _wrap(existing)
 
-    def __init_subclass__(cls: type, **kwargs: Any) -> None:
+    def wrap_new(cls: Any, **kwargs: Any) -> None:
         super(base, cls).__init_subclass__(**kwargs)
         _wrap(cls)
 
-    base.__init_subclass__ = classmethod(__init_subclass__)  # type: ignore[assignment]
+    base.__init_subclass__ = classmethod(wrap_new)  # type: ignore[arg-type]
 
     def undo() -> None:
         global log

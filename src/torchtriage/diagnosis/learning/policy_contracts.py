@@ -1,4 +1,4 @@
-"""TT615 to TT624: what must hold in any update of PPO and did not."""
+"""TT615 to TT625: what must hold in any update of PPO and did not."""
 
 from collections.abc import Iterator, Mapping
 
@@ -42,8 +42,8 @@ TEXTS: Mapping[str, ContractTexts] = {
     "TT615": ContractTexts(
         title=lambda broken: f"the loss of PPO differentiates its {row(broken.names)}",
         cause=lambda broken: (
-            f"{IN_A_ROW} the graph behind the loss leads through the {row(broken.names)}. They describe the rollout and "
-            "are constants: a gradient through them cancels or distorts that of the policy or the critic."
+            f"{IN_A_ROW} the graph behind the loss leads through the {row(broken.names)}. They describe the rollout "
+            "and are constants: a gradient through them cancels or distorts that of the policy or the critic."
         ),
         fix="compute them under torch.no_grad() when the rollout is collected, or detach() them before the loss",
     ),
@@ -53,15 +53,15 @@ TEXTS: Mapping[str, ContractTexts] = {
             f"{IN_A_ROW} the graph behind the loss has this sign for {row(broken.names)}. The optimizer minimises the "
             "loss, so the update does the opposite of what the term is for."
         ),
-        fix="ratio = exp(new log-probability - old log-probability); loss = policy loss - entropy coefficient * entropy "
-            "+ value coefficient * squared error",
+        fix="ratio = exp(new log-probability - old log-probability); loss = policy loss - entropy coefficient * "
+            "entropy + value coefficient * squared error",
     ),
     "TT617": ContractTexts(
         title=lambda broken: f"the value loss has {broken.total} errors for {counted(broken.count, 'sample')}",
         cause=lambda broken: (
             f"{IN_A_ROW} each value was compared with the target of every sample: shapes such as "
-            f"[{broken.count}, 1] and [{broken.count}] broadcast to [{broken.count}, {broken.count}]. The critic learns "
-            "the mean of all targets."
+            f"[{broken.count}, 1] and [{broken.count}] broadcast to [{broken.count}, {broken.count}]. The critic "
+            "learns the mean of all targets."
         ),
         fix="give both the same shape before they are subtracted: value.squeeze(-1), or target.unsqueeze(-1)",
     ),
@@ -108,7 +108,9 @@ TEXTS: Mapping[str, ContractTexts] = {
     ),
     "TT623": ContractTexts(
         title=lambda broken: f"every minibatch of an update has the same {broken.count} of {broken.total} samples",
-        cause=lambda _: f"{IN_A_ROW} the advantages of all minibatches are the same numbers. The others are never used.",
+        cause=lambda _: (
+            f"{IN_A_ROW} the advantages of all minibatches are the same numbers. The other samples are never used."
+        ),
         fix="draw a new permutation of all samples per epoch, and take the next part of it for each minibatch",
     ),
     "TT624": ContractTexts(
@@ -121,5 +123,15 @@ TEXTS: Mapping[str, ContractTexts] = {
         ),
         fix="multiply the next value and the carried advantage by 1 - terminated in the recursion of the advantages; "
             "check that the flag belongs to the step whose action ended the episode",
+    ),
+    "TT625": ContractTexts(
+        title=lambda _: "value targets hold nothing of the future",
+        cause=lambda broken: (
+            f"{IN_A_ROW} all rewards were equal and {counted(broken.count, 'step')} of the last rollout ended an "
+            f"episode. The target of an end is {short(broken.value or 0.0)}, and the mean of all targets "
+            f"{short(broken.share or 0.0)}: the rewards that follow are not added, or are subtracted."
+        ),
+        fix="delta = reward + gamma * next value * (1 - terminated) - value; gamma is near 1, and 0 ignores all that "
+            "follows",
     ),
 }

@@ -28,7 +28,7 @@ class _Running:
     def __init__(self, count: int) -> None:
         self.return_E = np.zeros(count)
         self.length_E = np.zeros(count)
-        self.was_done_E = np.zeros(count, dtype=bool)
+        self.was_done_E: Any = np.zeros(count, dtype=bool)
 
 
 class Episodes:

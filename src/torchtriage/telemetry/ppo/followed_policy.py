@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from torchtriage.telemetry.observation import Observation
-from torchtriage.telemetry.ppo.episodes import Episodes, EnvironmentStep
+from torchtriage.telemetry.ppo.episodes import EnvironmentStep, Episodes
 from torchtriage.telemetry.ppo.loss_terms import LossTerms, read_terms
 from torchtriage.telemetry.ppo.policy_contracts import PolicyContracts
 from torchtriage.telemetry.ppo.policy_update import Minibatch, PolicyUpdate, update_values
@@ -20,20 +20,21 @@ MAX_MINIBATCHES = 64    # of an update that are read
 # for its KL divergence. Rollouts are about equally long.
 MIN_ACTS = 6
 ROLLOUT_SHARE = 0.5
-BUDGET = 0.005          # share of the time of the program, once the grace is used up
-GRACE_SECONDS = 0.1
+BUDGET = 0.005          # share of the processor time of the thread, once the grace is used up
+GRACE_SECONDS = 0.25
 MAX_QUEUE = 256
 
 
 class FollowedPolicy:
     """Called by the taps. It reads whole updates; between two of them it only counts."""
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
         self.episodes = Episodes()
         self.contracts = PolicyContracts()
         self._clock = clock
         self._num_backwards = 0
         self._most_acts = 0
+        self._num_rollouts = 0
         self._has_environments = False  # their steps show the rollouts
         self._is_after_rollout = False  # and no loss of the policy was seen since
         self._is_policy = False         # a PPO loss was seen
@@ -58,6 +59,7 @@ class FollowedPolicy:
             return
         self._most_acts = max(self._most_acts, num_acts)
         self._is_after_rollout = True
+        self._num_rollouts += 1
         if self._is_policy:
             self._finish()
             self._is_reading = self._may_read()
@@ -102,7 +104,9 @@ class FollowedPolicy:
         self._is_policy = True
         update = self._update
         if update is None or self._is_after_rollout:
-            update = self._update = PolicyUpdate(step=step, is_start_known=self._is_after_rollout)
+            update = self._update = PolicyUpdate(
+                step=step, number=self._num_rollouts, is_start_known=self._is_after_rollout,
+            )
             self.episodes.describe(update)
         self._is_after_rollout = False
         if len(update.minibatches) < MAX_MINIBATCHES:

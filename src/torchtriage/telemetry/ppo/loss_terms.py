@@ -171,7 +171,7 @@ def _product(node: Any, factor: float) -> Surrogate | None:
         return None
     edges = [before for before, _ in node.next_functions]
     for place, edge in enumerate(edges):
-        ratio, clamp = _ratio_below(edge)
+        ratio, clamp, sign = _ratio_below(edge)
         if ratio is None:
             continue
         log_ratio = ratio.next_functions[0][0]
@@ -182,7 +182,7 @@ def _product(node: Any, factor: float) -> Surrogate | None:
         new, is_inverted, is_old_trained = _sides(log_ratio)
         constants = [name for name, is_trained in (
             ("old log-probabilities", is_old_trained), ("advantages", edges[1 - place] is not None)) if is_trained]
-        sign = math.copysign(1.0, factor) * (-1.0 if is_inverted else 1.0)
+        sign *= math.copysign(1.0, factor) * (-1.0 if is_inverted else 1.0)
         return Surrogate(
             ratio_N=ratio_N, push_N=factor_N * sign, is_inverted=is_inverted, trained_constants=tuple(constants),
             low=_bound(clamp, "min"), high=_bound(clamp, "max"), parameter=_parameter_below(new),
@@ -190,20 +190,23 @@ def _product(node: Any, factor: float) -> Surrogate | None:
     return None
 
 
-def _ratio_below(node: Any) -> tuple[Any, Any]:
-    """(the exponential of a difference, the clamp around it) below a node, if only shapes change in between."""
-    clamp = None
+def _ratio_below(node: Any) -> tuple[Any, Any, float]:
+    """(the exponential of a difference, the clamp around it, its sign), if only shapes and signs change in between."""
+    clamp, sign = None, 1.0
     while node is not None:
         name = node.name()
         if name == "ClampBackward1":
             clamp = node
         elif name == "ExpBackward0":
             before = _through_shapes(node.next_functions[0][0])
-            return (node, clamp) if before is not None and before.name() == "SubBackward0" else (None, None)
+            is_difference = before is not None and before.name() == "SubBackward0"
+            return (node, clamp, sign) if is_difference else (None, None, sign)
+        elif name == "NegBackward0":
+            sign = -sign
         elif name not in _PASSING:
-            return None, None
+            break
         node = node.next_functions[0][0]
-    return None, None
+    return None, None, sign
 
 
 def _sides(log_ratio: Any) -> tuple[Any, bool, bool]:
@@ -228,7 +231,8 @@ def _bound(clamp: Any, which: str) -> float | None:
 
 def _parameter_below(node: Any) -> torch.Tensor | None:
     """The nearest small parameter, such as the bias of the last layer."""
-    nodes, seen = [node], set()
+    nodes: list[Any] = [node]
+    seen: set[Any] = set()
     for one in nodes:
         if one is None or one in seen or len(seen) > MAX_NODES:
             continue

@@ -20,6 +20,11 @@ FAR_SHARE = 0.1         # of the samples beyond that range, where nothing clips 
 AGREEING = 0.2
 OPPOSED = -0.5
 MIN_TERMINALS = 4       # ends of episodes in a rollout
+MAX_END_SHARE = 0.25    # of the steps of a rollout that end an episode, for the others to have a future
+# Mean target over the target of an end: several times larger where rewards are summed up, about 1 where one-step targets
+# meet a critic that has not learned, and 0.5 where the next value is subtracted.
+NO_FUTURE = 0.9
+LEARNED_AFTER = 8       # updates
 TARGET_RTOL, TARGET_ATOL = 1e-4, 1e-6     # rounding of a target that is read as value minus error
 
 
@@ -97,7 +102,7 @@ def _signs(first: Minibatch) -> Iterator[_Breach]:
 
 def _broadcast(first: Minibatch) -> Iterator[_Breach]:
     """TT617: one error of the critic per sample."""
-    count = first.ratio_N.size
+    count = first.ratios.size
     for error in first.terms.errors:
         if count > 1 and error.error_N.size == count * count:
             yield _Breach(code="TT617", count=count, total=error.error_N.size)
@@ -113,7 +118,7 @@ def _clipping(update: PolicyUpdate) -> Iterator[_Breach]:
     is_clipped = surrogate.low is not None or surrogate.high is not None
     if is_clipped or any(one.terms.num_others for one in update.minibatches):
         return      # another term may be a penalty on the KL divergence
-    ratio_N = np.concatenate([one.ratio_N for one in update.minibatches])
+    ratio_N = np.concatenate([one.ratios for one in update.minibatches])
     share = float(np.mean((ratio_N < USUAL_LOW) | (ratio_N > USUAL_HIGH)))
     if share >= FAR_SHARE:
         yield _Breach(code="TT618", share=share)
@@ -125,7 +130,7 @@ def _moving_ratio(update: PolicyUpdate) -> Iterator[_Breach]:
     if len(update.minibatches) < MIN_MINIBATCHES or first.weights is None:
         return
     has_changed = any(one.weights is not None and not np.array_equal(one.weights, first.weights) for one in later)
-    is_one = all(np.abs(one.ratio_N - 1.0).max() <= SAME_RATIO for one in update.minibatches)
+    is_one = all(np.abs(one.ratios - 1.0).max() <= SAME_RATIO for one in update.minibatches)
     if has_changed and is_one:
         yield _Breach(code="TT619", count=len(later))
     elif not has_changed:
@@ -143,9 +148,9 @@ def _agreement(first: Minibatch) -> Iterator[_Breach]:
 def agreement(first: Minibatch) -> float | None:
     """The correlation of the advantages as used with target minus value; None if either is constant or unknown."""
     critic = first.critic
-    if critic is None or first.advantage_N.size < MIN_SAMPLES:
+    if critic is None or first.advantages.size < MIN_SAMPLES:
         return None
-    advantage_N, gain_N = first.advantage_N, -critic.error_N.reshape(-1)
+    advantage_N, gain_N = first.advantages, -critic.error_N.reshape(-1)
     if not (np.isfinite(advantage_N).all() and np.isfinite(gain_N).all()):
         return None
     if advantage_N.std() < 1e-9 or gain_N.std() < 1e-9:
@@ -156,36 +161,49 @@ def agreement(first: Minibatch) -> float | None:
 def _same_samples(update: PolicyUpdate) -> Iterator[_Breach]:
     """TT623: the minibatches of an update are not all of the same samples."""
     first, *later = update.minibatches
-    if update.rollout_size is None or len(later) < MIN_MINIBATCHES - 1 or 2 * first.ratio_N.size > update.rollout_size:
+    if update.rollout_size is None or len(later) < MIN_MINIBATCHES - 1 or 2 * first.ratios.size > update.rollout_size:
         return
-    samples_N = np.sort(first.advantage_N)
-    if samples_N.std() < 1e-9:
-        return
-    if all(one.advantage_N.size == samples_N.size and np.array_equal(np.sort(one.advantage_N), samples_N)
-           for one in later):
-        yield _Breach(code="TT623", count=samples_N.size, total=update.rollout_size)
+    if first.advantages.std() > 1e-9 and all(_has_same_samples(first, one) for one in later):
+        yield _Breach(code="TT623", count=first.advantages.size, total=update.rollout_size)
+
+
+def _has_same_samples(first: Minibatch, other: Minibatch) -> bool:
+    """Whether two minibatches have the same advantages and targets, in any order."""
+    if first.targets is None or other.targets is None or first.advantages.size != other.advantages.size:
+        return False
+    if not np.array_equal(np.sort(first.advantages), np.sort(other.advantages)):
+        return False
+    return bool(np.allclose(np.sort(first.targets), np.sort(other.targets), rtol=TARGET_RTOL, atol=1e-5))
 
 
 def _ends_of_episodes(update: PolicyUpdate) -> Iterator[_Breach]:
-    """TT624: the target of a step that ends an episode is its reward, as nothing follows.
+    """TT624, TT625: the target of a step that ends an episode is its reward, and those of other steps are larger.
 
     It is judged where all rewards are equal, as then the targets of all ends are equal too, whatever scales them.
     """
     count = len(update.terminal_rewards)
     if count < MIN_TERMINALS or not update.has_equal_rewards or update.rollout_size is None:
         return
-    targets = [one.target_N for one in update.minibatches]
+    targets = [one.targets for one in update.minibatches]
     if any(one is None for one in targets) or sum(one.size for one in targets) < update.rollout_size:
         return
     target_N = np.concatenate(targets)[:update.rollout_size]
-    if _most_equal(target_N) < count // 2:
+    num_equal, at_end = _most_equal(target_N)
+    if num_equal < count // 2:
         smallest = float(target_N[np.abs(target_N).argmin()])
         yield _Breach(code="TT624", count=count, value=update.terminal_rewards[0], share=smallest)
+    elif count <= MAX_END_SHARE * update.rollout_size and at_end:
+        is_constant = num_equal == target_N.size
+        is_small = update.number >= LEARNED_AFTER and float(target_N.mean()) / at_end <= NO_FUTURE
+        if is_constant or is_small:
+            yield _Breach(code="TT625", count=count, value=at_end, share=float(target_N.mean()))
 
 
-def _most_equal(values_N: Any) -> int:
-    """The size of the largest set of values that are equal but for rounding."""
+def _most_equal(values_N: Any) -> tuple[int, float]:
+    """The size and the value of the largest set of values that are equal but for rounding."""
     sorted_N = np.sort(values_N)
     width_N = TARGET_RTOL * np.abs(sorted_N) + TARGET_ATOL * np.abs(sorted_N).max()
     ends_N = np.searchsorted(sorted_N, sorted_N + width_N, side="right")
-    return int((ends_N - np.arange(sorted_N.size)).max())
+    count_N = ends_N - np.arange(sorted_N.size)
+    place = int(count_N.argmax())
+    return int(count_N[place]), float(sorted_N[place])

@@ -44,12 +44,12 @@ class Minibatch:
         self.weights = _array(self.weights)
 
     @property
-    def ratio_N(self) -> Any:
+    def ratios(self) -> Any:
         assert self.terms.surrogate is not None
         return self.terms.surrogate.ratio_N.reshape(-1)
 
     @property
-    def advantage_N(self) -> Any:
+    def advantages(self) -> Any:
         """The factor that raises the probability of each action."""
         assert self.terms.surrogate is not None
         return -self.terms.surrogate.push_N.reshape(-1)
@@ -57,11 +57,11 @@ class Minibatch:
     @property
     def critic(self) -> CriticError | None:
         """The only error term with one number per sample; None if there are several, or none."""
-        errors = [one for one in self.terms.errors if one.error_N.size == self.ratio_N.size]
+        errors = [one for one in self.terms.errors if one.error_N.size == self.ratios.size]
         return errors[0] if len(errors) == 1 else None
 
     @property
-    def target_N(self) -> Any:
+    def targets(self) -> Any:
         """The value targets; None if the values could not be read."""
         critic = self.critic
         if critic is None or critic.value_N is None or critic.value_N.size != critic.error_N.size:
@@ -78,6 +78,7 @@ class PolicyUpdate:
     """The minibatches between two rollouts. `rollout_size`: samples that were collected for it, if known."""
 
     step: int
+    number: int = 0                     # updates before it, also those that were not read
     is_start_known: bool = False        # a rollout was observed before the first minibatch
     rollout_size: int | None = None
     terminal_rewards: Sequence[float] = ()
@@ -92,7 +93,7 @@ class PolicyUpdate:
 
 def update_values(update: PolicyUpdate) -> dict[str, float]:
     """The numbers of an update by the names of their series."""
-    ratio_N = np.concatenate([one.ratio_N for one in update.minibatches])
+    ratio_N = np.concatenate([one.ratios for one in update.minibatches])
     log_ratio_N = np.clip(np.log(np.maximum(ratio_N, 1e-38)), -MAX_LOG_RATIO, MAX_LOG_RATIO)
     first = update.minibatches[0]
     values = update.episode_values | {
@@ -100,7 +101,7 @@ def update_values(update: PolicyUpdate) -> dict[str, float]:
         PPO_KL: float(np.mean(np.expm1(log_ratio_N) - log_ratio_N)) if np.isfinite(ratio_N).all() else math.nan,
     }
     if update.is_start_known:
-        values[PPO_FIRST_RATIO_DEVIATION] = float(np.abs(first.ratio_N - 1.0).max())
+        values[PPO_FIRST_RATIO_DEVIATION] = float(np.abs(first.ratios - 1.0).max())
     values |= _clipping(update) | _entropy(update) | _critic(update)
     return values
 
@@ -110,7 +111,7 @@ def _clipping(update: PolicyUpdate) -> dict[str, float]:
     assert surrogate is not None
     if surrogate.low is None or surrogate.high is None:
         return {}
-    ratio_N = np.concatenate([one.ratio_N for one in update.minibatches])
+    ratio_N = np.concatenate([one.ratios for one in update.minibatches])
     return {PPO_CLIP_FRACTION: float(np.mean((ratio_N < surrogate.low) | (ratio_N > surrogate.high)))}
 
 
@@ -133,7 +134,7 @@ def _critic(update: PolicyUpdate) -> dict[str, float]:
     if not update.is_start_known or first.critic is None:
         return values
     values[PPO_ADVANTAGE_STD] = _advantage_std(first)
-    target_N = first.target_N
+    target_N = first.targets
     if target_N is not None:
         values[PPO_RETURNS_STD] = float(target_N.std())
         if values[PPO_RETURNS_STD] > 0.0:
@@ -144,5 +145,5 @@ def _critic(update: PolicyUpdate) -> dict[str, float]:
 def _advantage_std(first: Minibatch) -> float:
     """The spread of target minus value; that of the advantages as used where they were flattened on the way."""
     assert first.critic is not None
-    used = float(first.advantage_N.std())
+    used = float(first.advantages.std())
     return used if used < 1e-6 else float(first.critic.error_N.std())
