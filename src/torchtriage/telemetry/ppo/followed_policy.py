@@ -11,7 +11,7 @@ from torchtriage.telemetry.observation import Observation
 from torchtriage.telemetry.ppo.episodes import EnvironmentStep, Episodes
 from torchtriage.telemetry.ppo.loss_terms import LossTerms, read_terms
 from torchtriage.telemetry.ppo.policy_contracts import PolicyContracts
-from torchtriage.telemetry.ppo.policy_update import Minibatch, PolicyUpdate, update_values
+from torchtriage.telemetry.ppo.policy_update import FollowedMinibatch, PolicyUpdate, update_values
 
 # Until a PPO loss was seen the graph is read in these backward passes, and then in every power of two.
 EARLY_LOOKS = 8
@@ -112,7 +112,7 @@ class FollowedPolicy:
         if len(update.minibatches) < MAX_MINIBATCHES:
             parameter = surrogate.parameter
             weights = None if parameter is None else parameter.detach().clone()
-            update.minibatches.append(Minibatch(terms=terms, weights=weights))
+            update.minibatches.append(FollowedMinibatch(terms=terms, weights=weights))
 
     def _add_to_last(self, terms: LossTerms) -> None:
         """The value loss may have a backward pass of its own."""

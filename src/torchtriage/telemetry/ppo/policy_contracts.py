@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from torchtriage.recording.facts import BrokenContract, to_dict
-from torchtriage.telemetry.ppo.policy_update import Minibatch, PolicyUpdate
+from torchtriage.telemetry.ppo.policy_update import FollowedMinibatch, PolicyUpdate
 
 PATIENCE = 3            # updates in a row
 MIN_MINIBATCHES = 3     # of an update, to judge what they have in common
@@ -15,14 +15,14 @@ MIN_SAMPLES = 16        # of a minibatch, to judge a correlation
 SAME_RATIO = 1e-6       # float32 log-probabilities that were computed twice differ by less
 USUAL_LOW, USUAL_HIGH = 0.8, 1.2        # the clipping range of the paper
 FAR_SHARE = 0.1         # of the samples beyond that range, where nothing clips them
-# The advantage of generalized advantage estimation is target minus value, so the correlation of the two is 1 in the
+# The advantage of generalized advantage estimation is target minus value, so their correlation is 1 in the
 # first minibatch; 0.3 to 1 where targets are computed in another way, such as discounted returns.
 AGREEING = 0.2
 OPPOSED = -0.5
 MIN_TERMINALS = 4       # ends of episodes in a rollout
 MAX_END_SHARE = 0.25    # of the steps of a rollout that end an episode, for the others to have a future
-# Mean target over the target of an end: several times larger where rewards are summed up, about 1 where one-step targets
-# meet a critic that has not learned, and 0.5 where the next value is subtracted.
+# Mean target over the target of an end: several times larger where rewards are summed up, about 1 where one-step
+# targets meet a critic that has not learned, and 0.5 where the next value is subtracted.
 NO_FUTURE = 0.9
 LEARNED_AFTER = 8       # updates
 TARGET_RTOL, TARGET_ATOL = 1e-4, 1e-6     # rounding of a target that is read as value minus error
@@ -74,7 +74,7 @@ def _breaches(update: PolicyUpdate) -> Iterator[_Breach]:
         yield from _ends_of_episodes(update)
 
 
-def _constants(first: Minibatch) -> Iterator[_Breach]:
+def _constants(first: FollowedMinibatch) -> Iterator[_Breach]:
     """TT615: old log-probabilities, advantages and value targets are constants."""
     surrogate = first.terms.surrogate
     assert surrogate is not None
@@ -85,7 +85,7 @@ def _constants(first: Minibatch) -> Iterator[_Breach]:
         yield _Breach(code="TT615", names=names)
 
 
-def _signs(first: Minibatch) -> Iterator[_Breach]:
+def _signs(first: FollowedMinibatch) -> Iterator[_Breach]:
     """TT616: each term has the sign that its purpose needs."""
     surrogate = first.terms.surrogate
     assert surrogate is not None
@@ -100,7 +100,7 @@ def _signs(first: Minibatch) -> Iterator[_Breach]:
         yield _Breach(code="TT616", names=tuple(names))
 
 
-def _broadcast(first: Minibatch) -> Iterator[_Breach]:
+def _broadcast(first: FollowedMinibatch) -> Iterator[_Breach]:
     """TT617: one error of the critic per sample."""
     count = first.ratios.size
     for error in first.terms.errors:
@@ -137,7 +137,7 @@ def _moving_ratio(update: PolicyUpdate) -> Iterator[_Breach]:
         yield _Breach(code="TT620", count=len(later))
 
 
-def _agreement(first: Minibatch) -> Iterator[_Breach]:
+def _agreement(first: FollowedMinibatch) -> Iterator[_Breach]:
     """TT621, TT622: the policy is pushed where targets exceed values."""
     correlation = agreement(first)
     if correlation is None or correlation >= AGREEING:
@@ -145,7 +145,7 @@ def _agreement(first: Minibatch) -> Iterator[_Breach]:
     yield _Breach(code="TT621" if correlation <= OPPOSED else "TT622", value=correlation)
 
 
-def agreement(first: Minibatch) -> float | None:
+def agreement(first: FollowedMinibatch) -> float | None:
     """The correlation of the advantages as used with target minus value; None if either is constant or unknown."""
     critic = first.critic
     if critic is None or first.advantages.size < MIN_SAMPLES:
@@ -167,7 +167,7 @@ def _same_samples(update: PolicyUpdate) -> Iterator[_Breach]:
         yield _Breach(code="TT623", count=first.advantages.size, total=update.rollout_size)
 
 
-def _has_same_samples(first: Minibatch, other: Minibatch) -> bool:
+def _has_same_samples(first: FollowedMinibatch, other: FollowedMinibatch) -> bool:
     """Whether two minibatches have the same advantages and targets, in any order."""
     if first.targets is None or other.targets is None or first.advantages.size != other.advantages.size:
         return False

@@ -25,7 +25,7 @@ MAX_LOG_RATIO = 20.0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Minibatch:
+class FollowedMinibatch:
     """The terms of one loss. `weights` are those of a small parameter of the policy when it was computed."""
 
     terms: LossTerms
@@ -84,7 +84,7 @@ class PolicyUpdate:
     terminal_rewards: Sequence[float] = ()
     has_equal_rewards: bool = False     # every step of the rollout had the same reward
     episode_values: dict[str, float] = field(default_factory=dict)      # of the last episodes, by series
-    minibatches: list[Minibatch] = field(default_factory=list)
+    minibatches: list[FollowedMinibatch] = field(default_factory=list)
 
     def on_host(self) -> None:
         for minibatch in self.minibatches:
@@ -142,7 +142,7 @@ def _critic(update: PolicyUpdate) -> dict[str, float]:
     return values
 
 
-def _advantage_std(first: Minibatch) -> float:
+def _advantage_std(first: FollowedMinibatch) -> float:
     """The spread of target minus value; that of the advantages as used where they were flattened on the way."""
     assert first.critic is not None
     used = float(first.advantages.std())

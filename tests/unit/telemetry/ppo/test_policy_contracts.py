@@ -19,13 +19,13 @@ from torchtriage.recording.series import (
 )
 from torchtriage.telemetry.ppo.loss_terms import CriticError, Entropy, LossTerms, Surrogate
 from torchtriage.telemetry.ppo.policy_contracts import PATIENCE, PolicyContracts
-from torchtriage.telemetry.ppo.policy_update import Minibatch, PolicyUpdate, update_values
+from torchtriage.telemetry.ppo.policy_update import FollowedMinibatch, PolicyUpdate, update_values
 
 N = 32
 DRAW = np.random.default_rng(0)
 
 
-def minibatch(number: int = 0, **changes: Any) -> Minibatch:
+def minibatch(number: int = 0, **changes: Any) -> FollowedMinibatch:
     """The minibatch of this number in a healthy update."""
     gain_N, value_N = DRAW.normal(size=N), DRAW.normal(size=N)
     ratio_N = np.ones(N) if number == 0 else np.exp(0.05 * DRAW.normal(size=N))
@@ -34,12 +34,12 @@ def minibatch(number: int = 0, **changes: Any) -> Minibatch:
     for name, value in changes.items():
         setattr(surrogate if hasattr(surrogate, name) else error, name, value)
     entropy = Entropy(sign=-1.0, nats=np.array(0.5 * np.log(4)), num_choices=4)
-    return Minibatch(
+    return FollowedMinibatch(
         terms=LossTerms(surrogate=surrogate, errors=[error], entropies=[entropy]), weights=np.array([float(number)]),
     )
 
 
-def update(*minibatches: Minibatch, **fields: Any) -> PolicyUpdate:
+def update(*minibatches: FollowedMinibatch, **fields: Any) -> PolicyUpdate:
     rows = list(minibatches) or [minibatch(number) for number in range(4)]
     return replace(PolicyUpdate(step=1, is_start_known=True, minibatches=rows), **fields)
 
@@ -136,7 +136,7 @@ def test_advantages_agree_with_target_minus_value(mix: float, noise: float, expe
 
 def test_the_same_samples_in_every_minibatch_break_their_contract() -> None:
     first = minibatch()
-    rows = [Minibatch(terms=first.terms, weights=np.array([float(number)])) for number in range(4)]
+    rows = [FollowedMinibatch(terms=first.terms, weights=np.array([float(number)])) for number in range(4)]
     assert "TT623" in after(update(*rows, rollout_size=2 * N))
     assert "TT623" not in after(update(*rows, rollout_size=N))
 
