@@ -1,5 +1,6 @@
 """The observer of a process: one sink for the events of all taps on torch."""
 
+import functools
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ from weakref import WeakKeyDictionary
 from torchtriage.capture.machine import Clock
 from torchtriage.capture.notebook_cells import NotebookCells
 from torchtriage.capture.readers.records import OUR_FOLDERS
-from torchtriage.capture.taps import steps
+from torchtriage.capture.taps import environments, steps
 from torchtriage.capture.taps.compile_calls import RepeatedCalls, compile_call
 from torchtriage.capture.taps.compile_sites import MainScript
 from torchtriage.capture.taps.eager_meter import EagerMeter
@@ -75,6 +76,8 @@ class Observer:
             watcher.when_imported("torch.autograd", self._arm_backward)
             watcher.when_imported(CLIP_MODULE, self._arm_no_grad)
             watcher.when_imported(SCALER_MODULE, self._arm_no_grad)
+            # The compiler has to be there, so that no frame of the tap is traced.
+            watcher.when_imported("torch.compiler", lambda _: self._await_environments(watcher))
         watcher.when_imported("torch._dynamo", self._arm_compile_calls)
         watcher.when_imported("torch._dynamo.convert_frame", self._arm_convert_frame)
         if self.timer is not None:
@@ -181,6 +184,14 @@ class Observer:
     def _arm_no_grad(self, _: ModuleType) -> None:
         assert self.learning is not None
         self.learning.arm_no_grad(self._armed)
+
+    def _await_environments(self, watcher: ImportWatcher) -> None:
+        for name, base in environments.BASES:
+            watcher.when_imported(name, functools.partial(self._arm_environments, base))
+
+    def _arm_environments(self, base: str, gymnasium: ModuleType) -> None:
+        assert self.learning is not None
+        self.learning.arm_environments(getattr(gymnasium, base), self._armed)
 
     def _arm_compile_calls(self, dynamo: ModuleType) -> None:
         undo = torch_private_dynamo.wrap_optimize(dynamo, self._on_compile_call)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from torchtriage.findings.tap_state import PPO_UPDATES
 from torchtriage.recording.events import Event, Tap
 from torchtriage.recording.recording import Series
 from torchtriage.recording.series import LOSS
@@ -15,6 +16,7 @@ from torchtriage.telemetry.config import TelemetryConfig
 from torchtriage.telemetry.contracts import Contracts
 from torchtriage.telemetry.first_non_finite import FirstNonFinite, Part
 from torchtriage.telemetry.loss_course import LossCourse
+from torchtriage.telemetry.ppo.followed_policy import FollowedPolicy
 from torchtriage.telemetry.sampling.parameters import Namer, learning_rates, listed_parameters
 from torchtriage.telemetry.sampling.row import AFTER, GRADS
 from torchtriage.telemetry.sampling.sampler import AS_USED, BEFORE_CLIPPING, Sampling, is_busy, is_profiled
@@ -55,6 +57,9 @@ class Attached:
         self._first_non_finite = FirstNonFinite(self.writer.send)
         self._contracts = Contracts()
         self._course = LossCourse()
+        self._policy = FollowedPolicy()
+        self._is_following = True           # the policy, until it fails
+        self._is_policy_read = False        # the writer reads its observations
         self._is_idle = False               # no optimizer is due to be sampled in its next step
         self._is_scaled = False             # GradScaler is in use
         self._is_testing = True             # no loss was NaN or Inf yet
@@ -67,6 +72,28 @@ class Attached:
 
     # The taps
 
+    def rollout(self, num_acts: int, steps: Sequence[tuple[Any, ...]]) -> None:
+        """What the program did since its last backward pass: entries to no_grad(), and steps of environments."""
+        if self._is_following:
+            try:
+                self._policy.rollout(num_acts, steps)
+            except Exception as error:
+                self._stop_following(error)
+
+    def _follow_policy(self, loss: torch.Tensor) -> None:
+        try:
+            self._policy.backward(loss, (self._step() or 0) + 1)
+        except Exception as error:      # the graph of a loss may have any form
+            self._stop_following(error)
+            return
+        if self._policy.is_found and not self._is_policy_read:
+            self._is_policy_read = True
+            self.writer.add(self._policy)
+
+    def _stop_following(self, error: Exception) -> None:
+        self._is_following = False
+        self._report_absent(PPO_UPDATES, f"{type(error).__name__}: {error}")
+
     def backward(self, tensors: Sequence[Any]) -> None:
         if self._is_scaled:
             for watched in self._optimizers.alive():
@@ -76,6 +103,8 @@ class Attached:
             return
         if self._is_testing:
             self._test(tensors[0])
+        if self._is_following and self._may_sample():
+            self._follow_policy(tensors[0])
         if self._may_sample():
             self._contracts.backward(tensors[0])
         if not self._is_idle and len(self._losses) < MAX_LOSSES and self._may_sample():
@@ -228,12 +257,14 @@ class Attached:
     # For the recorder, on its own thread
 
     def facts(self) -> Mapping[str, Any]:
-        if not self.writer.num_observed:
-            return self._first_non_finite.facts() | self._contracts.facts()
+        contracts = [*self._contracts.facts().get("contracts", ()), *self._policy.contracts.facts()]
+        kept = self._first_non_finite.facts() | ({"contracts": contracts} if contracts else {})
+        if not self._sampling.samplers or not self.writer.num_observed:
+            return kept
         gradients = BEFORE_CLIPPING if self._clip_seen else AS_USED
         facts = self._sampling.facts(gradients=gradients, grad_dtypes=self._sampling.dtypes, rates=self._rates)
         facts["telemetry"] |= self._optimizers.facts()
-        return facts | self._first_non_finite.facts() | self._contracts.facts()
+        return facts | kept
 
     def series(self) -> Iterable[Series]:
         """All curves, with the loss of every step in place of the sampled ones."""

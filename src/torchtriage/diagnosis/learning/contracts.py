@@ -48,7 +48,7 @@ def broken_contracts(process: Process) -> Iterator[Finding]:
     for broken in process.learning.contracts:
         texts = TEXTS.get(broken.code)
         if texts is not None:       # a later version knows more of them
-            yield _finding(broken, texts, process)
+            yield finding_of_contract(broken, texts, process)
 
 
 def causes_of_contracts(process: Process) -> dict[str, str]:
@@ -69,7 +69,7 @@ def _fingerprint(broken: BrokenContract, process: Process) -> str:
     return fingerprint_of(broken.code, None, " ".join(sorted(broken.names)), process)
 
 
-def _finding(broken: BrokenContract, texts: ContractTexts, process: Process) -> Finding:
+def finding_of_contract(broken: BrokenContract, texts: ContractTexts, process: Process) -> Finding:
     fix = texts.fix_if_deliberate if broken.is_deliberate and texts.fix_if_deliberate else texts.fix
     return finding(
         broken.code,
