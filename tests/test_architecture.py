@@ -96,7 +96,7 @@ TRACE = (
 
 @pytest.mark.parametrize("words", [
     ["--help"], ["run", "--help"], ["train", "--help"], ["shapes", "--help"], ["shapes", "nowhere.py"],
-    ["lint", "--no-cache", "{trace}"], ["review", "--help"],
+    ["lint", "--no-cache", "{trace}"], ["review", "--help"], ["mcp", "--help"],
     ["verify", "--help"], ["verify", "nowhere.py", "nowhere.py"],
     ["explain", "TT203"], ["explain", "GB0059"], ["report", "-"], ["report", "{trace}"], ["ticket", "list"],
     ["fix", "{trace}"],
@@ -166,6 +166,7 @@ SUBPACKAGES: dict[str, dict[str, set[str]]] = {
         "history": {".", "compiles", "coverage", "graph_breaks", "learning", "recompiles"},
     },
     "commands": {"change": {"."}, "ticket": {"."}},
+    "integrations": {"mcp": set()},
     "lint": {
         "types": {"."}, "reach": {".", "types"}, "rules": {".", "reach", "types"}, "index": {"."},
         "training": {".", "index"},

@@ -28,6 +28,7 @@ SURFACE = {
         ]
     ),
     "explain": sorted(SHARED),
+    "mcp": ["--help", "-h"],
     "demo": sorted([*SHARED, "--measure"]),
     "fix": sorted(
         [*SHARED, "--apply", "--baseline", "--budget", "--label", "--steps", "--update-baseline", "--verify"]
