@@ -21,12 +21,14 @@ ROOT = Path(__file__).parent.parent
 PAGES = (
     "README.md",
     "docs/tutorial.md",
+    "docs/case-studies/flex-attention-decode.md",
     "docs/guides/learning-health.md",
     "docs/guides/lint.md",
     "docs/guides/shapes.md",
     "docs/guides/review.md",
     "docs/guides/tickets.md",
     "docs/reference/formats.md",
+    "skills/torch-compile-debug/SKILL.md",
 )
 BLOCK = re.compile(
     r"(?:<!-- (?P<action>file: (?P<name>\S+)|apply) -->\n+)?^```(?P<language>\w+)\n(?P<text>.*?)^```$"

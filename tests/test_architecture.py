@@ -96,7 +96,7 @@ TRACE = (
 
 @pytest.mark.parametrize("words", [
     ["--help"], ["run", "--help"], ["train", "--help"], ["shapes", "--help"], ["shapes", "nowhere.py"],
-    ["lint", "--no-cache", "{trace}"], ["review", "--help"],
+    ["lint", "--no-cache", "{trace}"], ["review", "--help"], ["mcp", "--help"],
     ["verify", "--help"], ["verify", "nowhere.py", "nowhere.py"],
     ["explain", "TT203"], ["explain", "GB0059"], ["report", "-"], ["report", "{trace}"], ["ticket", "list"],
     ["fix", "{trace}"],
@@ -167,6 +167,7 @@ SUBPACKAGES: dict[str, dict[str, set[str]]] = {
     },
     "commands": {"change": {"."}, "ticket": {"."}},
     "recording": {"origins": {"."}},
+    "integrations": {"mcp": set()},
     "lint": {
         "types": {"."}, "reach": {".", "types"}, "variation": {".", "reach", "types"},
         "rules": {".", "reach", "types", "variation"}, "index": {"."},

@@ -10,6 +10,7 @@ ROOT = Path(__file__).parent.parent.parent
 PAGES = (
     "README.md",
     "docs/tutorial.md",
+    "docs/case-studies/flex-attention-decode.md",
     "docs/guides/learning-health.md",
     "docs/guides/lint.md",
     "docs/guides/lint-training-code.md",
@@ -17,6 +18,7 @@ PAGES = (
     "docs/guides/review.md",
     "docs/guides/tickets.md",
     "docs/reference/formats.md",
+    "skills/torch-compile-debug/SKILL.md",
 )
 
 

@@ -28,6 +28,7 @@ COMMANDS = {
     "shapes": ("torchtriage.commands.shapes", "ShapesCommand"),
     "ticket": ("torchtriage.commands.ticket.command", "TicketCommand"),
     "train": ("torchtriage.commands.train", "TrainCommand"),
+    "mcp": ("torchtriage.commands.mcp", "McpCommand"),
     "demo": ("torchtriage.commands.demo", "DemoCommand"),
 }
 

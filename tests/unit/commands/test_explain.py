@@ -124,3 +124,22 @@ def test_without_torch_a_graph_break_cannot_be_explained(
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert "torch is not installed here; pip install torch" in refused(capsys, "GB0059")
+
+
+def test_json_has_the_page_by_its_headings(capsys: pytest.CaptureFixture[str]) -> None:
+    facts = json.loads(explained(capsys, "TT101", "--format", "json"))
+    rule = catalogue.rule("TT101")
+    assert (facts["schema"], facts["code"], facts["slug"], facts["severity"]) == (1, "TT101", "print-in-graph", "P3")
+    assert facts["found_by_lint"] is True
+    assert "## " not in "".join(facts["sections"].values())
+    assert facts["sections"]["What it is"] == rule.section("What it is") != ""
+    assert [row["option"] for row in facts["tried"]] == [row.option for row in catalogue.tried_options("TT101")]
+
+
+def test_json_lists_every_rule_and_explains_a_graph_break(capsys: pytest.CaptureFixture[str]) -> None:
+    rules = json.loads(explained(capsys, "--format", "json"))["rules"]
+    assert [rule["code"] for rule in rules] == catalogue.codes()
+    facts = json.loads(explained(capsys, "GB0059", "--format", "json"))
+    assert facts["id"] == "GB0059"
+    assert facts["explanation"]
+    assert isinstance(facts["hints"], list)

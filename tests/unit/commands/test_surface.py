@@ -29,6 +29,7 @@ SURFACE = {
         ]
     ),
     "explain": sorted(SHARED),
+    "mcp": ["--help", "-h"],
     "demo": sorted([*SHARED, "--measure"]),
     "fix": sorted(
         [*SHARED, "--apply", "--baseline", "--budget", "--label", "--steps", "--update-baseline", "--verify"]
