@@ -10,8 +10,8 @@ of them is held out: leave it alone while you choose a threshold.
 
 `found` has one of the right rules among its findings of P3 or worse, `first` has it as the first finding, `delay` is
 the number of steps from the first effect of the fault to the first step of that finding. `trivial` is the rule that
-needs no tool: a value that is not finite, a gradient norm above 100 times its running median, or a loss whose mean over the
-last tenth is not below that over the first tenth.
+needs no tool: a value that is not finite, a gradient norm above 100 times its running median, or a loss whose mean over
+the last tenth is not below that over the first tenth.
 """
 
 import argparse

@@ -23,8 +23,8 @@ UPDATE_RATIO_OF = f"{UPDATE_RATIO}/"    # of a group of parameters: `update_rati
 QUANTITIES = frozenset({SCALER_SKIPPED_TOTAL, SCALER_SCALE})
 PREFIXES = (UPDATE_RATIO_OF,)
 
-NUM_AFTER = 10      # losses after a first update whose median is compared with the loss before it
-HARM = 1.5
+NUM_AFTER = 10      # losses after a first update, the largest of which is compared with the loss before it
+HARM = 3.0
 USUAL_RATIO = 1e-3                      # of an update to its weights; the ratio that the fix of TT408 aims at
 
 
@@ -103,7 +103,7 @@ def _is_harmful(incident: Incident) -> bool:
     points = [(at, value) for at, value in zip(series.steps, series.values, strict=False) if math.isfinite(value)]
     before = [value for at, value in points if at <= step]
     after = [value for at, value in points if at > step][:NUM_AFTER]
-    return bool(before and after) and median(after) > HARM * abs(before[-1])
+    return bool(before and after) and max(after) > HARM * abs(before[-1])
 
 
 # TT412
