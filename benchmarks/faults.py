@@ -9,9 +9,9 @@ of them is held out: leave it alone while you choose a threshold.
     python benchmarks/faults.py --list
 
 `found` has one of the right rules among its findings of P3 or worse, `first` has it as the first finding, `delay` is
-the number of steps from the first effect of the fault to the first step of that finding. `trivial` is the rule that needs
-no tool: a value that is not finite, a gradient norm above 100 times its running median, or a loss whose mean over the
-last tenth is not below that over the first tenth.
+the number of steps from the first effect of the fault to the first step of that finding. `trivial` is the rule that
+needs no tool: a value that is not finite, a gradient norm above 100 times its running median, or a loss whose mean over
+the last tenth is not below that over the first tenth.
 """
 
 import argparse
@@ -126,7 +126,8 @@ def record(script: Path, recording: Path) -> str:
 
 
 def import_for_forks() -> None:
-    """The forks share what is imported here."""
+    """The forks share what is imported here. One thread: a fork has none of the others."""
+    os.environ["OMP_NUM_THREADS"] = "1"
     for name in (
         "torch._dynamo.convert_frame",
         "torch._dynamo.backends.debugging",
@@ -296,14 +297,16 @@ def measure(chosen: Iterable[tuple[Variant, int]], jobs: int, is_forked: bool) -
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="variants whose program/name contains this")
+    parser.add_argument("--only", default="", help="variants whose program/name contains one of these, with commas")
     parser.add_argument("--held-out", action="store_true", help="the third that is not for choosing thresholds")
     parser.add_argument("--fork", action="store_true", help="record in a fork of this process")
+    parser.add_argument("--check", action="store_true", help="status 1 unless all is perfect")
     parser.add_argument("--list", action="store_true", help="print the variants")
     parser.add_argument("--seeds", default="0", help="seeds of each program, with commas")
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
-    chosen = [v for v in variants() if options.only in f"{v.program}/{v.name}"]
+    wanted = options.only.split(",")
+    chosen = [v for v in variants() if any(part in f"{v.program}/{v.name}" for part in wanted)]
     if options.list:
         rows = [
             (v.program, v.name, " ".join(v.codes) or "healthy", v.step or "", "held out" if v.is_held_out else "")
@@ -317,6 +320,8 @@ def main() -> None:
         [(v, int(seed)) for v in chosen for seed in options.seeds.split(",")], options.jobs, options.fork
     )
     print(show(outcomes))
+    if options.check:
+        raise SystemExit(int(any(map(problem, outcomes))))
     results = [
         {
             "program": o.variant.program,

@@ -91,8 +91,10 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Probe]:
         probe.policy.backward(self, probe.step)
         return backward(self, *args, **kwargs)
 
-    def noted_clip(*args: Any, **kwargs: Any) -> Any:
-        total = clip(*args, **kwargs)
+    def noted_clip(parameters: Any, *args: Any, **kwargs: Any) -> Any:
+        listed = list(parameters)
+        probe.contracts.clipping(listed)
+        total = clip(listed, *args, **kwargs)
         probe.put({"grad_norm": total})
         return total
 

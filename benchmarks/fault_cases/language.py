@@ -89,12 +89,6 @@ PROGRAM.fault(
     (ADAMW, "torch.optim.AdamW([*model.blocks.parameters(), *model.head.parameters()], lr=3e-3)"),
     contract=True,
 )
-PROGRAM.fault(
-    "a row that is masked entirely",
-    "TT401",
-    ("torch.triu(torch.full((16, 16), -torch.inf), 1)", "torch.triu(torch.full((16, 16), -torch.inf), 0)"),
-    contract=True,
-)
 PROGRAM.fault("the learning rate x 1000", "TT408", ("lr=3e-3", "lr=3.0"))
 PROGRAM.fault(
     "one learning rate x 300",

@@ -52,7 +52,7 @@ MIXED.fault(
 )
 MIXED.fault(
     "a loss that overflows in float16",
-    "TT412",
+    "TT401",
     ("prediction = forward(x)", "prediction = (1e6 * forward(x)) / 1e6"),
 )
 MIXED.fault(
@@ -146,7 +146,7 @@ VALUES.fault(
 )
 VALUES.fault(
     "the average copies the wrong way",
-    "none",
+    "TT430",
     (
         SYNC,
         "    with torch.no_grad():\n        for a, b in zip(target.parameters(), "
@@ -220,7 +220,7 @@ TUNING.healthy(
 )
 TUNING.fault(
     "a checkpoint with another prefix",
-    "TT433",
+    "none",
     (
         "load_state_dict(checkpoint)",
         "load_state_dict({f'module.{k}': v for k, v in checkpoint.items()}, strict=False)",

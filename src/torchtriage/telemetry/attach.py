@@ -27,7 +27,7 @@ from torchtriage.telemetry.writer import TelemetryWriter
 from torchtriage.text import and_more
 
 MAX_LOSSES = 1024       # recorded backward calls between two steps
-MIN_INV_SCALE = 1e-30   # keeps its inverse finite
+MIN_SCALE = 1e-30       # keeps its inverse finite
 MAX_REFUSED = 3         # refused tensors that are named; the rest are counted
 
 
@@ -113,7 +113,7 @@ class Attached:
 
     def _test(self, loss: torch.Tensor) -> None:
         """Test the loss of every step. GradScaler multiplies it, so an overflow is no fault there."""
-        if self._is_scaled or is_busy() or is_profiled():
+        if is_busy() or is_profiled():
             self._course.interrupt()
             return
         value = self._first_non_finite.value(loss)
@@ -121,6 +121,8 @@ class Attached:
             self._course.interrupt()
             return
         self._course.add(value)
+        if self._is_scaled:
+            return
         if self._first_non_finite.test(value, (self._step() or 0) + 1, self._parts):
             self._is_testing = False
             self.config.escalate()      # the next steps are looked at one by one
@@ -165,8 +167,12 @@ class Attached:
             self._check_skipped(watched)
             watched.tapped.unscaling(inv_scale, is_check, scale)
             self._is_scaled = True
-            if self._contracts.follows_order and inv_scale.is_cpu:
-                current = 1.0 / max(float(inv_scale), MIN_INV_SCALE)
+            if scale is None or not scale.is_cpu:
+                self._course.interrupt()
+                return
+            current = float(scale)
+            self._course.unscale(1.0 / max(current, MIN_SCALE))
+            if self._contracts.follows_order:
                 self._contracts.unscaling(optimizer, current, (self._step() or 0) + 1)
 
     def step_begins(self, optimizer: torch.optim.Optimizer) -> None:

@@ -121,7 +121,7 @@ class Contracts:
         self._note(optimizer, step)
         end = self._ends.pop(id(optimizer), None)
         if end is not None and end.num_backwards:
-            self._count("TT422", not end.is_cleared, PATIENCE, step)
+            self._count("TT422", not end.is_cleared, PATIENCE, step, key=f"TT422:{id(optimizer)}")
         if self._num_updates in JUDGED_AFTER or self._num_updates % GRAPH_INTERVAL == 2:
             self._judge_graph(step)
         self._order.step_begins(optimizer, step, self._reached.__contains__)
@@ -244,7 +244,9 @@ class Contracts:
             if last.optimizer() is optimizer:
                 last.num_steps += 1
                 return
-            if last.num_steps <= 2:
+            known = self._optimizers.get(id(optimizer))
+            is_new = known is None or known() is not optimizer      # two optimizers may take turns
+            if last.num_steps <= 2 and is_new:
                 self._num_new += 1
                 if self._num_new >= MAX_NEW:
                     self._break(BrokenContract(code="TT423", step=step, count=self._num_new))

@@ -20,12 +20,21 @@ class LossCourse:
         self._waiting: list[tuple[int, float]] = []
         self._buckets = CurveBuckets(1, TOTAL_BUCKETS)
         self._sum: float | None = None
+        self._is_unscaled = False
         self._optimizer: int | None = None
         self._is_mixed = False
         self._is_complete = True
 
     def add(self, loss: float) -> None:
+        if self._is_unscaled:       # GradScaler skipped the step before
+            self._sum, self._is_unscaled = None, False
         self._sum = loss if self._sum is None else self._sum + loss
+
+    def unscale(self, inverse: float) -> None:
+        """GradScaler divides the gradients of this step, whose losses it has multiplied."""
+        if self._sum is not None and not self._is_unscaled:
+            self._sum *= inverse
+        self._is_unscaled = True
 
     def interrupt(self) -> None:
         """The loss of a step cannot be read: the sampled ones are all that is known."""
@@ -36,7 +45,7 @@ class LossCourse:
         if self._optimizer is None:
             self._optimizer = optimizer
         self._is_mixed = self._is_mixed or optimizer != self._optimizer
-        total, self._sum = self._sum, None
+        total, self._sum, self._is_unscaled = self._sum, None, False
         if total is None or self._is_mixed or not self._is_complete:
             return
         with self._lock:

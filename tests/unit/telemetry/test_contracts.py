@@ -302,3 +302,27 @@ def test_sparse_gradients_are_left_alone() -> None:
         training.backward(model(torch.tensor([1, 3])).square().mean())
         training.step_of(optimizer)
     assert training.broken == {}
+
+
+def test_two_optimizers_that_take_turns_are_not_created_again() -> None:
+    model = a_model()
+    training = Training(model)
+    first, second = (torch.optim.Adam(model.parameters(), lr=1e-3) for _ in range(2))
+    for _ in range(50):
+        training.run(first, 1)
+        training.run(second, 1)
+    assert training.broken == {}
+
+
+def test_gradients_of_one_of_two_optimizers_that_are_never_cleared_are_reported() -> None:
+    generator, critic = torch.nn.Linear(4, 4), a_model()
+    training = Training(critic)
+    of_generator = torch.optim.SGD(generator.parameters(), lr=1e-3)
+    of_critic = torch.optim.SGD(critic.parameters(), lr=1e-3)
+    for _ in range(8):
+        training.backward(critic(generator(torch.randn(8, 4)).detach()).square().mean())
+        training.step_of(of_critic)
+        of_generator.zero_grad()
+        training.backward((critic(generator(torch.randn(8, 4))) - 3).square().mean())
+        training.step_of(of_generator)
+    assert list(training.broken) == ["TT422"]

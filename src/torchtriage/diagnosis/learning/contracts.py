@@ -26,7 +26,7 @@ EFFECTS: Mapping[str, tuple[str, ...]] = {
     "TT428": ("TT405", "TT409", "TT413", "TT415"),
     "TT431": ("TT405", "TT411", "TT415"),
     "TT432": ("TT415",),
-    "TT435": _NOTHING_LEARNED,
+    "TT435": ("TT409", "TT415"),
     "TT436": ("TT408", "TT415", "TT434"),
 }
 

@@ -81,7 +81,10 @@ def _findings(process: Process) -> dict[str, Finding]:
     incidents = _incidents(process)
     for code in value_clipping.harmless(incidents):
         del incidents[code]
-    parents = {**_milder(incidents), **value_clipping.parents(incidents), **non_finite.parents(incidents)}
+    parents = {
+        **_milder(incidents), **tensors.parents(incidents), **value_clipping.parents(incidents),
+        **non_finite.parents(incidents),
+    }
     findings = {}
     for code, incident in incidents.items():
         if code not in parents:

@@ -31,7 +31,7 @@ class WeightChange:
         self._count = count
         self._look: _Look | None = None
         self._num_updates: dict[int, int] = {}
-        self._counters: dict[int, float] = {}
+        self._counters: dict[tuple[int, int], float] = {}
 
     def step_begins(self, optimizer: torch.optim.Optimizer) -> None:
         number = self._num_updates[id(optimizer)] = self._num_updates.get(id(optimizer), 0) + 1
@@ -61,7 +61,8 @@ class WeightChange:
             counter = counter.item()
         if not isinstance(counter, int | float):
             return
-        before, self._counters[id(parameter)] = self._counters.get(id(parameter)), float(counter)
+        place = id(optimizer), id(parameter)
+        before, self._counters[place] = self._counters.get(place), float(counter)
         if before is not None:
             self._count(
                 "TT436", counter <= before, LOOKS, step, key=f"TT436:{id(optimizer)}", name=type(optimizer).__name__,

@@ -151,3 +151,14 @@ def test_a_gradient_that_drifts_while_the_loss_falls_is_not_reported() -> None:
     assert "TT410" in findings_of(a_training(grad_norm=norms, loss=[1.0] * 120))
     assert findings_of(a_training(grad_norm=norms, loss=[1.0] * 60 + [0.5] * 60)) == {}
     assert findings_of(a_training(grad_norm=[3.0] * 60 + [1.0] * 60, loss=[1.0] * 120)) == {}
+
+
+def test_a_gradient_that_is_huge_from_the_start_is_reported_although_it_is_finite() -> None:
+    finding = findings_of(a_training(grad_norm=[1e20] * 6))["TT404"]
+    assert finding.title.startswith("gradient norm 1e+20 (step 1;")
+    assert "TT404" not in findings_of(a_training(grad_norm=[1e9] * 6))
+
+
+def test_the_bias_of_a_second_optimizer_without_effect_is_not_vanishing() -> None:
+    norms = {"grad_norm__0.weight (Adam 2)": [1.0] * 9, "grad_norm__0.bias (Adam 2)": [1e-9] * 9}
+    assert findings_of(a_training(**norms)) == {}

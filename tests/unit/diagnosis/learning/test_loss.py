@@ -1,4 +1,4 @@
-"""TT414, TT415: the course of the loss of a hand-made training."""
+"""TT414, TT415, TT434: the course of the loss of a hand-made training."""
 
 from tests.unit.diagnosis.learning.samples import a_training, findings_of, noise
 from torchtriage.findings.model import Severity
@@ -38,3 +38,15 @@ def test_the_loss_of_a_policy_is_neither_expected_to_decrease_nor_to_be_smooth()
     jumped = [*noise(159), 60.0]
     assert "TT414" in findings_of(a_training(loss=jumped))
     assert findings_of(a_training(loss=jumped, ppo__kl=[0.01] * 160)) == {}
+
+
+def test_a_loss_that_ends_far_above_its_start_is_reported() -> None:
+    rising = findings_of(a_training(loss=[1.02 ** step for step in range(300)]))["TT434"]
+    assert (rising.severity, rising.steps) == (Severity.P2, (150, 200, 250, 300))
+    assert findings_of(a_training(loss=noise(50) + noise(150, 2.0)))["TT434"].severity is Severity.P3
+
+
+def test_a_loss_that_comes_down_again_or_rises_within_its_noise_is_not_reported() -> None:
+    assert "TT434" not in findings_of(a_training(loss=noise(50) + noise(150, 4.0) + noise(150, 0.5)))
+    assert "TT434" not in findings_of(a_training(loss=noise(100, 1.0, 0.5) + noise(200, 1.4, 0.5)))
+    assert "TT434" not in findings_of(a_training(loss=[1.02 ** step for step in range(300)], ppo__kl=[0.01] * 300))

@@ -46,3 +46,22 @@ def test_small_gradients_are_reported_for_float16_only() -> None:
 @pytest.mark.parametrize(("value", "stored"), [(0.1, 0.10000000149011612), (1e300, INF), (0.0, 0.0)])
 def test_a_number_is_rounded_as_a_recording_rounds_it(value: float, stored: float) -> None:
     assert float32(value) == stored
+
+
+def test_the_cause_of_a_zero_gradient_is_told_by_when_it_began_and_by_the_weight() -> None:
+    late = findings_of(a_training(grad_norm__a=[1.0] * 9 + [0.0] * 9))["TT406"]
+    assert "It was not zero before step 10" in late.cause
+    assert "a step that was too large" in late.fix.text
+    zeros = [0.0] * 9
+    blank = findings_of(a_training(grad_norm__a=zeros, grad_norm__b=zeros, weight_norm__a=zeros, weight_norm__b=zeros))
+    assert "kaiming_uniform_" in blank["TT406"].fix.text
+    assert "detach()" in findings_of(a_training(grad_norm__a=zeros, weight_norm__a=[1.0] * 9))["TT406"].fix.text
+
+
+def test_gradients_that_become_zero_after_large_updates_are_folded_into_these() -> None:
+    ratios = {"update_ratio__all": [0.5] * 60}
+    late = findings_of(a_training(grad_norm__a=[1.0] * 40 + [0.0] * 20, **ratios))
+    assert "TT406" not in late
+    assert any("TT406" in line for line in late["TT408"].evidence.folded)
+    early = findings_of(a_training(grad_norm__a=[1.0] * 5 + [0.0] * 55, **ratios))
+    assert "TT406" in early

@@ -52,7 +52,9 @@ class GradientLimits(WindowLimits):
     grad_norm_factor: float = 10.0
     grad_norm_sigmas: float = 6.0
     grad_norm_clear: float = 0.5            # an explosion ends below half of the limit
-    grad_norm_max: float = math.inf         # no absolute bound fits every model; set it if you know the scale of yours
+    # No absolute bound fits every model; set it if you know the scale of yours. At 1e12 float32 is close to its
+    # end (the square of 1.8e19 overflows), and a step of 1e-6 times that gradient replaces any weight.
+    grad_norm_max: float = 1e12
 
     # TT405. A tensor norm below 1e-7, as in SageMaker's VanishingGradient. The rule requires a share of the tensors,
     # because some vanish by nature: the gradient of an attention's key bias is zero up to rounding, and that is one of
@@ -194,10 +196,16 @@ def is_bias_without_effect(name: str, norm: float, norms: Mapping[str, float]) -
     Algebra makes it so: a normalisation layer subtracts the bias before it, softmax that of the keys, and the two
     terms of a critic's loss cancel that of its last layer.
     """
-    layer, _, kind = name.rpartition(".")
-    if kind != "bias":
+    if name.partition(" (")[0].rpartition(".")[2] != "bias":
         return False
-    return norm < ROUNDING_SHARE * norms.get(f"{layer}.weight" if layer else "weight", 0.0)
+    return norm < ROUNDING_SHARE * norms.get(weight_of(name), 0.0)
+
+
+def weight_of(name: str) -> str:
+    """The weight of the layer of a tensor; the name may end with that of its optimizer, as in `0.bias (Adam 2)`."""
+    path, bracket, optimizer = name.partition(" (")
+    layer = path.rpartition(".")[0]
+    return (f"{layer}.weight" if layer else "weight") + bracket + optimizer
 
 
 # TT407

@@ -17,12 +17,14 @@ from torchtriage.diagnosis.learning.rule import (
 )
 from torchtriage.findings.model import Severity
 from torchtriage.findings.severity import P1_SHARE
-from torchtriage.recording.series import SCALER_SCALE, SCALER_SKIPPED_TOTAL, UPDATE_RATIO
+from torchtriage.recording.series import LOSS, SCALER_SCALE, SCALER_SKIPPED_TOTAL, UPDATE_RATIO
 
 UPDATE_RATIO_OF = f"{UPDATE_RATIO}/"    # of a group of parameters: `update_ratio/actor`
 QUANTITIES = frozenset({SCALER_SKIPPED_TOTAL, SCALER_SCALE})
 PREFIXES = (UPDATE_RATIO_OF,)
 
+NUM_AFTER = 10      # losses after a first update, the largest of which is compared with the loss before it
+HARM = 3.0
 USUAL_RATIO = 1e-3                      # of an update to its weights; the ratio that the fix of TT408 aims at
 
 
@@ -33,6 +35,8 @@ class OptimizerLimits(WindowLimits):
     # rounding (float32 has 1.2e-7); updates stay that small for long while the learning rate warms up, hence the longer
     # patience.
     update_ratio_max: float = limit(0.1, sagemaker=10.0)
+    # A first update above the weights themselves replaces them. It counts if the loss is the worse for it.
+    update_ratio_start: float = 1.0
     update_ratio_min: float = limit(1e-7, sagemaker=1e-8)
     update_large_patience: int = limit(3, sagemaker=1)
     update_small_patience: int = limit(20, sagemaker=1)
@@ -61,7 +65,14 @@ def breaches(
 
 def _update_size(name: str, ratio: float, memory: Memory, limits: OptimizerLimits) -> Iterator[Breach]:
     group = name.removeprefix(UPDATE_RATIO_OF)
-    is_warm = memory.count(f"num:{name}") > limits.warmup
+    num_observed = memory.count(f"num:{name}")
+    is_warm = num_observed > limits.warmup
+    if num_observed == 1 and ratio > limits.update_ratio_start:
+        yield Breach(
+            code="TT408", type="update_large", quantity=name, subject=group, value=ratio,
+            limit=limits.update_ratio_start,
+            text=f"the first update changes {group} by {short(ratio)} times its norm",
+        )
     is_large, is_small = ratio > limits.update_ratio_max and is_warm, ratio < limits.update_ratio_min
     for code, type, beyond, patience, bound in (
         ("TT408", "update_large", is_large, limits.update_large_patience, limits.update_ratio_max),
@@ -80,6 +91,19 @@ def _fix_large_update(incident: Incident) -> str:
         f"lower the learning rate{learning_rates(incident)} of {incident.worst.subject} by about {short(factor)}x, for "
         f"a ratio of {USUAL_RATIO:g}, or warm it up"
     )
+
+
+def _is_harmful(incident: Incident) -> bool:
+    """Weights that begin near zero, such as biases, cannot avoid a large first update: the loss shows the harm."""
+    if incident.num_observations > 1:
+        return True
+    series, step = incident.process.series.get(LOSS), incident.first.step
+    if series is None or step is None:
+        return False
+    points = [(at, value) for at, value in zip(series.steps, series.values, strict=False) if math.isfinite(value)]
+    before = [value for at, value in points if at <= step]
+    after = [value for at, value in points if at > step][:NUM_AFTER]
+    return bool(before and after) and max(after) > HARM * abs(before[-1])
 
 
 # TT412
@@ -124,7 +148,7 @@ def _skipping_severity(incident: Incident) -> Severity | None:
 
 
 RULES = (
-    LearningRule(code="TT408", fix=_fix_large_update, explanation=loss_at_first_breach),
+    LearningRule(code="TT408", fix=_fix_large_update, explanation=loss_at_first_breach, is_problem=_is_harmful),
     LearningRule(
         code="TT409",
         fix="raise the learning rate, or check whether its schedule has already ended; weights in bfloat16 lose such "

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from torchtriage.diagnosis.learning.memory import NO_STREAK, Memory, Streak, median
-from torchtriage.diagnosis.learning.rule import Breach, LearningRule, limit, short
-from torchtriage.diagnosis.learning.rules.gradients import is_bias_without_effect
+from torchtriage.diagnosis.learning.rule import Breach, Incident, LearningRule, learning_rates, limit, short
+from torchtriage.diagnosis.learning.rules.gradients import is_bias_without_effect, weight_of
 from torchtriage.diagnosis.learning.rules.non_finite import tensor_values
 from torchtriage.diagnosis.learning.rules.value_clipping import fix_unless_clipped
 from torchtriage.recording.recording import Process, Series
@@ -31,6 +31,10 @@ TENSOR_QUANTITIES = (
     GRAD_LARGE_FRACTION,
 )
 LAST_NORM = "last_grad_norm"    # in place of a `grad_norm` that is not recorded for this step
+ZERO_FIX = (
+    "check that the loss depends on the tensor: no detach() or torch.no_grad() in between, no ReLU that is always off, "
+    "no weight of 0 on its loss term; if it should not train, set requires_grad_(False)"
+)
 FLOAT32_RTOL = 1e-6             # norms that are the same float32 differ by less than this
 
 
@@ -155,6 +159,57 @@ def _zero(name: str, row: Mapping[str, float], now: TensorStreaks) -> Iterator[B
         )
 
 
+def parents(incidents: Mapping[str, Incident]) -> dict[str, str]:
+    """Gradients that became zero after updates that were too large follow from these, by code."""
+    zeros, large = incidents.get("TT406"), incidents.get("TT408")
+    if zeros is None or large is None or not large.steps or not zeros.steps:
+        return {}
+    began = _zero_since(zeros)
+    return {"TT406": "TT408"} if began is not None and large.steps[0] <= began else {}
+
+
+def _zero_since(incident: Incident) -> int | None:
+    """The first step at which the gradient of the first tensor was zero, if it was not zero before."""
+    series = incident.process.series.get(series_of(GRAD_NORM, incident.first.subject))
+    if series is None:
+        return None
+    points = list(zip(series.steps, series.values, strict=False))
+    place = next((i for i, (_, value) in enumerate(points) if value == 0.0), 0)
+    return int(points[place][0]) if place else None
+
+
+def _is_zero_weight(incident: Incident) -> bool:
+    """Whether the weights of these tensors are zero too, as far as they were looked at."""
+    norms = [incident.process.series.get(series_of(WEIGHT_NORM, name)) for name in incident.subjects]
+    first = [series.values[0] for series in norms if series is not None and len(series.values)]
+    return len(first) > 1 and not any(first)
+
+
+def _explain_zero(incident: Incident) -> str:
+    began = _zero_since(incident)
+    if began is not None:
+        return f"It was not zero before step {began}"
+    if _is_zero_weight(incident):
+        return "These weights are zero as well, since the first look"
+    return "It has been zero since the first look"
+
+
+def _fix_zero(incident: Incident) -> str:
+    began = _zero_since(incident)
+    if began is not None:
+        return (
+            f"look at what changed up to step {began}: a step that was too large can leave ReLU units that are always "
+            f"off (lower the learning rate{learning_rates(incident)}, or clip), and a loss term may have been switched "
+            "off"
+        )
+    if _is_zero_weight(incident):
+        return (
+            "initialise these layers with random numbers (kaiming_uniform_, xavier_uniform_): behind weights that are "
+            "all zero no gradient passes"
+        )
+    return ZERO_FIX
+
+
 # TT416
 
 def _unchanged(name: str, row: Mapping[str, float], now: TensorStreaks) -> Iterator[Breach]:
@@ -212,8 +267,7 @@ def _with_effect(breaches: Sequence[Breach], process: Process) -> list[Breach]:
     """The breaches of tensors other than a bias without effect."""
     norms = {}
     for breach in breaches:
-        layer = breach.subject.rpartition(".")[0]
-        for name in (breach.subject, f"{layer}.weight" if layer else "weight"):
+        for name in (breach.subject, weight_of(breach.subject)):
             if name not in norms:
                 norms[name] = _usual_norm(process, name)
     return [
@@ -229,11 +283,8 @@ def _usual_norm(process: Process, name: str) -> float:
 
 RULES = (
     LearningRule(
-        code="TT406", names_tensors=True, select=_with_effect,
-        fix=fix_unless_clipped(
-            "check that the loss depends on the tensor: no detach() or torch.no_grad() in between, no ReLU that is "
-            "always off, no weight of 0 on its loss term; if it should not train, set requires_grad_(False)"
-        ),
+        code="TT406", names_tensors=True, select=_with_effect, fix=fix_unless_clipped(_fix_zero),
+        explanation=_explain_zero,
     ),
     LearningRule(
         code="TT416", names_tensors=True, select=_with_effect,

@@ -38,11 +38,11 @@ def parents(incidents: Mapping[str, Incident]) -> dict[str, str]:
     return by_code
 
 
-def fix_unless_clipped(fix: str) -> Callable[[Incident], str]:
+def fix_unless_clipped(fix: str | Callable[[Incident], str]) -> Callable[[Incident], str]:
     """The fix of a rule, replaced by another one if value clipping is the cause."""
     def fix_text(incident: Incident) -> str:
         if not _is_held_back(incident):
-            return fix
+            return fix if isinstance(fix, str) else fix(incident)
         return (
             f"value clipping leaves the critic no gradient in {_clipped_share(incident):.0%} of the samples: turn it "
             "off (--clip-value 0), adapt its range to the scale of the returns, or normalise the returns"
