@@ -136,16 +136,22 @@ HEALTHY = [
          (("pg_loss = torch.max(pg_loss1, pg_loss2).mean()",
            "pg_loss = pg_loss1.mean() + 0.5 * ((ratio - 1) - logratio).mean()"),)),
         ("discounted returns as targets",
-         (("= 0.99, 0.95, 0.2", "= 0.99, 1.0, 0.2"))),
+         (("= 0.99, 0.95, 0.2", "= 0.99, 1.0, 0.2"),)),
+        ("rewards normalised by the program",
+         (("        rewards[t] = torch.tensor(reward)",
+           "        spread = 1.0 + 0.02 * (update * num_steps + t) ** 0.5\n"
+           "        rewards[t] = torch.tensor(reward) / spread"),)),
         ("stops at a target KL",
          (("                approx_kl =",
-           "                if update and approx_kl > 0.015:\n                    continue\n                approx_kl ="),)),
+           "                if update and approx_kl > 0.015:\n"
+           "                    continue\n                approx_kl ="),)),
         ("learning rate annealed",
          (("    with torch.no_grad():\n        next_value",
-           "    optimizer.param_groups[0]['lr'] = lr * (1 - update / num_updates)\n    with torch.no_grad():\n        next_value"),)),
+           "    optimizer.param_groups[0]['lr'] = lr * (1 - update / num_updates)\n"
+           "    with torch.no_grad():\n        next_value"),)),
         ("compiled agent",
          (("agent = Agent()",
-           "agent = Agent()\nagent.actor.compile(backend='eager')\nagent.critic.compile(backend='eager')"),)),
+           "agent = Agent()\nagent.actor = torch.compile(agent.actor, backend='eager')"),)),
     ),
     *_healthy(
         "plain",
