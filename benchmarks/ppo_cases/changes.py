@@ -81,14 +81,9 @@ FAULTS = [
     ),
     *_faults(
         "plain",
-        ("log-probabilities of the rollout with a gradient", "TT615",
-         (("            dist = policy(x)\n            action = dist.sample()\n"
-           "            logp = dist.log_prob(action).sum(1)\n",
-           "            pass\n"),
-          ("        with torch.no_grad():\n            pass\n            value",
-           "        dist = policy(x)\n        action = dist.sample()\n        logp = dist.log_prob(action).sum(1)\n"
-           "        with torch.no_grad():\n            value"),
-          ("policy_loss.backward()", "policy_loss.backward(retain_graph=True)"))),
+        ("value target with a gradient, two optimizers", "TT615",
+         (("F.mse_loss(critic(X[mb]).squeeze(1), R[mb])",
+           "F.mse_loss(critic(X[mb]).squeeze(1), A[mb] + 0.9 * critic(X[mb]).squeeze(1))"),)),
         ("action clipped after its log-probability", "TT604",
          (("next_x, reward", "action = action.clamp(-0.3, 0.3)\n        next_x, reward"),)),
         ("policy step missing", "TT620", (("            policy_optimizer.step()\n", ""),)),
