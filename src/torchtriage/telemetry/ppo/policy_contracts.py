@@ -28,6 +28,7 @@ MAX_END_SHARE = 0.25    # of the steps of a rollout that end an episode, for the
 NO_FUTURE = 0.9
 NEAR_SMALLEST, FAR_ABOVE = 1.3, 1.5     # times the smallest target: other ends of episodes, and the mean of all targets
 LEARNED_AFTER = 8       # updates
+EQUAL_SHARE = 0.9       # of the targets; steps in which a vector of environments resets have a target of 0
 TARGET_RTOL, TARGET_ATOL = 1e-4, 1e-6     # rounding of a target that is read as value minus error
 
 
@@ -207,7 +208,7 @@ def _ends_of_episodes(update: PolicyUpdate) -> Iterator[_Breach]:
     if num_equal < count // 2:
         yield from _without_ends(target_N, count, update.terminal_rewards[0])
     elif at_end:
-        is_constant = num_equal == target_N.size
+        is_constant = num_equal >= EQUAL_SHARE * target_N.size
         is_small = update.number >= LEARNED_AFTER and float(target_N.mean()) / at_end <= NO_FUTURE
         if is_constant or is_small:
             yield _Breach(code="TT625", count=count, value=at_end, share=float(target_N.mean()))

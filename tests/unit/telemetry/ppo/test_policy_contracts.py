@@ -171,6 +171,7 @@ def test_targets_of_the_ends_of_episodes_are_equal() -> None:
 
 def test_targets_without_a_future_break_their_contract() -> None:
     assert "TT625" in after(rollout(np.ones(4 * N)))
+    assert "TT625" in after(rollout(np.array([0.0 if place % 16 == 15 else 1.0 for place in range(4 * N)])))
     targets = np.linspace(0.3, 0.7, 4 * N)
     targets[::16] = 1.0
     assert "TT625" in after(rollout(targets))
