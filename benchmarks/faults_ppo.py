@@ -103,11 +103,11 @@ def summary(results: Sequence[Judged]) -> str:
             _per_run(sum(one.num_p3 for one in healthy), len(healthy)),
         ))
     header = ("runs", "found", "cause first", "median step", "P2 or worse per healthy run", "P3 per healthy run")
-    missed = [f"missed: {one.change.program}: {one.change.name} (seed {one.seed})" for one in results
-              if one.change.is_fault and not one.severe]
-    false = [f"false: {one.change.program}: {one.change.name} (seed {one.seed}): {' '.join(one.codes)}" for one in results
-             if not one.change.is_fault and (one.severe or one.num_p3)]
-    return "\n".join([table(header, rows), "", *missed, *false])
+    missed = [one for one in results if one.change.is_fault and not one.severe]
+    false = [one for one in results if not one.change.is_fault and (one.severe or one.num_p3)]
+    lines = [f"{word}: {one.change.program}: {one.change.name} (seed {one.seed}) {' '.join(one.codes)}"
+             for word, chosen in (("missed", missed), ("false", false)) for one in chosen]
+    return "\n".join([table(header, rows), "", *lines])
 
 
 def _per_run(count: int, runs: int) -> str:

@@ -82,7 +82,7 @@ for update in range(num_updates):
         carried = delta + gamma * lam * mask * carried
         advantage.insert(0, carried)
         after = predicted[t]
-    X, U, O = torch.cat(seen), torch.cat(done_actions), torch.cat(old)
+    X, U, old_logp = torch.cat(seen), torch.cat(done_actions), torch.cat(old)
     V, A = torch.cat(predicted), torch.cat(advantage)
     R = A + V
     A = (A - A.mean()) / (A.std() + 1e-8)
@@ -91,7 +91,7 @@ for update in range(num_updates):
         for mb in torch.randperm(len(X)).split(size_of_minibatch):
             dist = policy(X[mb])
             logp = dist.log_prob(U[mb]).sum(1)
-            ratio = torch.exp(logp - O[mb])
+            ratio = torch.exp(logp - old_logp[mb])
             objective = torch.min(ratio * A[mb], ratio.clamp(1 - clip, 1 + clip) * A[mb])
             policy_loss = -objective.mean() - ent_coef * dist.entropy().sum(1).mean()
             policy_optimizer.zero_grad()

@@ -162,7 +162,10 @@ def _rank(finding: Finding) -> tuple[object, ...]:
     # Start-up cost is the sum of what the other findings cause, so they come first.
     # A contract of PPO is exact, and the limits that an update passes often follow from it.
     is_symptom = finding.code.startswith(PPO_FAMILY) and finding.code < FIRST_PPO_CONTRACT
-    return (finding.severity, finding.code in START_UP, is_symptom, *most_expensive_first, finding.code, str(finding.location))
+    return (
+        finding.severity, finding.code in START_UP, is_symptom, *most_expensive_first, finding.code,
+        str(finding.location),
+    )
 
 
 def _coarse_share(share: float | None) -> int:

@@ -1,6 +1,5 @@
 """The episodes of the environments that a program steps.   T steps, E environments."""
 
-import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -11,6 +10,7 @@ from torchtriage.recording.series import EPISODE_LENGTH_MEAN, EPISODE_RETURN_MEA
 from torchtriage.telemetry.ppo.policy_update import PolicyUpdate
 
 NUM_RECENT = 100        # episodes of the recorded means
+PARALLEL_SHARE = 0.9    # of the most steps of an environment, from which another one belongs to the same rollout
 
 
 class EnvironmentStep(NamedTuple):
@@ -32,13 +32,13 @@ class _Running:
 
 
 class Episodes:
-    """Sums up rewards. The environment with the most steps since the last update is the one that is learned from."""
+    """Sums up rewards. The environments with the most steps since the last update are those that are learned from."""
 
     def __init__(self) -> None:
         self._running: dict[int, _Running] = {}
         self._returns: deque[float] = deque(maxlen=NUM_RECENT)
         self._lengths: deque[float] = deque(maxlen=NUM_RECENT)
-        self._rewards: list[float] = []
+        self._rewards: set[float] = set()
         self._terminal_rewards: list[float] = []
         self._num_steps = 0
 
@@ -47,16 +47,18 @@ class Episodes:
         by_key: dict[int, list[EnvironmentStep]] = {}
         for step in steps:
             by_key.setdefault(step.key, []).append(step)
-        if by_key:
-            key = max(by_key, key=lambda key: len(by_key[key]))
-            self._add_rollout(key, by_key[key])
+        self._rewards, self._terminal_rewards, self._num_steps = set(), [], 0
+        most = max(map(len, by_key.values()), default=0)
+        for key, own_steps in by_key.items():
+            if len(own_steps) >= PARALLEL_SHARE * most:     # a program may step several environments in turn
+                self._add_rollout(key, own_steps)
 
     def describe(self, update: PolicyUpdate) -> None:
         """Add what is known of the rollout before an update."""
         if self._num_steps:
             update.rollout_size = self._num_steps
             update.terminal_rewards = tuple(self._terminal_rewards)
-            update.has_equal_rewards = len(set(self._rewards)) == 1
+            update.has_equal_rewards = len(self._rewards) == 1
         if self._returns:
             update.episode_values = {
                 EPISODE_RETURN_MEAN: float(np.mean(self._returns)), EPISODE_LENGTH_MEAN: float(np.mean(self._lengths)),
@@ -66,21 +68,19 @@ class Episodes:
         reward_TE = _table([step.reward for step in steps], float)
         terminated_TE = _table([step.terminated for step in steps], bool)
         truncated_TE = _table([step.truncated for step in steps], bool)
-        self._rewards, self._terminal_rewards, self._num_steps = [], [], reward_TE.size
         if reward_TE.shape != terminated_TE.shape or reward_TE.shape != truncated_TE.shape:
-            self._num_steps = 0
             return
+        self._num_steps += reward_TE.size
         running = self._running.get(key)
         if running is None or running.return_E.size != reward_TE.shape[1]:
             running = self._running[key] = _Running(reward_TE.shape[1])
         is_vector = np.ndim(steps[0].reward) > 0
-        distinct: set[float] = set()
         for reward_E, terminated_E, truncated_E in zip(reward_TE, terminated_TE, truncated_TE, strict=True):
             # A vector of environments resets in the step after the end of an episode, whose reward is 0.
             is_reset_E = running.was_done_E & (reward_E == 0.0) if is_vector else np.zeros_like(terminated_E)
             running.return_E += reward_E
             running.length_E += ~is_reset_E
-            distinct.update(reward_E[~is_reset_E].tolist())
+            self._rewards.update(reward_E[~is_reset_E].tolist())
             done_E = terminated_E | truncated_E
             if done_E.any():
                 self._terminal_rewards += reward_E[terminated_E & ~is_reset_E].tolist()
@@ -88,7 +88,6 @@ class Episodes:
                 self._lengths.extend(running.length_E[done_E].tolist())
                 running.return_E[done_E] = running.length_E[done_E] = 0.0
             running.was_done_E = done_E
-        self._rewards = [value for value in distinct if math.isfinite(value)]
 
 
 def _table(values: Sequence[Any], kind: type) -> Any:

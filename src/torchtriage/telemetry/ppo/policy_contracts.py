@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 
 from torchtriage.recording.facts import BrokenContract, to_dict
-from torchtriage.telemetry.ppo.policy_update import FollowedMinibatch, PolicyUpdate
+from torchtriage.recording.series import PPO_ENTROPY
+from torchtriage.telemetry.ppo.policy_update import FollowedMinibatch, PolicyUpdate, update_values
 
 PATIENCE = 3            # updates in a row
 MIN_MINIBATCHES = 3     # of an update, to judge what they have in common
 MIN_SAMPLES = 16        # of a minibatch, to judge a correlation
+MIN_ENTROPY = 0.02      # normalised; at the start of a training it is near 1
 SAME_RATIO = 1e-6       # float32 log-probabilities that were computed twice differ by less
 USUAL_LOW, USUAL_HIGH = 0.8, 1.2        # the clipping range of the paper
 FAR_SHARE = 0.1         # of the samples beyond that range, where nothing clips them
@@ -24,7 +26,9 @@ MAX_END_SHARE = 0.25    # of the steps of a rollout that end an episode, for the
 # Mean target over the target of an end: several times larger where rewards are summed up, about 1 where one-step
 # targets meet a critic that has not learned, and 0.5 where the next value is subtracted.
 NO_FUTURE = 0.9
+NEAR_SMALLEST, FAR_ABOVE = 1.3, 1.5     # times the smallest target: other ends of episodes, and the mean of all targets
 LEARNED_AFTER = 8       # updates
+EQUAL_SHARE = 0.9       # of the targets; steps in which a vector of environments resets have a target of 0
 TARGET_RTOL, TARGET_ATOL = 1e-4, 1e-6     # rounding of a target that is read as value minus error
 
 
@@ -131,10 +135,20 @@ def _moving_ratio(update: PolicyUpdate) -> Iterator[_Breach]:
         return
     has_changed = any(one.weights is not None and not np.array_equal(one.weights, first.weights) for one in later)
     is_one = all(np.abs(one.ratios - 1.0).max() <= SAME_RATIO for one in update.minibatches)
-    if has_changed and is_one:
-        yield _Breach(code="TT619", count=len(later))
-    elif not has_changed:
-        yield _Breach(code="TT620", count=len(later))
+    if (has_changed and not is_one) or _may_be_certain(update):
+        return
+    yield _Breach(code="TT619" if has_changed else "TT620", count=len(later))
+
+
+def _may_be_certain(update: PolicyUpdate) -> bool:
+    """Whether the policy may have no entropy left: the ratio of an action that is certain is always 1, and its gradient
+    is 0.
+    """
+    share = update_values(update).get(PPO_ENTROPY)
+    is_gaussian = any(entropy.nats is None for entropy in update.minibatches[0].terms.entropies)
+    if share is None:
+        return not is_gaussian and update.number > LEARNED_AFTER
+    return share < MIN_ENTROPY
 
 
 def _agreement(first: FollowedMinibatch) -> Iterator[_Breach]:
@@ -188,15 +202,28 @@ def _ends_of_episodes(update: PolicyUpdate) -> Iterator[_Breach]:
     if any(one is None for one in targets) or sum(one.size for one in targets) < update.rollout_size:
         return
     target_N = np.concatenate(targets)[:update.rollout_size]
+    if not np.isfinite(target_N).all() or count > MAX_END_SHARE * update.rollout_size:
+        return
     num_equal, at_end = _most_equal(target_N)
     if num_equal < count // 2:
-        smallest = float(target_N[np.abs(target_N).argmin()])
-        yield _Breach(code="TT624", count=count, value=update.terminal_rewards[0], share=smallest)
-    elif count <= MAX_END_SHARE * update.rollout_size and at_end:
-        is_constant = num_equal == target_N.size
+        yield from _without_ends(target_N, count, update.terminal_rewards[0])
+    elif at_end:
+        is_constant = num_equal >= EQUAL_SHARE * target_N.size
         is_small = update.number >= LEARNED_AFTER and float(target_N.mean()) / at_end <= NO_FUTURE
         if is_constant or is_small:
             yield _Breach(code="TT625", count=count, value=at_end, share=float(target_N.mean()))
+
+
+def _without_ends(target_N: Any, count: int, reward: float) -> Iterator[_Breach]:
+    """TT624: no targets are equal. Those of ends may differ a little, where the program normalises rewards as it goes;
+    they are then the smallest, far below the others.
+    """
+    size_N = np.abs(target_N)
+    smallest = float(size_N.min())
+    has_one_sign = bool(np.all(target_N > 0) or np.all(target_N < 0))
+    has_low = int(np.sum(size_N <= NEAR_SMALLEST * smallest)) >= count // 2
+    if has_one_sign and not (has_low and float(size_N.mean()) >= FAR_ABOVE * smallest):
+        yield _Breach(code="TT624", count=count, value=reward, share=float(target_N[size_N.argmin()]))
 
 
 def _most_equal(values_N: Any) -> tuple[int, float]:

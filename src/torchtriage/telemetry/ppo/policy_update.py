@@ -134,11 +134,11 @@ def _critic(update: PolicyUpdate) -> dict[str, float]:
     if not update.is_start_known or first.critic is None:
         return values
     values[PPO_ADVANTAGE_STD] = _advantage_std(first)
-    target_N = first.targets
-    if target_N is not None:
-        values[PPO_RETURNS_STD] = float(target_N.std())
-        if values[PPO_RETURNS_STD] > 0.0:
-            values[PPO_EXPLAINED_VARIANCE] = 1.0 - float(first.critic.error_N.var() / target_N.var())
+    targets = [one.targets for one in update.minibatches if one.targets is not None]
+    if first.targets is not None:
+        values[PPO_RETURNS_STD] = float(np.concatenate(targets).std())      # of the samples that the value loss is of
+        if first.targets.std() > 0.0:
+            values[PPO_EXPLAINED_VARIANCE] = 1.0 - float(first.critic.error_N.var() / first.targets.var())
     return values
 
 

@@ -47,5 +47,10 @@ def test_the_environment_with_the_most_steps_counts() -> None:
     assert (update.rollout_size, update.episode_values[EPISODE_RETURN_MEAN]) == (3, 1.0)
 
 
+def test_environments_that_are_stepped_in_turn_are_one_rollout() -> None:
+    update = described([EnvironmentStep(key, 1.0, key == 2, False) for _ in range(3) for key in (1, 2)])
+    assert (update.rollout_size, update.terminal_rewards) == (6, (1.0, 1.0, 1.0))
+
+
 def test_results_of_other_shapes_are_left_out() -> None:
     assert described([EnvironmentStep(1, np.ones(3), np.zeros(2), np.zeros(2))]).rollout_size is None

@@ -109,6 +109,18 @@ def test_a_ratio_that_stays_one_while_weights_change_breaks_its_contract() -> No
     assert after(ones([0.0, 0.1, 0.2])) == ["TT619"]
 
 
+def test_the_ratio_of_a_policy_without_entropy_stays_one() -> None:
+    collapsed = ones([0.0, 0.1, 0.2])
+    for row in collapsed.minibatches:
+        row.terms.entropies = [Entropy(sign=-1.0, nats=np.array(1e-4), num_choices=4)]
+    assert after(collapsed) == []
+    unknown = ones([0.0, 0.1, 0.2])
+    for row in unknown.minibatches:
+        row.terms.entropies = []
+    assert after(unknown) == ["TT619"]
+    assert after(replace(unknown, number=100)) == []
+
+
 def test_a_policy_that_does_not_change_breaks_its_contract() -> None:
     assert after(ones([0.0, 0.0, 0.0])) == ["TT620"]
 
@@ -151,7 +163,7 @@ def rollout(targets: Any, number: int = 20, ends: int = 8) -> PolicyUpdate:
 
 
 def test_targets_of_the_ends_of_episodes_are_equal() -> None:
-    targets = np.linspace(5.0, 20.0, 4 * N)
+    targets = np.linspace(15.0, 18.0, 4 * N)
     assert "TT624" in after(rollout(targets))
     targets[::16] = 1.0
     assert {"TT624", "TT625"} & {*after(rollout(targets))} == set()
@@ -159,10 +171,18 @@ def test_targets_of_the_ends_of_episodes_are_equal() -> None:
 
 def test_targets_without_a_future_break_their_contract() -> None:
     assert "TT625" in after(rollout(np.ones(4 * N)))
+    assert "TT625" in after(rollout(np.array([0.0 if place % 16 == 15 else 1.0 for place in range(4 * N)])))
     targets = np.linspace(0.3, 0.7, 4 * N)
     targets[::16] = 1.0
     assert "TT625" in after(rollout(targets))
     assert "TT625" not in after(rollout(targets, number=2))       # a critic that has not learned
+
+
+def test_targets_of_ends_may_differ_where_the_program_normalises_rewards() -> None:
+    targets = np.linspace(5.0, 20.0, 4 * N)
+    targets[::16] = np.linspace(0.9, 1.1, 8)
+    assert "TT624" not in after(rollout(targets))
+    assert "TT624" in after(rollout(np.linspace(15.0, 18.0, 4 * N)))        # all are near the smallest
 
 
 def test_few_ends_are_not_judged() -> None:
