@@ -23,6 +23,7 @@ PAGES = (
     "docs/tutorial.md",
     "docs/guides/learning-health.md",
     "docs/guides/lint.md",
+    "docs/guides/origin.md",
     "docs/guides/shapes.md",
     "docs/guides/tickets.md",
     "docs/reference/formats.md",
