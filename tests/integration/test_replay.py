@@ -63,7 +63,9 @@ def line_of(text: str) -> int:
 
 def replayed(folder: Path, fault: str, backend: str = "none", *flags: str) -> tuple[dict[str, Any], str]:
     """The stored origin, and the report that `replay` prints."""
-    recording = observe(folder, TRAINING, fault, backend).folder
+    observed = observe(folder, TRAINING, fault, backend)
+    assert "next: torchtriage replay out.triage" in observed.stdout
+    recording = observed.folder
     (folder / "result").write_text("of the recorded run")
     done = subprocess.run(
         [*TORCHTRIAGE, "replay", str(recording), *flags], capture_output=True, text=True, timeout=300, cwd=folder,

@@ -152,8 +152,9 @@ def _overflow(operation: OriginOperation) -> str:
     largest = max((value.maximum or 0.0 for value in operation.operands), default=0.0)      # masks are negative
     if largest >= GROWN:
         return (
-            f"it reads values of up to {largest:.2g} already, so the cause is before it: if the norms of the weights rise "
-            "in the steps before, lower the learning rate or clip the gradients; else scale down what makes these values"
+            f"it reads values of up to {largest:.2g} already, so the cause is before it: if the norms of the weights "
+            "rise in the steps before, lower the learning rate or clip the gradients; else scale down what makes these "
+            "values"
         )
     if any(result.dtype != "float16" for result in results):
         return ""
