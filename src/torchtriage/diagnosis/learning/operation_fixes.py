@@ -24,6 +24,14 @@ _INVERSES = ("acos", "asin")
 
 def fix_of_operation(operation: OriginOperation) -> str:
     """Empty if the values do not show what is wrong."""
+    text = _fix(operation)
+    is_low = any(value.dtype in ("float16", "bfloat16") for value in operation.operands)
+    if is_low and "1e-" in text:
+        text += "; such a constant is lost in 16 bits, so compute this in float32, x.float()"
+    return text
+
+
+def _fix(operation: OriginOperation) -> str:
     if operation.is_backward:
         of_node = next((text for start, text in _BACKWARD.items() if operation.node.startswith(f"{start}Backward")), "")
         return of_node or _overflow(operation)

@@ -91,6 +91,16 @@ def test_the_producer_of_the_backward_pass_is_named_with_its_forward_line(name: 
     assert origin(cured, *values).state == OriginState.CLEAN
 
 
+@pytest.mark.parametrize(("lost", "sick"), [
+    (lambda w: w.half().clamp_min(1e-8).log(), lambda w: w.half().log()),
+    (lambda w: (w.bfloat16() + 1).clamp(-1 + 1e-6, 1 - 1e-6).acos(), lambda w: (w.bfloat16() + 1).acos()),
+])
+def test_a_small_constant_in_16_bits_is_to_be_added_in_float32(lost: Make, sick: Make) -> None:
+    assert "compute this in float32" in fix(origin(sick, 0.0))
+    assert origin(lost, 0.0).state == OriginState.OPERATION
+    assert origin(lambda w: w.half().float().clamp_min(1e-8).log(), 0.0).state == OriginState.CLEAN
+
+
 def test_every_fix_of_a_backward_pass_has_been_applied() -> None:
     assert set(operation_fixes._BACKWARD) == set(BACKWARD)
 
