@@ -72,7 +72,7 @@ class WatchedSteps:
         if not self._is_watching:
             return
         with self._looking():
-            losses = [("loss", tensor) for tensor in tensors if not of_values.is_finite(tensor)]
+            losses = [(SeenIn.LOSS, tensor) for tensor in tensors if not of_values.is_finite(tensor)]
             if losses and not _has_scaler():
                 self._finish(Target(seen_in=SeenIn.LOSS, tensors=losses), self._completed() + 1)
 
