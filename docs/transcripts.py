@@ -24,6 +24,7 @@ PAGES = (
     "docs/case-studies/flex-attention-decode.md",
     "docs/guides/learning-health.md",
     "docs/guides/lint.md",
+    "docs/guides/origin.md",
     "docs/guides/shapes.md",
     "docs/guides/review.md",
     "docs/guides/tickets.md",

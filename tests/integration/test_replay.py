@@ -63,7 +63,9 @@ def line_of(text: str) -> int:
 
 def replayed(folder: Path, fault: str, backend: str = "none", *flags: str) -> tuple[dict[str, Any], str]:
     """The stored origin, and the report that `replay` prints."""
-    recording = observe(folder, TRAINING, fault, backend).folder
+    observed = observe(folder, TRAINING, fault, backend)
+    assert "next: torchtriage replay out.triage" in observed.stdout
+    recording = observed.folder
     (folder / "result").write_text("of the recorded run")
     done = subprocess.run(
         [*TORCHTRIAGE, "replay", str(recording), *flags], capture_output=True, text=True, timeout=300, cwd=folder,
@@ -106,12 +108,14 @@ def test_the_search_can_begin_at_the_first_step(tmp_path: Path) -> None:
     assert origin["num_operations"] > 100
 
 
-def test_a_program_that_does_not_reach_the_step_is_not_called_clean(tmp_path: Path) -> None:
+@pytest.mark.parametrize("source", ["raise SystemExit('no data')", TRAINING.replace(
+    "loss = step(x, late)", "loss = step(x, late) if number < 3 else sys.exit('no data')")])
+def test_a_program_that_does_not_reach_the_step_is_not_called_clean(source: str, tmp_path: Path) -> None:
     recording = observe(tmp_path, TRAINING, "forward", "none").folder
-    write(tmp_path, "raise SystemExit('no data')")
+    write(tmp_path, source)
     done = subprocess.run(
-        [*TORCHTRIAGE, "replay", str(recording)], capture_output=True, text=True, timeout=300, cwd=tmp_path,
-        env=environment())
+        [*TORCHTRIAGE, "replay", "--from", "1", str(recording)], capture_output=True, text=True, timeout=300,
+        cwd=tmp_path, env=environment())
     assert done.returncode == 2
     assert "ended with status 1 before the step: no data" in done.stderr
     assert not (recording / ORIGIN_FILE).exists()

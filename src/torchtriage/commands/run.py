@@ -32,7 +32,11 @@ from torchtriage.text import path_from_here
 
 if TYPE_CHECKING:
     from torchtriage.commands.status import StatusLine
+    from torchtriage.findings.report import Report
     from torchtriage.recording.store import Writer
+
+
+NON_FINITE = ("TT401", "TT402", "TT403")
 
 
 class RunCommand:
@@ -171,11 +175,18 @@ def report_folder(folder: Path, args: argparse.Namespace, config: Config) -> int
     drawn = args.html or is_drawn(config, None)
     full = build_report(read_recording(folder), with_events=config.format == "json", with_history=drawn)
     report = select_findings(full, config, args)
-    show(report, config, args, next_command=f"torchtriage report {path_from_here(folder)} -v")
+    show(report, config, args, next_command=_next_command(report, path_from_here(folder)))
     if args.html:
         args.force = True       # check_page_is_free was called before the run
         show(report, replace(config, format="html"), args, path=path_from_here(page_of(folder)))
     return exit_code_of(report, config, args)
+
+
+def _next_command(report: "Report", folder: str) -> str:
+    """After a NaN or Inf the next question is which operation made it."""
+    if any(finding.code in NON_FINITE for finding in report.findings):
+        return f"torchtriage replay {folder}"
+    return f"torchtriage report {folder} -v"
 
 
 def page_of(folder: Path) -> Path:

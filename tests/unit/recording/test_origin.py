@@ -6,7 +6,14 @@ import pytest
 
 from tests.unit.recording.test_reader import write
 from torchtriage.recording.facts import to_dict
-from torchtriage.recording.origins.origin import ORIGIN_FILE, Operand, Origin, OriginOperation, OriginState, write_origin
+from torchtriage.recording.origins.origin import (
+    ORIGIN_FILE,
+    Operand,
+    Origin,
+    OriginOperation,
+    OriginState,
+    write_origin,
+)
 from torchtriage.recording.reader import read_recording
 
 OPERATION = OriginOperation(

@@ -1,6 +1,7 @@
 """Every operation of ATen that runs in a context, with digests of its inputs and outputs."""
 
 import hashlib
+import itertools
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from torchtriage.capture.torch_private.graphs import (
     sequence_number,
 )
 
+MAX_PLACES = 100_000        # of forward operations; the oldest half is forgotten then, whose graphs have ended
 MAX_OPERATIONS = 20_000     # of one step; the stream then says that it was cut
 GARBAGE = ("aten.empty", "aten.new_empty")     # values that nobody wrote
 _UNIMPORTANT = ("aten.detach", "aten._local_scalar_dense", "profiler.", "prim.")
@@ -30,7 +32,8 @@ def digest(tensor: Any) -> list[Any]:
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout != torch.strided or tensor.is_meta:
         return [*form, "", None, None]
     plain = tensor.detach().cpu().contiguous()
-    code = hashlib.blake2b(plain.view(-1).view(torch.uint8).numpy().tobytes(), digest_size=8).hexdigest() \
+    line = plain.as_strided((plain.numel(),), (1,))     # a single value may be contiguous with a stride of 0
+    code = hashlib.blake2b(line.view(torch.uint8).numpy().tobytes(), digest_size=8).hexdigest() \
         if plain.numel() else "empty"
     if plain.is_complex():
         plain = torch.view_as_real(plain)
@@ -58,6 +61,8 @@ class Places:
         if number is not None:
             # The node of this operation was numbered before it was dispatched; operations without a node follow it.
             self.forward.setdefault(number - 1, place)
+            if len(self.forward) > MAX_PLACES:
+                self.forward = dict(itertools.islice(self.forward.items(), MAX_PLACES // 2, None))
         return {**place, "is_backward": False}
 
     def _here(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from torchtriage.recording.origins.origin import Operand, Origin, OriginOperation
 
 LARGEST_HALF = 65504.0
+GROWN = 1e12        # weights, activations and losses of a training that converges are far below
 # By the first letters of the node of autograd; the loss is finite where a gradient is the first that is not.
 _BACKWARD: Mapping[str, str] = {
     "Sqrt": "the derivative of sqrt at 0 is infinite: add a small constant inside, sqrt(x + 1e-12)",
@@ -23,6 +24,14 @@ _INVERSES = ("acos", "asin")
 
 def fix_of_operation(operation: OriginOperation) -> str:
     """Empty if the values do not show what is wrong."""
+    text = _fix(operation)
+    is_low = any(value.dtype in ("float16", "bfloat16") for value in operation.operands)
+    if is_low and "1e-" in text:
+        text += "; such a constant is lost in 16 bits, so compute this in float32, x.float()"
+    return text
+
+
+def _fix(operation: OriginOperation) -> str:
     if operation.is_backward:
         of_node = next((text for start, text in _BACKWARD.items() if operation.node.startswith(f"{start}Backward")), "")
         return of_node or _overflow(operation)
@@ -144,9 +153,18 @@ def _deviation(operation: OriginOperation) -> str:
 
 
 def _overflow(operation: OriginOperation) -> str:
-    """The result left the range of float16, which nothing else explains: the inputs are finite."""
+    """The result left the range of its type, which nothing else explains: the inputs are finite."""
     results = operation.results
-    if not results or any(result.dtype != "float16" or result.num_nan for result in results):
+    if not results or any(result.num_nan for result in results):
+        return ""
+    largest = max((value.maximum or 0.0 for value in operation.operands), default=0.0)      # masks are negative
+    if largest >= GROWN:
+        return (
+            f"it reads values of up to {largest:.2g} already, so the cause is before it: if the norms of the weights "
+            "rise in the steps before, lower the learning rate or clip the gradients; else scale down what makes these "
+            "values"
+        )
+    if any(result.dtype != "float16" for result in results):
         return ""
     return (
         f"the result exceeds {LARGEST_HALF:.0f}, the largest float16: compute this in float32 (x.float()) or bfloat16, "

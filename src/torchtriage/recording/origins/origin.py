@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from torchtriage.files import read_regular, replace_file
+from torchtriage.recording import series
 from torchtriage.recording.validation import AnyFloat, parsed_json
 
 ORIGIN_FILE = "origin.json"     # beside the processes of a recording; by `torchtriage replay`
@@ -26,7 +27,7 @@ class OriginState(StrEnum):
 class SeenIn(StrEnum):
     """The first tensor of a step that was not finite, in the order in which a step computes them."""
 
-    LOSS = "loss"
+    LOSS = series.LOSS
     GRADIENT = "gradient"
     WEIGHT = "weight"
 

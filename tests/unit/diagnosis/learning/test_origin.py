@@ -26,8 +26,9 @@ def test_the_finding_has_the_line_of_the_producer() -> None:
     assert (finding.location.path, finding.location.line, finding.location.function) == (
         "/home/me/model.py", 12, "forward")
     assert (
-        "A replay names the operation: aten.log at model.py:12 (module head, `return torch.log(p)`) read 8 float32 values "
-        "from 0 to 2.5, 3 of them 0, and gave 3 Inf. It was first seen in the loss of step 3; 2 operations passed it on."
+        "A replay names the operation: aten.log at model.py:12 (module head, `return torch.log(p)`) read 8 float32 "
+        "values from 0 to 2.5, 3 of them 0, and gave 3 Inf. It was first seen in the loss of step 3; 2 operations "
+        "passed it on."
     ) in finding.cause
     assert finding.fix.text.startswith("clamp the argument of the log")
 

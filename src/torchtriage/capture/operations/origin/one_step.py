@@ -47,7 +47,7 @@ def _target(step: Callable[[], Any], names: dict[int, str], flow: ValueFlow) -> 
     flow.is_paused = True
     try:
         if not of_values.is_finite(loss):
-            return Target(seen_in=SeenIn.LOSS, tensors=[("loss", loss)])
+            return Target(seen_in=SeenIn.LOSS, tensors=[(SeenIn.LOSS, loss)])
         leaves = _leaves(loss)
         flow.is_paused = False
         gradients = torch.autograd.grad(loss, leaves, allow_unused=True) if leaves else ()

@@ -14,6 +14,8 @@ from torchtriage.capture.torch_private.graphs import backward_node_name, compile
 from torchtriage.recording.origins.origin import Operand, OriginOperation
 
 MAX_ROWS = 20_000       # operations whose result is not finite; later ones are not followed
+# Masks of -Inf are made anew in every step: between steps, more rows or more memory than this are forgotten.
+KEPT_ROWS, KEPT_BYTES = 1_000, 256 << 20
 # Their first argument is written without being read.
 _OVERWRITES = ("aten.copy_", "aten.fill_", "aten.zero_", "aten.normal_", "aten.uniform_", "aten.bernoulli_")
 
@@ -68,6 +70,13 @@ class ValueFlow:
         """The rows that wrote the values of a tensor that is not finite."""
         carrier = self._carriers.get(_memory(tensor))
         return tuple(carrier.rows) if carrier is not None else ()
+
+    def step_ended(self) -> None:
+        """Forget old values if there are many; those that live on count as made before the watched steps."""
+        num_bytes = sum(carrier.tensor.untyped_storage().nbytes() for carrier in self._carriers.values())
+        if len(self.rows) > KEPT_ROWS or num_bytes > KEPT_BYTES:
+            self.rows.clear()
+            self._carriers.clear()
 
     def run(self, func: Any, args: Any, kwargs: Any) -> Any:
         if self.is_paused or self.is_full or compile_id():

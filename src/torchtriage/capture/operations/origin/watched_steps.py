@@ -72,7 +72,7 @@ class WatchedSteps:
         if not self._is_watching:
             return
         with self._looking():
-            losses = [("loss", tensor) for tensor in tensors if not of_values.is_finite(tensor)]
+            losses = [(SeenIn.LOSS, tensor) for tensor in tensors if not of_values.is_finite(tensor)]
             if losses and not _has_scaler():
                 self._finish(Target(seen_in=SeenIn.LOSS, tensors=losses), self._completed() + 1)
 
@@ -100,6 +100,7 @@ class WatchedSteps:
                     self._finish(Target(seen_in=SeenIn.WEIGHT, tensors=bad), completed)
                 if self._request.step is not None and completed >= self._request.step + STEPS_AFTER:
                     self._leave(Origin(state=OriginState.CLEAN, step=completed))
+                self._flow.step_ended()
         elif completed >= self._request.first_step - 1:
             self._begin()
 
@@ -154,8 +155,8 @@ class WatchedSteps:
         raise SystemExit(0)
 
     def _close(self) -> None:
-        """The program ended by itself."""
-        if self._is_watching and not self._is_done:
+        """The program ended by itself; one that ended before the recorded step has shown nothing."""
+        if self._is_watching and not self._is_done and self._completed() >= (self._request.step or 1):
             self._write(Origin(state=OriginState.CLEAN, step=self._completed()))
 
     def _write(self, origin: Origin) -> None:

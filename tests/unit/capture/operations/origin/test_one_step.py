@@ -50,6 +50,7 @@ CASES: dict[str, tuple[Make, tuple[float, ...], str, str, Make]] = {
     "empty mean": (lambda w: w[:0].mean(), (1.0,), "aten.mean", "over no element", lambda w: w[:0].sum() / 1),
     "deviation of one": (lambda w: w.std(), (1.0,), "aten.std.correction", "correction=0",
                          lambda w: (w.var(correction=0) + 1e-8).sqrt()),
+    "grown": (lambda w: w.square(), (1e20,), "aten.pow.Tensor_Scalar", "the cause is before it", lambda w: w * 0.5),
     "float16": (lambda w: w.half() * 60000, (2.0,), "aten.mul.Tensor", "largest float16",
                 lambda w: w.bfloat16() * 60000),
 }
@@ -90,6 +91,16 @@ def test_the_producer_of_the_backward_pass_is_named_with_its_forward_line(name: 
     assert origin(cured, *values).state == OriginState.CLEAN
 
 
+@pytest.mark.parametrize(("lost", "sick"), [
+    (lambda w: w.half().clamp_min(1e-8).log(), lambda w: w.half().log()),
+    (lambda w: (w.bfloat16() + 1).clamp(-1 + 1e-6, 1 - 1e-6).acos(), lambda w: (w.bfloat16() + 1).acos()),
+])
+def test_a_small_constant_in_16_bits_is_to_be_added_in_float32(lost: Make, sick: Make) -> None:
+    assert "compute this in float32" in fix(origin(sick, 0.0))
+    assert origin(lost, 0.0).state == OriginState.OPERATION
+    assert origin(lambda w: w.half().float().clamp_min(1e-8).log(), 0.0).state == OriginState.CLEAN
+
+
 def test_every_fix_of_a_backward_pass_has_been_applied() -> None:
     assert set(operation_fixes._BACKWARD) == set(BACKWARD)
 
@@ -98,6 +109,12 @@ def test_every_fix_of_a_forward_pass_has_been_applied() -> None:
     bases = {case[2].removeprefix("aten.").partition(".")[0] for case in CASES.values()}
     for names, _ in operation_fixes._FORWARD:
         assert bases & set(names), names
+
+
+def test_a_mask_of_large_negative_numbers_is_not_taken_for_values_that_have_grown() -> None:
+    lowest = torch.finfo(torch.float32).min
+    found = origin(lambda w: torch.outer(w, w).masked_fill(CAUSAL, lowest) * 2, 1.0, 2.0, 3.0)
+    assert (found.state, fix(found)) == (OriginState.OPERATION, "")
 
 
 def test_a_finite_step_with_masked_scores_is_clean() -> None:
