@@ -23,6 +23,7 @@ RULE_MODULES: tuple[str, ...] = (
     "torchtriage.lint.rules.changing_state",
     "torchtriage.lint.rules.changing_values",
     "torchtriage.lint.rules.compile_calls",
+    "torchtriage.lint.rules.compile_use",
     "torchtriage.lint.rules.mode_flips",
     "torchtriage.lint.rules.objects",
     "torchtriage.lint.rules.side_effects",
