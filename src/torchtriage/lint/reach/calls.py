@@ -300,9 +300,6 @@ class CallEvaluator(ObjectEvaluator, HookEvaluator):
             return NONE
         return UNKNOWN
 
-    def rebind(self, node: ast.expr, value: Value, scope: NameScope) -> None:
-        raise NotImplementedError
-
     def _instantiate(
         self,
         class_: ClassValue,
