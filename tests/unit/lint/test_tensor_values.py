@@ -138,3 +138,22 @@ net = torch.compile(Net())
     [finding] = findings(source)
     assert (finding.code, finding.location.line) == ("TT119", 6)
     assert "the property Net.scale" in finding.cause
+
+
+def test_a_break_in_a_property_of_another_object_can_be_cut() -> None:
+    source = """import torch
+from torch import nn
+class Scale:
+    @property
+    def value(self):
+        return torch.ones(1).item()
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = Scale()
+    def forward(self, x):
+        return x * self.scale.value
+net = torch.compile(Net())
+"""
+    [finding] = findings(source)
+    assert (finding.code, finding.location.line) == ("TT104", 6)

@@ -107,14 +107,15 @@ class Block:
 
 
 def _block(reached: Reached, node: ast.AST) -> Block | None:
-    """The nearest loop, try or with around a place, or around a call on the path to it; or a property on the path."""
+    """The nearest loop, try or with around a place, or around a call on the path to it; or its own property."""
     own = _block_around(reached.file, node)
     if own:
         return Block(own, reached.name)
     for number in range(len(reached.path) - 1, 0, -1):
         hop, caller = reached.path[number], reached.path[number - 1]
         around = _block_around(hop.file, hop.node)
-        if isinstance(hop.node, ast.Attribute):
+        owner = hop.node.value if isinstance(hop.node, ast.Attribute) else None
+        if isinstance(owner, ast.Name) and owner.id == "self":      # torch does cut a property of another object
             around = around or f"the property {hop.name}"
         if around:
             return Block(around, caller.name)
