@@ -140,10 +140,11 @@ net = torch.compile(Net())
     assert "the property Net.scale" in finding.cause
 
 
-def test_a_break_in_a_property_of_another_object_can_be_cut() -> None:
-    source = """import torch
+@pytest.mark.parametrize(("base", "code"), [("nn.Module", "TT104"), ("object", "TT119")])
+def test_a_break_in_a_property_of_a_submodule_can_be_cut(base: str, code: str) -> None:
+    source = f"""import torch
 from torch import nn
-class Scale:
+class Scale({base}):
     @property
     def value(self):
         return torch.ones(1).item()
@@ -156,4 +157,4 @@ class Net(nn.Module):
 net = torch.compile(Net())
 """
     [finding] = findings(source)
-    assert (finding.code, finding.location.line) == ("TT104", 6)
+    assert (finding.code, finding.location.line) == (code, 6)
