@@ -3,7 +3,8 @@
 python benchmarks/lint.py [--project DIR] [--advice DIR] [--packages NAME,NAME] [--misses]
 
 The project marks its lines: `# hazard: TT102` is found if a finding of this code is on that line; `# harmless`, and
-every line without a mark, must have none. The advice cases are the programs of benchmarks/advice_cases, each with its
+every line without a mark, must have none. The programs of lint_programs are marked in the same way, also with TT7xx,
+and linted one by one. The advice cases are the programs of benchmarks/advice_cases, each with its
 cures; --advice also reads a folder with expect.json and programs/. ruff and TorchFix are run on the project if they
 are installed.
 """
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from advice_cases import (
+    agents,
     autograd,
     branches,
     calls,
@@ -27,7 +29,10 @@ from advice_cases import (
     iteration,
     logs,
     mixed,
+    pictures,
     scalars,
+    sequences,
+    services,
     shapes,
     sizes,
     state,
@@ -39,7 +44,10 @@ from torchtriage.findings.model import Finding, Severity
 from torchtriage.lint.check import findings_in, lint
 from torchtriage.lint.project import read_tree
 
-FAMILIES = (autograd, branches, calls, coverage, iteration, logs, mixed, scalars, shapes, sizes, state, values)
+FAMILIES = (
+    agents, autograd, branches, calls, coverage, iteration, logs, mixed, pictures, scalars, sequences, services, shapes,
+    sizes, state, values,
+)
 PROJECT = HERE / "lint_project"
 PROGRAMS = HERE / "lint_programs"
 MARK = re.compile(r"#\s*(?:hazard: (TT\d{3}(?:/TT\d{3})*)|(harmless))")

@@ -15,6 +15,17 @@ PAGE = ROOT / "docs" / "internals" / "where-changes-go.md"
 DEMO = ("-m", "torchtriage", "report", str(ROOT / "tests" / "recordings" / "runs" / "demo-torch2.13.triage"))
 LIMITS = "from torchtriage.diagnosis.learning.limits import LearningLimits; print(LearningLimits())"
 
+LINT = (
+    "from torchtriage.lint.check import findings_in; from torchtriage.lint.project import read_tree; "
+    "found = findings_in(read_tree({{'/a.py': {source!r}}})); "
+    "print('\\n'.join(f.code + ' ' + f.title for f in found) or 'nothing')"
+)
+GROWING = LINT.format(
+    source=b"import random, torch\nnet = torch.compile(torch.relu, dynamic=False)\nfor _ in range(9):\n"
+           b"    n = random.randint(1, 9)\n    net(torch.ones(n))\n"
+)
+SCHEDULER = LINT.format(source=b"import torch\ndef f(opt):\n    s = torch.optim.lr_scheduler.StepLR(opt, 3)\n")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
@@ -51,6 +62,15 @@ CHANGES = (
         row="the explanation, example or severity of a rule", file="findings/rules/TT103.md",
         old="## Example", new="changed_page\n\n## Example",
         words=("-m", "torchtriage", "explain", "TT103"), after="changed_page",
+    ),
+    Change(
+        row="which arguments of compiled calls lint takes to differ from call to call", file="lint/variation/calls.py",
+        old='"randint", "randrange"', new='"randrange"', words=("-c", GROWING), before="^TT202", after="^nothing",
+    ),
+    Change(
+        row="a TT7xx rule of lint", file="lint/training/optimizers.py",
+        old="is never stepped", new="is forgotten", words=("-c", SCHEDULER), before="is never stepped",
+        after="is forgotten",
     ),
     Change(
         row="the layout of the text report", file="reporters/terminal.py",

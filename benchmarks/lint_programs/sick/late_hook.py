@@ -10,8 +10,8 @@ class Scaler(nn.Module):
         self.mean = torch.zeros(3)
 
     def forward(self, x):
-        if self.mean.device != x.device:
-            self.mean = self.mean.to(x.device)  # hazard: TT738
+        if self.mean.device != x.device:  # hazard: TT738
+            self.mean = self.mean.to(x.device)
         return x - self.mean
 
 

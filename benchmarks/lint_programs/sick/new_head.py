@@ -18,7 +18,7 @@ def finetune(model, num_classes, device):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     model.fc = nn.Linear(model.fc.in_features, num_classes)  # hazard: TT725
     model.to(device)
-    loader = DataLoader(Noisy(), batch_size=4, num_workers=2)  # hazard: TT729
+    loader = DataLoader(Noisy(), batch_size=4, num_workers=2)
     for batch in loader:
         optimizer.zero_grad()
         model(batch).sum().backward()

@@ -12,10 +12,10 @@ class Trainer:
         self.running = 0.0
 
     def train_epoch(self, loader):
-        for x, y in loader:  # hazard: TT724
+        for x, y in loader:
             loss = nn.functional.mse_loss(self.model(x), y)
             loss.backward()
-            self.optimizer.step()
+            self.optimizer.step()  # hazard: TT724
             self.running += loss  # hazard: TT727
 
     def evaluate(self, loader):

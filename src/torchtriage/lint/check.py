@@ -1,7 +1,9 @@
 """Runs every rule over the source and returns the report."""
 
+import gc
 import importlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -23,6 +25,7 @@ RULE_MODULES: tuple[str, ...] = (
     "torchtriage.lint.rules.changing_state",
     "torchtriage.lint.rules.changing_values",
     "torchtriage.lint.rules.compile_calls",
+    "torchtriage.lint.rules.compile_use",
     "torchtriage.lint.rules.mode_flips",
     "torchtriage.lint.rules.objects",
     "torchtriage.lint.rules.side_effects",
@@ -38,15 +41,32 @@ def lint(paths: Sequence[Path], roots: Sequence[str], cache: LintCache | None = 
     known = cache.find(key) if cache is not None else None
     if known is not None:
         return known
-    tree = read_tree(contents, roots)
-    cut = [UnreadFile(file.path, f"line {line} {reason}") for file, line, reason in reach_of(tree).cut]
-    result = LintResult(
-        findings=findings_in(tree), facts=_facts(tree), unread=[*tree.unread, *cut],
-        comments={(file.path, line): c for file in tree.files for line, c in file.suppressions.items()},
-    )
+    with _without_collector():
+        result = _lint(contents, roots)
     if cache is not None:
         cache.keep(key, result)
     return result
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Syntax trees are millions of objects that stay; to look for garbage among them takes longer than to parse."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _lint(contents: Mapping[str, bytes], roots: Sequence[str]) -> LintResult:
+    tree = read_tree(contents, roots)
+    cut = [UnreadFile(file.path, f"line {line} {reason}") for file, line, reason in reach_of(tree).cut]
+    return LintResult(
+        findings=findings_in(tree), facts=_facts(tree), unread=[*tree.unread, *cut],
+        comments={(file.path, line): c for file in tree.files for line, c in file.suppressions.items()},
+    )
 
 
 def read_contents(paths: Sequence[Path]) -> dict[str, bytes]:

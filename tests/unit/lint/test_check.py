@@ -1,5 +1,6 @@
 """The result of lint: files that do not parse, comments, per-file ignores, the cache, the evidence of a run."""
 
+import gc
 import json
 from pathlib import Path
 
@@ -119,3 +120,15 @@ def test_imports_are_resolved_through_packages_and_reexports() -> None:
     definition = tree.definition(train.imports["clock"], train)
     assert definition is not None
     assert definition.file.path.endswith("kit/timing.py")
+
+
+@pytest.mark.parametrize("was_enabled", [True, False])
+def test_the_garbage_collector_is_as_before(was_enabled: bool, tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("x = 1\n")
+    known = gc.isenabled()
+    try:
+        (gc.enable if was_enabled else gc.disable)()
+        lint([tmp_path], [str(tmp_path)])
+        assert gc.isenabled() is was_enabled
+    finally:
+        (gc.enable if known else gc.disable)()

@@ -130,7 +130,7 @@ class Own(Base):
         return x
 net = torch.compile(Own())
 """
-    ) == ["TT101 train.py:10", "TT101 train.py:13"]
+    ) == ["TT101 train.py:13", "TT119 train.py:10"]
 
 
 def test_a_recursive_function_ends() -> None:
@@ -159,3 +159,80 @@ def f(xs):
 def test_fullgraph_makes_a_break_an_error() -> None:
     [finding] = findings(HEAD + "@torch.compile(fullgraph=True)\ndef f(x):\n    print(x)\n    return x\n")
     assert finding.code == "TT308"
+
+
+HOOK = HEAD + "seen = []\ndef watch(module, args, out):\n    seen.append(out.max().item())\n"
+SMALL = "net = nn.Sequential(nn.Linear(2, 2), nn.ReLU())\n"
+
+
+@pytest.mark.parametrize("program", [
+    SMALL + "net[0].register_forward_hook(watch)\n",
+    SMALL + "net.register_forward_hook(watch)\n",
+    SMALL + "for module in net.modules():\n    module.register_forward_hook(watch)\n",
+    SMALL + "for name, module in net.named_children():\n    module.register_forward_hook(watch)\n",
+    "net = nn.Sequential(*[nn.Linear(2, 2) for _ in range(3)], nn.ReLU(), nn.Tanh(), nn.ELU(), nn.GELU(), nn.SiLU())\n"
+    "for module in net.modules():\n    module.register_forward_hook(watch)\n",
+])
+def test_a_hook_runs_in_the_graph_of_its_module(program: str) -> None:
+    compiled = "fast = torch.compile(net)\nfast(torch.ones(2))\n"
+    assert [place for place in places(HOOK + program + compiled) if place.endswith(":5")] != []
+
+
+def test_hooks_that_compiled_code_does_not_run_are_not_followed() -> None:
+    other = "net = nn.Linear(2, 2)\nother = nn.Linear(2, 2)\nother.register_forward_hook(watch)\n"
+    assert places(HOOK + other + "torch.compile(net)(other(torch.ones(2)))\n") == []
+    late = "net = nn.Linear(2, 2)\nfast = torch.compile(net)\nfast(torch.ones(2))\nnet.register_forward_hook(watch)\n"
+    assert places(HOOK + late) == []
+
+
+def test_a_forward_hook_in_a_constructor_and_a_hook_with_an_effect_in_the_backward_pass() -> None:
+    net = HEAD + """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.norms = nn.Linear(2, 2), []
+        self.inner.register_forward_pre_hook(self.check)
+    def check(self, module, args):
+        print("checked")
+    def forward(self, x):
+        hidden = self.inner(x)
+        hidden.register_hook(lambda grad: HOOK)
+        return hidden.sum()
+net = torch.compile(Net())
+"""
+    assert places(net.replace("HOOK", "grad.clamp(-1, 1)")) == ["TT101 train.py:10"]
+    assert places(net.replace("HOOK", "self.norms.append(grad)")) == ["TT101 train.py:10", "TT116 train.py:13"]
+
+
+@pytest.mark.parametrize("program", [
+    "import functools\nfast = torch.compile(functools.partial(noisy, shout=True))\nfast(torch.ones(2))",
+    "import functools\nfast = functools.partial(torch.compile(noisy), shout=True)\nfast(torch.ones(2))",
+    "table = {}\ndef add(f):\n    table['f'] = f\n    return f\nadd(noisy)\n"
+    "fast = torch.compile(table['f'])\nfast(torch.ones(2), True)",
+    "class Agent:\n    def __init__(self):\n        self.run = torch.compile(self._run)\n    def _run(self, x):\n"
+    "        return noisy(x, True)\nAgent().run(torch.ones(2))",
+    "class Call(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n        return noisy(x, True)\n"
+    "    @staticmethod\n    def backward(ctx, grad):\n        return grad\n"
+    "@torch.compile\ndef f(x):\n    return Call.apply(x)\nf(torch.ones(2))",
+    "OPTIONS = dict(fullgraph=False)\nfast = torch.compile(noisy, **OPTIONS)\nfast(torch.ones(2), True)",
+])
+def test_bound_options_tables_and_autograd_functions_are_followed(program: str) -> None:
+    noisy = HEAD + "def noisy(x, shout):\n    if shout:\n        print('here')\n    return x\n"
+    assert [place for place in places(noisy + program + "\n") if place.endswith(":5")] != []
+
+
+def test_a_class_that_its_decorator_puts_into_a_table_is_followed_into_another_file() -> None:
+    files = {
+        "registry": "TABLE = {}\ndef register(name):\n    def add(cls):\n        TABLE[name] = cls\n"
+                    "        return cls\n    return add\n",
+        "nets": HEAD + "from registry import TABLE, register\n@register('net')\nclass Net(nn.Module):\n"
+                       "    def forward(self, x):\n        print(x.shape)\n        return x\n"
+                       "def build(name):\n    return TABLE[name]()\n",
+        "train": "import torch\nfrom nets import build\nfast = torch.compile(build('net'))\nfast(torch.ones(2))\n",
+    }
+    assert places(**files) == ["TT101 nets.py:7"]
+
+
+def test_the_options_of_a_compile_call_may_be_in_a_dict() -> None:
+    source = HEAD + "OPTIONS = {'fullgraph': True}\n@torch.compile(**OPTIONS)\ndef f(x):\n    return x.item()\n"
+    assert places(source) == ["TT308 train.py:6"]

@@ -138,3 +138,23 @@ net = torch.compile(Net())
     [finding] = findings(source)
     assert (finding.code, finding.location.line) == ("TT119", 6)
     assert "the property Net.scale" in finding.cause
+
+
+@pytest.mark.parametrize(("base", "code"), [("nn.Module", "TT104"), ("object", "TT119")])
+def test_a_break_in_a_property_of_a_submodule_can_be_cut(base: str, code: str) -> None:
+    source = f"""import torch
+from torch import nn
+class Scale({base}):
+    @property
+    def value(self):
+        return torch.ones(1).item()
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = Scale()
+    def forward(self, x):
+        return x * self.scale.value
+net = torch.compile(Net())
+"""
+    [finding] = findings(source)
+    assert (finding.code, finding.location.line) == (code, 6)

@@ -68,6 +68,17 @@ FLAWED = [
     ("TT737", "def f(model):\n    return torch.stack([p.grad.norm() for _, p in model.named_parameters()]).tolist()"),
     ("TT738", "class S:\n    def normalize(self, x):\n        if self.mean.device != x.device:\n"
                "            self.mean = self.mean.to(x.device)\n        return x - self.mean"),
+    ("TT737", "from flags import disable\n@disable\ndef f(model):\n"
+               "    return torch.stack([p.grad.norm() for _, p in model.named_parameters()])"),
+    ("TT703", "def flat_max(model):\n    x = torch.cat([p.grad.view(-1) for p in model.parameters()])\n"
+               "    return x.abs().max()"),
+    ("TT707", "def report(model):\n    return {n: p.grad.norm() for n, p in model.named_parameters()}\n"
+               "def f(model, opt):\n    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+               "    seen = report(model)\n    opt.step()\n    return seen"),
+    ("TT730", "class T:\n    def __init__(self, opt):\n"
+               "        self.plan = torch.optim.lr_scheduler.StepLR(opt, 3)"),
+    ("TT731", "def f(sched, opt, data):\n    for epoch in range(3):\n        sched.step()\n"
+               "        for x in data:\n            opt.step()"),
 ]
 HARMLESS = [
     ("TT701", "def f(model):\n    return sum(p.numel() for p in model.parameters())"),
@@ -121,6 +132,17 @@ HARMLESS = [
     ("TT737", "def f(grads):\n    return torch.stack(torch.linalg.vector_norm(grads))"),
     ("TT738", "class S:\n    def f(self, x):\n        if self.mean.device != x.device:\n"
                "            raise ValueError(x.device)"),
+    ("TT737", "from torch.compiler import disable as eager\n@eager\ndef f(model):\n"
+               "    return torch.stack([p.grad.norm() for _, p in model.named_parameters()])"),
+    ("TT703", "def flat(model):\n    x = torch.cat([p.grad.view(-1) for p in model.parameters()])\n    return x"),
+    ("TT707", "def widths(model):\n    return {n: p.numel() for n, p in model.named_parameters()}\n"
+               "def f(model, opt):\n    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n"
+               "    seen = widths(model)\n    opt.step()\n    return seen"),
+    ("TT730", "class T:\n    def __init__(self, opt):\n"
+               "        self.plan = torch.optim.lr_scheduler.StepLR(opt, 3)\n"
+               "    def end(self):\n        self.plan.step()"),
+    ("TT731", "def f(sched, opt, data):\n    for epoch in range(3):\n        for x in data:\n            opt.step()\n"
+               "        sched.step()"),
 ]
 
 

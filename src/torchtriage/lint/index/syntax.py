@@ -3,9 +3,11 @@
 import ast
 from collections.abc import Iterable, Iterator, Sequence
 
+from torchtriage.lint.project import SourceTree
 from torchtriage.lint.source import FunctionNode, SourceFile
 
 Block = list[ast.stmt]
+_DISABLES = frozenset({"torch.compiler.disable", "torch._dynamo.disable", "torch._disable_dynamo"})
 _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -141,6 +143,22 @@ def is_method(file: SourceFile, function: FunctionNode) -> bool:
 
 def decorators(node: FunctionNode | ast.ClassDef) -> set[str]:
     return {last_name(decorator) for decorator in node.decorator_list}
+
+
+def is_disabled(node: FunctionNode, file: SourceFile, tree: SourceTree) -> bool:
+    """Whether a decorator is torch.compiler.disable, under the name that the file imports or assigns."""
+    return any(_disables(decorator, file, tree) for decorator in node.decorator_list)
+
+
+def _disables(decorator: ast.expr, file: SourceFile, tree: SourceTree) -> bool:
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    assigned = tree.resolve(called, file)
+    dotted = file.dotted(called) if assigned is None else assigned.file.dotted(assigned.node)
+    return dotted in _DISABLES
+
+
+def decorators_without_disable(node: FunctionNode, file: SourceFile, tree: SourceTree) -> set[str]:
+    return {last_name(each) for each in node.decorator_list if not _disables(each, file, tree)}
 
 
 def docstring_statement(body: Block) -> bool:

@@ -300,9 +300,6 @@ class CallEvaluator(ObjectEvaluator, HookEvaluator):
             return NONE
         return UNKNOWN
 
-    def rebind(self, node: ast.expr, value: Value, scope: NameScope) -> None:
-        raise NotImplementedError
-
     def _instantiate(
         self,
         class_: ClassValue,
@@ -358,7 +355,7 @@ class CallEvaluator(ObjectEvaluator, HookEvaluator):
                 target = arguments[0] if arguments else keywords["model"]
                 if target != NONE:
                     return self._compile(target, keywords, node, scope)
-            return LibraryObject(name, node, (ContainerValue("options", UNKNOWN, tuple(keywords.values())),))
+            return LibraryObject(name, node, (_options_value(keywords),))
         if name in _DISABLE:
             return DisabledValue(arguments[0]) if arguments else LibraryObject("disabled", node)
         if name.startswith(_OPAQUE):
@@ -386,7 +383,7 @@ class CallEvaluator(ObjectEvaluator, HookEvaluator):
     def _partial(self, arguments: Sequence[Value], keywords: Mapping[str, Value], node: ast.AST) -> Value:
         first = arguments[0]
         if first == LibraryName("torch.compile"):
-            return LibraryObject("torch.compile", node, (ContainerValue("options", UNKNOWN, tuple(keywords.values())),))
+            return LibraryObject("torch.compile", node, (_options_value(keywords),))
         if isinstance(first, FunctionValue):
             preset = (*first.preset, *arguments[1:])
             named = tuple({**dict(first.named), **keywords}.items())
@@ -606,13 +603,18 @@ def _known(value: Value) -> tuple[Value, ...]:
     return () if value == UNKNOWN else (value,)
 
 
-def _kept_options(called: LibraryObject) -> Mapping[str, Value]:
+def _options_value(keywords: Mapping[str, Value]) -> ContainerValue:
     """The keyword arguments of `torch.compile(...)` that is used as a decorator."""
-    if not isinstance(called.node, ast.Call):
-        return {}
+    names = ContainerValue("tuple", STR, tuple(PythonValue("str", name) for name in keywords))
+    return ContainerValue("options", UNKNOWN, tuple(keywords.values()), names)
+
+
+def _kept_options(called: LibraryObject) -> Mapping[str, Value]:
     held = called.items[0] if called.items else UNKNOWN
-    values = held.items or () if isinstance(held, ContainerValue) else ()
-    return dict(zip([k.arg for k in called.node.keywords if k.arg], values, strict=False))
+    names = held.keys.items if isinstance(held, ContainerValue) and isinstance(held.keys, ContainerValue) else None
+    if not isinstance(held, ContainerValue) or names is None:
+        return {}
+    return {str(n.constant): v for n, v in zip(names, held.items or (), strict=True) if isinstance(n, PythonValue)}
 
 
 def _closure_key(function: FunctionValue) -> object:

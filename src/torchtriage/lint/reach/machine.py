@@ -3,11 +3,12 @@
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Protocol
 
 from torchtriage.lint.project import SourceTree
 from torchtriage.lint.reach.model import Hop, Reach, Reached, TargetSite
 from torchtriage.lint.source import SourceFile
-from torchtriage.lint.types.values import UNKNOWN, FunctionValue, NameScope, Value
+from torchtriage.lint.types.values import FunctionValue, NameScope, Value
 
 MAX_STEPS = 200_000  # statements in one call of lint; far above what a project of 1,000 files takes
 MAX_DEPTH = 40  # nested calls
@@ -17,23 +18,30 @@ MAX_CONTEXTS = 8
 MAX_EAGER_CONTEXTS = 3
 
 
-class Machine:
+class Machine(Protocol):
     """State that every part shares; the methods are those that a part needs of another one."""
+
+    tree: SourceTree
+    reach: Reach
+    site: TargetSite | None  # the compile call whose code is evaluated; None: eager code
+    current: Reached | None
+    path: list[Hop]
+    returns: list[list[Value]]
+    yields: list[list[Value]]
+    num_contexts: dict[object, int]
+    memo: dict[object, Value]
+    modules: dict[SourceFile, NameScope]
+    sites_by_node: dict[tuple[ast.AST, int], int]
+    num_steps: int
+    depth: int
 
     def __init__(self, tree: SourceTree) -> None:
         self.tree = tree
         self.reach = Reach()
-        self.site: TargetSite | None = None  # the compile call whose code is evaluated; None: eager code
-        self.current: Reached | None = None
-        self.path: list[Hop] = []
-        self.returns: list[list[Value]] = []
-        self.yields: list[list[Value]] = []
-        self.num_contexts: dict[object, int] = {}
-        self.memo: dict[object, Value] = {}
-        self.modules: dict[SourceFile, NameScope] = {}
-        self.sites_by_node: dict[tuple[ast.AST, int], int] = {}
-        self.num_steps = 0
-        self.depth = 0
+        self.site, self.current = None, None
+        self.path, self.returns, self.yields = [], [], []
+        self.num_contexts, self.memo, self.modules, self.sites_by_node = {}, {}, {}, {}
+        self.num_steps, self.depth = 0, 0
 
     @contextmanager
     def elsewhere(self) -> Iterator[None]:
@@ -45,14 +53,11 @@ class Machine:
         finally:
             self.site, self.current, self.path, self.returns, self.yields = saved
 
-    def evaluate(self, node: ast.expr, scope: NameScope) -> Value:
-        raise NotImplementedError
+    def evaluate(self, node: ast.expr, scope: NameScope) -> Value: ...
 
-    def run(self, body: Sequence[ast.stmt], scope: NameScope) -> bool:
-        raise NotImplementedError
+    def run(self, body: Sequence[ast.stmt], scope: NameScope) -> bool: ...
 
-    def truth(self, node: ast.expr, scope: NameScope) -> bool | None:
-        raise NotImplementedError
+    def truth(self, node: ast.expr, scope: NameScope) -> bool | None: ...
 
     def call(
         self,
@@ -61,14 +66,11 @@ class Machine:
         keywords: Mapping[str, Value],
         node: ast.AST,
         scope: NameScope,
-    ) -> Value:
-        raise NotImplementedError
+    ) -> Value: ...
 
-    def attribute(self, value: Value, name: str, node: ast.AST, scope: NameScope) -> Value:
-        raise NotImplementedError
+    def attribute(self, value: Value, name: str, node: ast.AST, scope: NameScope) -> Value: ...
 
-    def assign(self, target: ast.expr, value: Value, scope: NameScope) -> None:
-        raise NotImplementedError
+    def assign(self, target: ast.expr, value: Value, scope: NameScope) -> None: ...
 
     def run_function(
         self,
@@ -77,14 +79,16 @@ class Machine:
         keywords: Mapping[str, Value],
         node: ast.AST,
         scope: NameScope,
-    ) -> Value:
-        raise NotImplementedError
+    ) -> Value: ...
 
-    def items_of(self, value: Value) -> Value:
-        raise NotImplementedError
+    def items_of(self, value: Value) -> Value: ...
 
-    def define(self, node: ast.stmt, scope: NameScope) -> Value:
-        return UNKNOWN
+    def define(self, node: ast.stmt, scope: NameScope) -> Value: ...
 
-    def module_scope(self, file: SourceFile) -> NameScope:
-        raise NotImplementedError
+    def annotation(self, node: ast.expr | None, scope: NameScope) -> Value | None:
+        """The value that an annotation promises; None if it says nothing."""
+        ...
+
+    def rebind(self, node: ast.expr, value: Value, scope: NameScope) -> None: ...
+
+    def module_scope(self, file: SourceFile) -> NameScope: ...

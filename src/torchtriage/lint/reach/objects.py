@@ -97,10 +97,6 @@ class ObjectEvaluator(Machine):
                 if isinstance(value, FunctionValue):
                     self.call(value, (made,), {}, decorator, scope)
 
-    def annotation(self, node: ast.expr | None, scope: NameScope) -> Value | None:
-        """The value that an annotation promises; None if it says nothing."""
-        raise NotImplementedError
-
     def _decorated(self, function: Value, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: NameScope) -> Value:
         for decorator in reversed(node.decorator_list):
             value = self.evaluate(decorator, scope)

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torchtriage.lint.project import SourceTree
@@ -12,6 +12,8 @@ from torchtriage.lint.source import SourceFile
 _COMPILES = re.compile(
     r"\btorch\.compile\b|\b_dynamo\.optimize\b|from torch import [^\n]*\bcompile\b|(?<!\bre)(?<!\bregex)\.compile\("
 )
+_WORD = re.compile(r"[^\W\d]\w*")
+Definitions = Sequence[tuple[str, bool, frozenset[str]]]
 _TOP = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
@@ -29,6 +31,7 @@ def relevance_of(tree: SourceTree) -> Relevance:
     """The functions and classes that compile something, and those that use them, through all imports."""
     found = Relevance()
     words: dict[SourceFile, set[str]] = {}  # names that lead to a compile, as the file writes them
+    definitions: dict[SourceFile, Definitions] = {}
     waiting = []
     for file in tree.files:
         if "torch" in file.text and _COMPILES.search(file.text):
@@ -39,7 +42,9 @@ def relevance_of(tree: SourceTree) -> Relevance:
     importers = _importers(tree)
     while waiting:
         file = waiting.pop()
-        if not _grow(file, found.names[file], words[file]):
+        if file not in definitions:
+            definitions[file] = _definitions(file)
+        if not _grow(definitions[file], found.names[file], words[file]):
             continue
         for importer, aliases in importers.get(file, {}).items():
             used = {alias for alias, name in aliases.items() if name == "" or name in found.names[file]}
@@ -50,22 +55,30 @@ def relevance_of(tree: SourceTree) -> Relevance:
     return found
 
 
-def _grow(file: SourceFile, names: set[str], words: set[str]) -> bool:
+def _grow(definitions: Definitions, names: set[str], words: set[str]) -> bool:
     """Add the definitions whose text compiles or names one that does; whether anything is new to importers."""
     before = len(names)
+    leading = names | words
     changed = True
     while changed:
         changed = False
-        pattern = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(names | words)))})\b") if names | words else None
-        for node in file.tree.body:
-            name = _bound_name(node)
-            if not name or name in names:
-                continue
-            text = "\n".join(file.lines[_first_line(node) - 1 : node.end_lineno])
-            if _COMPILES.search(text) or (pattern is not None and pattern.search(text)):
+        for name, has_compile, mentioned in definitions:
+            if name not in names and (has_compile or not leading.isdisjoint(mentioned)):
                 names.add(name)
+                leading.add(name)
                 changed = True
     return len(names) > before or before == 0
+
+
+def _definitions(file: SourceFile) -> list[tuple[str, bool, frozenset[str]]]:
+    """(name, whether its text compiles something, the words of its text) of each definition at the top of a file."""
+    found = []
+    for node in file.tree.body:
+        name = _bound_name(node)
+        if name:
+            text = "\n".join(file.lines[_first_line(node) - 1 : node.end_lineno])
+            found.append((name, bool(_COMPILES.search(text)), frozenset(_WORD.findall(text))))
+    return found
 
 
 def _bound_name(node: ast.stmt) -> str:

@@ -11,7 +11,15 @@ from torchtriage.lint.reach.objects import is_module
 from torchtriage.lint.rule import source_finding, tree_rule
 from torchtriage.lint.rules.places import frame_place
 from torchtriage.lint.source import SourceFile
-from torchtriage.lint.types.values import ContainerValue, FunctionValue, ObjectValue, PythonValue
+from torchtriage.lint.types.values import (
+    UNKNOWN,
+    ContainerValue,
+    FunctionValue,
+    NameScope,
+    ObjectValue,
+    PythonValue,
+    options,
+)
 from torchtriage.lint.variation.describe import Describer
 from torchtriage.lint.variation.kinds import any_varies
 
@@ -83,7 +91,7 @@ def _globals(reached: Reached, tree: SourceTree, describer: Describer) -> Iterat
     local |= {p.arg for p in ast.walk(reached.function.node) if isinstance(p, ast.arg)}
     seen: set[str] = set()
     for node in list(reached.values):
-        if not isinstance(node, ast.Name) or node.id in local or node.id in seen:
+        if not isinstance(node, ast.Name) or node.id in local or node.id in seen or _is_enclosed(node.id, reached):
             continue
         seen.add(node.id)
         value = reached.value(node)
@@ -101,6 +109,16 @@ def _globals(reached: Reached, tree: SourceTree, describer: Describer) -> Iterat
                 cause=f"a global is a constant to the compiler; line {changed.lineno} changes it; {reached.path_text}",
                 fix=f"pass {node.id} as an argument, as a tensor if it changes in each step",
             )
+
+
+def _is_enclosed(name: str, reached: Reached) -> bool:
+    """Whether a function around the compiled one has the name, so that it is no global."""
+    outer: NameScope | None = reached.function.outer
+    while outer is not None:
+        if outer.function is not None and name in outer.names:
+            return True
+        outer = outer.outer
+    return False
 
 
 def _changed_at(file: SourceFile, name: str, describer: Describer) -> ast.stmt | None:
@@ -172,7 +190,10 @@ def _growing_lists(reached: Reached, tree: SourceTree) -> Iterator[Finding]:
             continue
         bound, name = reached.function.bound, _own_name(called.value, reached)
         held = bound.instance.attributes.get(name) if isinstance(bound, ObjectValue) and name else None
-        if isinstance(held, ContainerValue) and held.kind == "list" and not _is_emptied(reached, name):
+        is_list = held is not None and all(isinstance(o, ContainerValue) and o.kind == "list" for o in options(held))
+        given = [reached.value(argument) for argument in getattr(call, "args", ())]
+        is_inner = len(reached.path) > 1 and UNKNOWN in given       # what makes the value may keep the function eager
+        if is_list and not is_inner and not _is_emptied(reached, name):
             yield source_finding(
                 "TT217", reached.file, call, tree, reason=name, raised_at=frame_place(reached.path[0].function),
                 title=f"self.{name} grows in {reached.name}, which is compiled again for each length",

@@ -11,7 +11,6 @@ from torchtriage.lint.reach.interpreter import reach_of
 from torchtriage.lint.reach.model import SiteCall, TargetSite
 from torchtriage.lint.rule import source_finding, tree_rule
 from torchtriage.lint.rules.places import NO_GRAD, frame_place, is_under
-from torchtriage.lint.rules.specialised import needs_float, needs_int
 from torchtriage.lint.types.values import (
     ContainerValue,
     FunctionValue,
@@ -25,6 +24,7 @@ from torchtriage.lint.types.values import (
 from torchtriage.lint.variation.bindings import BindingKind, bindings, repeats_around
 from torchtriage.lint.variation.describe import Describer
 from torchtriage.lint.variation.kinds import NUMBERS, ValueKind
+from torchtriage.lint.variation.specialised import needs_float, needs_int
 
 _SETTLES = Severity.P4      # each of two variants is compiled once, as at run time
 MAX_SETTLED = 3             # known values: the report of a run calls two recompiles settled

@@ -9,10 +9,11 @@ from torchtriage.findings.fingerprint import fingerprint, portable_path, without
 from torchtriage.findings.model import Check, CheckKind, Finding, Location
 from torchtriage.lint.project import SourceTree
 from torchtriage.lint.reach.interpreter import reach_of
-from torchtriage.lint.reach.model import Reached
+from torchtriage.lint.reach.model import Hop, Reached
+from torchtriage.lint.reach.objects import is_module
 from torchtriage.lint.rule import source_finding, tree_rule
 from torchtriage.lint.source import SourceFile
-from torchtriage.lint.types.values import LibraryName, Value, options
+from torchtriage.lint.types.values import LibraryName, ObjectValue, Value, options
 from torchtriage.text import shortened
 
 MAX_QUOTE = 60
@@ -107,18 +108,25 @@ class Block:
 
 
 def _block(reached: Reached, node: ast.AST) -> Block | None:
-    """The nearest loop, try or with around a place, or around a call on the path to it; or a property on the path."""
+    """The nearest loop, try or with around a place, or around a call on the path to it; or a property."""
     own = _block_around(reached.file, node)
     if own:
         return Block(own, reached.name)
     for number in range(len(reached.path) - 1, 0, -1):
         hop, caller = reached.path[number], reached.path[number - 1]
         around = _block_around(hop.file, hop.node)
-        if isinstance(hop.node, ast.Attribute):
+        if isinstance(hop.node, ast.Attribute) and not _is_of_submodule(hop, hop.node):
             around = around or f"the property {hop.name}"
         if around:
             return Block(around, caller.name)
     return None
+
+
+def _is_of_submodule(hop: Hop, node: ast.Attribute) -> bool:
+    """Whether a property belongs to a module inside another one, where torch does cut the graph."""
+    bound = hop.function.bound
+    is_own = isinstance(node.value, ast.Name) and node.value.id == "self"
+    return isinstance(bound, ObjectValue) and is_module(bound.instance.of) and not is_own
 
 
 def _block_around(file: SourceFile, node: ast.AST) -> str:

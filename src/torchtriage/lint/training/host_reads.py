@@ -10,8 +10,8 @@ from torchtriage.lint.index.project_files import is_test
 from torchtriage.lint.index.syntax import (
     COMPREHENSIONS,
     calls,
-    decorators,
     functions,
+    is_disabled,
     last_name,
     mentions,
     own_nodes,
@@ -174,7 +174,7 @@ def stack_over_parameters(file: SourceFile, tree: SourceTree) -> Iterator[Findin
     if not mentions(file, "parameters()"):
         return
     for function in functions(file):
-        if "disable" in decorators(function) or is_test(file, tree):
+        if is_disabled(function, file, tree) or is_test(file, tree):
             continue
         appended = _appended_tensors(function)
         for call in calls(own_nodes(function), "stack", "cat"):

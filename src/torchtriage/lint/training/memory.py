@@ -33,11 +33,16 @@ def concatenated_gradients(file: SourceFile, tree: SourceTree) -> Iterator[Findi
     if not mentions(file, "grad", "param"):
         return
     for function in functions(file):
-        if is_test(file, tree) or _VECTOR.search(function.name):
+        if is_test(file, tree):
             continue
+        returned = {text(node.value) for node in own_nodes(function) if isinstance(node, ast.Return) and node.value}
+        makes_vector = bool(_VECTOR.search(function.name))
         lists = parameter_lists(function)
         for call in calls(own_nodes(function), "cat", "concat", "concatenate", "hstack", "parameters_to_vector"):
-            if _copies_the_model(call, function, lists) and not isinstance(file.parent(call), ast.Return):
+            parent = file.parent(call)
+            names = {text(target) for target in parent.targets} if isinstance(parent, ast.Assign) else set()
+            is_result = isinstance(parent, ast.Return) or (makes_vector and (not names or bool(names & returned)))
+            if _copies_the_model(call, function, lists) and not is_result:
                 yield source_finding(
                     "TT703", file, call, tree,
                     title=f"{text(call)[:70]} copies the whole model into one temporary tensor",

@@ -211,7 +211,7 @@ def statistics_after_clipping(file: SourceFile, tree: SourceTree) -> Iterator[Fi
             clipped = False
             for statement in block:
                 found = [node for node in [statement, *own_nodes(statement)] if isinstance(node, ast.Call)]
-                measured = next((call for call in found if clipped and _measures_gradients(call)), None)
+                measured = next((call for call in found if clipped and _measures_gradients(call, file, tree)), None)
                 if measured is not None:
                     yield _clipped_finding(file, tree, measured)
                     break
@@ -230,8 +230,12 @@ def _clipped_finding(file: SourceFile, tree: SourceTree, call: ast.Call) -> Find
     )
 
 
-def _measures_gradients(call: ast.Call) -> bool:
+def _measures_gradients(call: ast.Call, file: SourceFile, tree: SourceTree) -> bool:
     name = last_name(call)
     if name == "norm" and ".grad" in text(call):
         return True
+    definition = tree.resolve(call.func, file)
+    if definition is not None and isinstance(definition.node, ast.FunctionDef) and "clip" not in name:
+        measured = [inner for inner in ast.walk(definition.node) if isinstance(inner, ast.Call)]
+        return any(last_name(inner) in ("norm", "vector_norm") and ".grad" in text(inner) for inner in measured)
     return bool(_STATISTICS.search(name)) and "clip" not in name and not name.startswith(("get_total", "zero"))

@@ -152,15 +152,29 @@ def scheduler_never_stepped(file: SourceFile, tree: SourceTree) -> Iterator[Find
             if not file.dotted(node.value.func).startswith("torch.optim.lr_scheduler."):
                 continue
             target = node.targets[0]
-            if isinstance(target, ast.Name) and target.id not in _read_elsewhere(scope, node):
+            is_unread = isinstance(target, ast.Name) and target.id not in _read_elsewhere(scope, node)
+            if is_unread or (isinstance(target, ast.Attribute) and not _is_field_read(target.attr, tree)):
+                name = text(target)
                 yield source_finding(
                     "TT730", file, node, tree,
-                    title=f"{target.id} is never stepped",
-                    cause=f"nothing in the function reads {target.id} after this line, so the learning rate stays "
-                          f"as it is",
-                    fix=f"call {target.id}.step() after the optimizer's step, once per epoch or per step as the "
-                        f"schedule means",
+                    title=f"{name} is never stepped",
+                    cause=f"nothing in the {'function' if is_unread else 'project'} reads {name} after this line, so "
+                          "the learning rate stays as it is",
+                    fix=f"call {name}.step() after the optimizer's step, once per epoch or per step as the schedule "
+                        "means",
                 )
+
+
+def _is_field_read(name: str, tree: SourceTree) -> bool:
+    """Whether any file reads a field of this name, by attribute or as a text."""
+    for file in tree.files:
+        if name not in file.text:
+            continue
+        if any(node.attr == name and isinstance(node.ctx, ast.Load) for node in file.of_type(ast.Attribute)):
+            return True
+        if any(node.value == name for node in file.of_type(ast.Constant)):
+            return True
+    return False
 
 
 def _read_elsewhere(scope: ast.AST, statement: ast.AST) -> set[str]:
@@ -183,6 +197,8 @@ def scheduler_before_optimizer(file: SourceFile, tree: SourceTree) -> Iterator[F
                 call = statement.value if isinstance(statement, ast.Expr) else None
                 if isinstance(call, ast.Call) and last_name(call) == "step":
                     stepped.append(call)
+                elif isinstance(statement, (ast.For, ast.While, ast.With)):
+                    stepped += calls(own_nodes(statement), "step")
             names = [text(receiver(call)) for call in stepped]
             for position, name in enumerate(names):
                 later = next((other for other in names[position + 1:] if _OPTIMIZER_NAME.search(other)), None)

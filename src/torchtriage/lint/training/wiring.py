@@ -7,7 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from torchtriage.findings.model import Finding
 from torchtriage.lint.index.names import ProjectNames, exported_names, exports, project_names
 from torchtriage.lint.index.project_files import is_test
-from torchtriage.lint.index.syntax import body_of, calls, decorators, functions, is_method, last_name, own_nodes, text
+from torchtriage.lint.index.syntax import (
+    body_of,
+    calls,
+    decorators,
+    decorators_without_disable,
+    functions,
+    is_method,
+    last_name,
+    own_nodes,
+    text,
+)
 from torchtriage.lint.project import SourceTree
 from torchtriage.lint.rule import source_finding, tree_rule
 from torchtriage.lint.source import FunctionNode, SourceFile
@@ -167,7 +177,7 @@ def unread_parameter(tree: SourceTree) -> Iterator[Finding]:
             continue
         for function in functions(file):
             unread = _unread(function)
-            if not unread or function.name in values or _has_fixed_signature(file, function, overridden):
+            if not unread or function.name in values or _has_fixed_signature(file, function, overridden, tree):
                 continue
             listed = ", ".join(unread)
             yield source_finding(
@@ -197,12 +207,14 @@ def _is_constant(statement: ast.stmt) -> bool:
     return False
 
 
-def _has_fixed_signature(file: SourceFile, function: FunctionNode, overridden: frozenset[str]) -> bool:
+def _has_fixed_signature(
+    file: SourceFile, function: FunctionNode, overridden: frozenset[str], tree: SourceTree,
+) -> bool:
     """Whether something else than its callers decides what the function takes."""
     name = function.name
     if (name.startswith("__") and name != "__init__") or file.enclosing_function(function) is not None:
         return True
-    if decorators(function) - {"staticmethod", "classmethod", "no_grad", "inference_mode", "disable"}:
+    if decorators_without_disable(function, file, tree) - {"staticmethod", "classmethod", "no_grad", "inference_mode"}:
         return True
     class_ = file.parent(function)
     if isinstance(class_, ast.ClassDef):

@@ -72,7 +72,7 @@ def describe_call(describer: "Describer", node: ast.Call, frame: "Viewpoint") ->
     if room == "itertools" or last in _PASSED_ON:
         return _iterated(describer, last, node, frame)
     if isinstance(node.func, ast.Name) and not dotted:
-        return _builtin(describer, node.func.id, node, frame) or _fresh_object(describer, node, frame)
+        return _builtin(describer, node.func.id, node, frame) or _fresh_object(node, frame)
     if isinstance(node.func, ast.Attribute) and not dotted:
         return _method(describer, node.func, node, frame)
     return _UNKNOWN
@@ -219,7 +219,7 @@ def _iterated(describer: "Describer", name: str, node: ast.Call, frame: "Viewpoi
     return items[0] if name == "next" else _UNKNOWN
 
 
-def _fresh_object(describer: "Describer", node: ast.Call, frame: "Viewpoint") -> tuple[ValueKind, ...]:
+def _fresh_object(node: ast.Call, frame: "Viewpoint") -> tuple[ValueKind, ...]:
     """An object of a class that the function around the call makes anew each time."""
     function = frame.file.enclosing_function(node)
     name = node.func.id if isinstance(node.func, ast.Name) else ""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 MAX_FILES = 5000
 _SKIPPED_FOLDERS = frozenset({"site-packages", "node_modules", "__pycache__", "build", "dist", "venv", "env"})
+_DISABLES = frozenset({"torch.compiler.disable", "torch._dynamo.disable", "torch._disable_dynamo"})
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
@@ -37,11 +38,11 @@ class Project:
                 mentions.setdefault(defined, set()).update(names)
         return mentions
 
-    def definitions(self, file_name: str, name: str) -> list[Function]:
-        """The functions and classes called `name` in the project's files called `file_name`."""
+    def definitions(self, file_name: str, name: str) -> list[tuple[Function, ast.Module]]:
+        """The functions and classes called `name` in the project's files called `file_name`, with their file."""
         trees = (tree for path, tree in self.trees.items() if path.name == file_name)
-        nodes = (node for tree in trees for node in ast.walk(tree))
-        return [node for node in nodes if isinstance(node, Function) and node.name == name]
+        nodes = ((node, tree) for tree in trees for node in ast.walk(tree))
+        return [(node, tree) for node, tree in nodes if isinstance(node, Function) and node.name == name]
 
     def chain(self, start: tuple[Path, str], goal: str) -> list[str] | None:
         """The names that lead from a function to `goal`; empty if none do, None if the function's source is unreadable.
@@ -65,9 +66,41 @@ class Project:
         return []
 
 
-def is_disabled(function: Function) -> bool:
-    """Whether the function is decorated with @torch.compiler.disable, however it was imported."""
-    return any("disable" in _names(decorator) for decorator in function.decorator_list)
+def disabling_decorator(function: Function, tree: ast.Module) -> ast.expr | None:
+    """The decorator of a function that is torch.compiler.disable, under the names that its file gives it."""
+    meanings = _meanings(tree)
+    for decorator in function.decorator_list:
+        called = decorator.func if isinstance(decorator, ast.Call) else decorator
+        if _dotted(called, meanings) in _DISABLES:
+            return decorator
+    return None
+
+
+def _meanings(tree: ast.Module) -> dict[str, str]:
+    """The dotted name behind each name that a file imports, or assigns from an imported one."""
+    meanings: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                top = alias.name.partition(".")[0]
+                meanings[alias.asname or top] = alias.name if alias.asname else top
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                meanings[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            dotted = _dotted(statement.value, meanings)
+            if dotted:
+                meanings[statement.targets[0].id] = dotted
+    return meanings
+
+
+def _dotted(node: ast.AST, meanings: Mapping[str, str]) -> str:
+    """`torch.compiler.disable` for `compiler.disable` after `from torch import compiler`; else empty."""
+    if isinstance(node, ast.Attribute):
+        owner = _dotted(node.value, meanings)
+        return f"{owner}.{node.attr}" if owner else ""
+    return meanings.get(node.id, "") if isinstance(node, ast.Name) else ""
 
 
 def _path_to(end: str, start: str, came_from: Mapping[str, str]) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torchtriage.tickets.checks.matching import base_name
 from torchtriage.tickets.model import Ticket
-from torchtriage.tickets.runs.call_graph import Function, Project, is_disabled
+from torchtriage.tickets.runs.call_graph import Function, Project, disabling_decorator
 from torchtriage.tickets.runs.observations import names_in, same_file
 
 _WARNS = re.compile(r"\bwarn|\bnot\b.{0,40}\b(?:compatible|supported|safe)|\b(?:do|must) not\b|\bnever\b", re.I)
@@ -83,13 +83,12 @@ def _defined(tree: ast.AST, name: str) -> list[Function]:
 
 def _has_decorator(line: str, places: Sequence[NamedPlace], project: Project) -> SourceFact:
     for place in places:
-        if not is_disabled(place.node):
+        if disabling_decorator(place.node, project.trees[place.path]) is None:
             where = place.at(place.node, project.root)
             reason = f"{place.name} at {where} is not decorated with torch.compiler.disable"
             return SourceFact(holds=False, reason=reason)
     first = places[0]
-    decorator = next(each for each in first.node.decorator_list if "disable" in ast.unparse(each))
-    where = first.at(decorator, project.root)
+    where = first.at(disabling_decorator(first.node, project.trees[first.path]) or first.node, project.root)
     return SourceFact(holds=True, reason=f"{first.name} is decorated with torch.compiler.disable at {where}")
 
 

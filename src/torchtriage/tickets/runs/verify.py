@@ -11,7 +11,7 @@ from torchtriage.recording.events import GraphBreak
 from torchtriage.text import counted, original_function, row, times
 from torchtriage.tickets.checks.matching import base_name
 from torchtriage.tickets.model import Ticket
-from torchtriage.tickets.runs.call_graph import Project, is_disabled
+from torchtriage.tickets.runs.call_graph import Project, disabling_decorator
 from torchtriage.tickets.runs.from_finding import MAX_LISTED
 from torchtriage.tickets.runs.observations import CompiledFrame, Observations, names_in, same_base, same_file
 from torchtriage.tickets.runs.seen_section import Sighting
@@ -266,7 +266,7 @@ def _is_kept_out(name: str, case: Case) -> CheckProof:
     definitions = [node for file in case.ticket.files for node in case.project.definitions(base_name(file), last)]
     if not definitions:
         return _open(f"no {base_name(case.ticket.files[0])} below {case.project.root} defines {name}")
-    if all(is_disabled(node) for node in definitions):
+    if all(disabling_decorator(node, tree) for node, tree in definitions):
         num_frames = counted(len(frames), "compiled frame")
         return _proven(f"{name} is decorated with torch.compiler.disable and is not among the {num_frames}")
     inlined_at = _break_inside(last, case)

@@ -178,9 +178,22 @@ class TestNotInCompiledPaths:
         assert proof.reason.startswith("compiled code may inline it: step -> ")
 
     def test_it_is_proven_if_the_function_is_disabled(self, project: Path) -> None:
-        source = "@torch.compiler.disable\ndef collect_per_layer_gradients(model):\n    return []\n"
+        for head in (
+            "import torch\n@torch.compiler.disable", "from torch.compiler import disable as eager\n@eager",
+            "from torch import _dynamo\n@_dynamo.disable(recursive=False)",
+            "import torch\noff = torch.compiler.disable\n@off",
+        ):
+            source = f"{head}\ndef collect_per_layer_gradients(model):\n    return []\n"
+            (project / "debug_telemetry.py").write_text(source)
+            proof = self.proof(project, "def step(x):\n    return collect_per_layer_gradients(x)\n")
+            assert proof.state is State.PROVEN, head
+
+    @pytest.mark.parametrize("head", ["from flags import disable\n@disable", "import app\n@app.disable()", "@disable"])
+    def test_another_decorator_that_is_named_disable_proves_nothing(self, project: Path, head: str) -> None:
+        source = f"{head}\ndef collect_per_layer_gradients(model):\n    return []\n"
         (project / "debug_telemetry.py").write_text(source)
-        assert self.proof(project, "def step(x):\n    return collect_per_layer_gradients(x)\n").state is State.PROVEN
+        proof = self.proof(project, "def step(x):\n    return collect_per_layer_gradients(x)\n")
+        assert proof.state is State.OPEN
 
     def test_it_is_refuted_if_it_was_compiled(self, project: Path) -> None:
         event = compiled("collect_per_layer_gradients", path="/elsewhere/debug_telemetry.py")
