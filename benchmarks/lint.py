@@ -41,7 +41,8 @@ from torchtriage.lint.project import read_tree
 
 FAMILIES = (autograd, branches, calls, coverage, iteration, logs, mixed, scalars, shapes, sizes, state, values)
 PROJECT = HERE / "lint_project"
-MARK = re.compile(r"#\s*(?:hazard: (TT\d{3})|(harmless))")
+PROGRAMS = HERE / "lint_programs"
+MARK = re.compile(r"#\s*(?:hazard: (TT\d{3}(?:/TT\d{3})*)|(harmless))")
 PACKAGES = ("stable_baselines3", "accelerate", "einops", "torchmetrics")
 COMPILE_RULES = ("TT1", "TT2", "TT3")
 Place = tuple[str, int]
@@ -70,8 +71,13 @@ class Score:
 
 def marks(folder: Path) -> tuple[dict[Place, str], set[Place]]:
     """(hazards with their code, harmless lines) of a project."""
+    return marks_in(sorted(folder.rglob("*.py")))
+
+
+def marks_in(paths: Iterable[Path]) -> tuple[dict[Place, str], set[Place]]:
+    """(hazards with their code, harmless lines) of files."""
     hazards, harmless = {}, set()
-    for path in sorted(folder.rglob("*.py")):
+    for path in paths:
         for number, line in enumerate(path.read_text().splitlines(), 1):
             found = MARK.search(line)
             if found and found[1]:
@@ -103,6 +109,27 @@ def project_score(folder: Path) -> Score:
         num_harmless=len(harmless),
         wrong=tuple(wrong),
     )
+
+
+def programs_score(folder: Path, name: str) -> Score:
+    """Programs that are linted one by one: a hazard is found by its code and line, other findings of P3 are wrong."""
+    missed, wrong, num_hazards = [], [], 0
+    for path in sorted(folder.iterdir()):
+        hazards, _ = marks(path) if path.is_dir() else marks_in([path])
+        found: dict[Place, set[str]] = {}
+        for finding in lint([path], [str(folder)]).findings:
+            if finding.severity <= Severity.P3 or finding.code in hazards.get(place(finding), ""):
+                found.setdefault(place(finding), set()).add(finding.code)
+        num_hazards += len(hazards)
+        missed += [
+            f"{code} {path.name}:{at[1]}, reported {sorted(f'{c}:{a[1]}' for a, cs in found.items() for c in cs)}"
+            for at, code in hazards.items() if not found.get(at, set()) & set(code.split("/"))
+        ]
+        wrong += [
+            f"{code} {path.name}:{at[1]}"
+            for at, codes in found.items() for code in codes if code not in hazards.get(at, "")
+        ]
+    return Score(name=name, num_hazards=num_hazards, missed=tuple(missed), wrong=tuple(wrong))
 
 
 def linted(source: str) -> list[Finding]:
@@ -199,6 +226,7 @@ def main() -> None:
     options = parser.parse_args()
     before = machine()
     scores = [project_score(options.project.resolve()), cases_score()]
+    scores += [programs_score(PROGRAMS / name, f"{name} programs") for name in ("sick", "healthy")]
     if options.advice:
         scores.append(folder_score(options.advice.resolve()))
     header = ["source", "found", "recall", "wrong", "precision"]

@@ -24,6 +24,7 @@ PAGES = (
     "docs/guides/learning-health.md",
     "docs/guides/lint.md",
     "docs/guides/shapes.md",
+    "docs/guides/review.md",
     "docs/guides/tickets.md",
     "docs/reference/formats.md",
 )

@@ -1,12 +1,15 @@
 """Records a small training by the series names that the rules read; for examples and tests; plain and slow."""
 
 import contextlib
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
+from torchtriage.capture.taps import environments
+from torchtriage.capture.taps.environments import EnvironmentLog
 from torchtriage.diagnosis.learning.watch import LearningWatch
 from torchtriage.recording.recording import Process, Series
 
@@ -16,8 +19,12 @@ class Probe:
 
     def __init__(self) -> None:
         from torchtriage.telemetry.contracts import Contracts
+        from torchtriage.telemetry.ppo.followed_policy import FollowedPolicy
 
         self.contracts = Contracts()
+        self.policy = FollowedPolicy()
+        self.log = EnvironmentLog()     # of the environments of gymnasium, where the test has armed it
+        self.num_acts = 0
         self.step = 1
         self.num_skipped = 0
         self.points: dict[str, list[tuple[int, float]]] = defaultdict(list)
@@ -29,10 +36,13 @@ class Probe:
 
     @property
     def process(self) -> Process:
+        for observation in self.policy.observations(wait=True):
+            self.put(observation.values, observation.step)
         series = {}
         for name, points in self.points.items():
             series[name] = Series(name=name, steps=[s for s, _ in points], values=[v for _, v in points])
-        facts = {"num_steps": self.step, "grad_dtypes": sorted(self.dtypes), **self.contracts.facts()}
+        contracts = [*self.contracts.facts().get("contracts", ()), *self.policy.contracts.facts()]
+        facts = {"num_steps": self.step, "grad_dtypes": sorted(self.dtypes), "contracts": contracts}
         return Process(series=series, facts=facts)
 
 
@@ -43,8 +53,9 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Probe]:
 
     probe = Probe()
     before: dict[int, Any] = {}
-    backward, clip, scaler_step, observe = (
+    backward, clip, scaler_step, observe, no_grad = (
         torch.Tensor.backward, torch.nn.utils.clip_grad_norm_, torch.amp.GradScaler.step, LearningWatch.observe,
+        torch.no_grad.__enter__,
     )
 
     def parameters(optimizer: Any) -> Iterator[tuple[str, Any]]:
@@ -75,6 +86,9 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Probe]:
     def noted_backward(self: Any, *args: Any, **kwargs: Any) -> Any:
         probe.put({"loss": self.detach().sum()})
         probe.contracts.backward(self)
+        probe.policy.rollout(probe.num_acts, probe.log.take())
+        probe.num_acts = 0
+        probe.policy.backward(self, probe.step)
         return backward(self, *args, **kwargs)
 
     def noted_clip(*args: Any, **kwargs: Any) -> Any:
@@ -96,9 +110,17 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Probe]:
         probe.put(row)
         return observe(self, row, step)
 
+    def noted_no_grad(self: Any) -> None:
+        probe.num_acts += sys._getframe(1).f_code.co_filename.startswith("<")      # the example, not torch
+        no_grad(self)
+
+    import gymnasium
+
+    undos = [environments.arm(probe.log, base) for base in (gymnasium.Env, gymnasium.vector.VectorEnv)]
     hooks = [register_optimizer_step_pre_hook(pre_step), register_optimizer_step_post_hook(post_step)]
     with monkeypatch.context() as patch:
         patch.setattr(torch.Tensor, "backward", noted_backward)
+        patch.setattr(torch.no_grad, "__enter__", noted_no_grad)
         patch.setattr(torch.nn.utils, "clip_grad_norm_", noted_clip)
         patch.setattr(torch.amp.GradScaler, "step", noted_scaler)
         patch.setattr(LearningWatch, "observe", noted_observe)
@@ -107,6 +129,9 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Probe]:
         finally:
             for hook in hooks:
                 hook.remove()
+            for undo in undos:
+                if undo is not None:
+                    undo()
 
 
 def _statistics(name: str, side: str, x: Any) -> dict[str, Any]:

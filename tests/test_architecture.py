@@ -20,6 +20,7 @@ MAY_IMPORT = {
     "reporters": {"findings"},
     "lint": {"findings"},
     "tickets": {"findings", "recording", "diagnosis"},
+    "review": {"findings", "recording", "lint", "tickets"},
     "remedies": {"findings", "recording", "diagnosis", "proof"},
     "capture": {"recording", "launch", "telemetry"},    # telemetry lazily, when the taps first see a training
     "rl": {"telemetry"},
@@ -95,7 +96,7 @@ TRACE = (
 
 @pytest.mark.parametrize("words", [
     ["--help"], ["run", "--help"], ["train", "--help"], ["shapes", "--help"], ["shapes", "nowhere.py"],
-    ["lint", "--no-cache", "{trace}"],
+    ["lint", "--no-cache", "{trace}"], ["review", "--help"],
     ["verify", "--help"], ["verify", "nowhere.py", "nowhere.py"],
     ["explain", "TT203"], ["explain", "GB0059"], ["report", "-"], ["report", "{trace}"], ["ticket", "list"],
     ["fix", "{trace}"],
@@ -165,8 +166,10 @@ SUBPACKAGES: dict[str, dict[str, set[str]]] = {
         "history": {".", "compiles", "coverage", "graph_breaks", "learning", "recompiles"},
     },
     "commands": {"change": {"."}, "ticket": {"."}},
+    "recording": {"origins": {"."}},
     "lint": {
-        "types": {"."}, "reach": {".", "types"}, "rules": {".", "reach", "types"}, "index": {"."},
+        "types": {"."}, "reach": {".", "types"}, "variation": {".", "reach", "types"},
+        "rules": {".", "reach", "types", "variation"}, "index": {"."},
         "training": {".", "index"},
     },
     "reporters": {"fixes": {".", "proof"}, "html": {"."}, "proof": {".", "html"}},
@@ -185,6 +188,7 @@ SUBPACKAGES: dict[str, dict[str, set[str]]] = {
         "sinks": {".", "statistics"},
         "sharding": {".", "sampling", "statistics"},
         "sampling": {".", "sharding", "sinks", "statistics"},
+        "contract_checks": {"sampling"},
     },
     "tickets": {
         "markdown": set(),

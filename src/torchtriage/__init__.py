@@ -11,18 +11,25 @@ if TYPE_CHECKING:
 
     from torchtriage.capture.taps.steps import step as step
     from torchtriage.integrations.compare import compare_policies as compare_policies
+    from torchtriage.integrations.origin import StepOrigin as StepOrigin
+    from torchtriage.integrations.origin import find_origin as find_origin
     from torchtriage.integrations.watch import Seen as Seen
     from torchtriage.integrations.watch import watch as watch
     from torchtriage.proof.verify import verify as verify
     from torchtriage.shapes.functions.benchmark import benchmark as benchmark
     from torchtriage.shapes.functions.buckets import bucketed as bucketed
 
-__all__ = ["Seen", "__version__", "benchmark", "bucketed", "compare_policies", "step", "verify", "watch"]
+__all__ = [
+    "Seen", "StepOrigin", "__version__", "benchmark", "bucketed", "compare_policies", "find_origin", "step", "verify",
+    "watch",
+]
 
 _HOMES = {
     "step": "torchtriage.capture.taps.steps",
     "watch": "torchtriage.integrations.watch",
     "Seen": "torchtriage.integrations.watch",
+    "find_origin": "torchtriage.integrations.origin",
+    "StepOrigin": "torchtriage.integrations.origin",
     "bucketed": "torchtriage.shapes.functions.buckets",
     "benchmark": "torchtriage.shapes.functions.benchmark",
     "compare_policies": "torchtriage.integrations.compare",

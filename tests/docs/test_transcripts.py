@@ -14,6 +14,7 @@ PAGES = (
     "docs/guides/lint.md",
     "docs/guides/lint-training-code.md",
     "docs/guides/shapes.md",
+    "docs/guides/review.md",
     "docs/guides/tickets.md",
     "docs/reference/formats.md",
 )

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from tests.event_files import event_record
 from tests.fuzz.damage import NAN, VALUES, damaged_bytes, damaged_json, flipped
 from torchtriage.commands.main import main
 from torchtriage.config import FORMATS
@@ -31,6 +32,17 @@ RUNS = sorted((RECORDINGS / "runs").glob("*.triage"))
 TRACES = sorted((RECORDINGS / "traces").glob("*.log"))
 LOGS = sorted((RECORDINGS / "logs").glob("*.log"))
 TICKETS = sorted((Path(__file__).parents[1] / "unit" / "tickets" / "seeds").glob("*.md"))
+SCALARS = {
+    "events.out.tfevents.1.host": b"".join(
+        event_record(step, {"losses/approx_kl": 0.01, "charts/episodic_return": float(step), "other": 1.0})
+        for step in range(40)
+    ),
+    "progress.csv": b"time/total_timesteps,train/approx_kl,rollout/ep_rew_mean\n"
+                    + b"".join(b"%d,0.01,%d\n" % (step, step) for step in range(40)),
+    "log.jsonl": b"".join(b'{"step": %d, "loss": 0.5, "values": {"grad_norm": 1}}\n' % step for step in range(40)),
+    "trainer_state.json": b'{"log_history": [' + b", ".join(
+        b'{"step": %d, "loss": 0.5, "grad_norm": "1.0"}' % step for step in range(40)) + b"]}",
+}
 SETTINGS = """\
 [tool.torchtriage]
 select = ["TT1", "TT2"]
@@ -134,6 +146,14 @@ def log(draw: random.Random, folder: Path) -> None:
     _report(draw, path)
 
 
+def scalars(draw: random.Random, folder: Path) -> None:
+    """A log of another logger, damaged: an event file, a table, JSON lines, the history of a trainer."""
+    name, content = draw.choice(list(SCALARS.items()))
+    path = folder / name
+    path.write_bytes(damaged_bytes(draw, content))
+    _report(draw, path)
+
+
 def tickets(draw: random.Random, folder: Path) -> None:
     for path in TICKETS:
         content = path.read_bytes()
@@ -189,8 +209,8 @@ def checkpoint(draw: random.Random, folder: Path) -> None:
 READERS: dict[str, Callable[[random.Random, Path], None]] = {
     function.__name__: function
     for function in (
-        recording_bytes, recording_values, recording_files, study, proofs, trace, log, tickets, baseline, config,
-        checkpoint)
+        recording_bytes, recording_values, recording_files, study, proofs, trace, log, scalars, tickets, baseline,
+        config, checkpoint)
 }
 
 

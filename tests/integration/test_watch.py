@@ -114,6 +114,14 @@ with torchtriage.watch() as seen:
 out["silenced"] = functions(seen.graph_breaks)
 out["silenced_restored"] = state() == silenced
 
+torch._dynamo.reset()
+with torchtriage.watch() as seen:
+    fixed = torch.compile(torch.nn.functional.softsign, backend="eager", dynamic=False)
+    sizes = torch.compile(torch.nn.functional.softsign, backend="eager")
+    call(fixed, 2, 3)
+    call(sizes, 4, 5, 6)
+out["settings"] = sorted((f.code, f.title.rpartition(": ")[2]) for f in seen.findings)
+
 with torchtriage.watch() as nothing:
     pass
 out["nothing"] = [nothing.graph_breaks, nothing.recompiles, nothing.findings]
@@ -175,6 +183,13 @@ def test_a_block_is_diagnosed(watched: dict[str, Any]) -> None:
     assert {"TT101", "TT301"} <= set(watched["limit_codes"])
     # Of 18 calls 4 are compiled, one hits the limit, and the meter runs from then on.
     assert watched["limit_eager"] == 13
+
+
+def test_each_compile_belongs_to_the_call_whose_result_runs(watched: dict[str, Any]) -> None:
+    assert watched["settings"] == [
+        ["TT202", "args[0].size(0) keeps changing"],
+        ["TT219", "torch.compile was called on it with other settings"],
+    ]
 
 
 def test_blocks_nest_and_cross(watched: dict[str, Any]) -> None:

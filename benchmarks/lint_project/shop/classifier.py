@@ -34,7 +34,7 @@ class Classifier(nn.Module):
 class Calibrated(Classifier):
     @property
     def scale(self):
-        return self.head.weight.norm().item()  # hazard: TT104
+        return self.head.weight.norm().item()  # hazard: TT119
 
     def forward(self, x, labels=None):
         logits = super().forward(x)

@@ -1,15 +1,18 @@
 """The observer of a process: one sink for the events of all taps on torch."""
 
+import functools
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import CodeType, FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from torchtriage.capture.machine import Clock
 from torchtriage.capture.notebook_cells import NotebookCells
 from torchtriage.capture.readers.records import OUR_FOLDERS
-from torchtriage.capture.taps import steps
+from torchtriage.capture.taps import environments, steps
 from torchtriage.capture.taps.compile_calls import RepeatedCalls, compile_call
 from torchtriage.capture.taps.compile_sites import MainScript
 from torchtriage.capture.taps.eager_meter import EagerMeter
@@ -55,6 +58,7 @@ class Observer:
         self._trace_armed = False
         self._calls_are_seen = True     # torch._dynamo has not been imported, or its tap is armed
         self._num_compile_calls = 0
+        self._call_numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()   # by the context of the call
         self._script: MainScript | None = None
         self._facts_at_end: dict[str, Any] | None = None
         self._handler = TraceHandler(
@@ -72,6 +76,8 @@ class Observer:
             watcher.when_imported("torch.autograd", self._arm_backward)
             watcher.when_imported(CLIP_MODULE, self._arm_no_grad)
             watcher.when_imported(SCALER_MODULE, self._arm_no_grad)
+            # The compiler has to be there, so that no frame of the tap is traced.
+            watcher.when_imported("torch.compiler", lambda _: self._await_environments(watcher))
         watcher.when_imported("torch._dynamo", self._arm_compile_calls)
         watcher.when_imported("torch._dynamo.convert_frame", self._arm_convert_frame)
         if self.timer is not None:
@@ -179,6 +185,14 @@ class Observer:
         assert self.learning is not None
         self.learning.arm_no_grad(self._armed)
 
+    def _await_environments(self, watcher: ImportWatcher) -> None:
+        for name, base in environments.BASES:
+            watcher.when_imported(name, functools.partial(self._arm_environments, base))
+
+    def _arm_environments(self, base: str, gymnasium: ModuleType) -> None:
+        assert self.learning is not None
+        self.learning.arm_environments(getattr(gymnasium, base), self._armed)
+
     def _arm_compile_calls(self, dynamo: ModuleType) -> None:
         undo = torch_private_dynamo.wrap_optimize(dynamo, self._on_compile_call)
         missing = "this torch has no torch._dynamo.optimize"
@@ -220,6 +234,8 @@ class Observer:
 
     def _take(self, event: Event) -> None:
         """Pass on an event of the trace, and let the other taps react to it."""
+        if isinstance(event, CompileStart):
+            event = replace(event, call=self._running_call())
         self._put(event)
         if isinstance(event, CompileStart):
             if self.timer is not None:
@@ -238,14 +254,28 @@ class Observer:
     def _on_compile_call(self, arguments: dict[str, Any], frame: FrameType) -> Callable[[Any], None] | None:
         self._num_compile_calls += 1
         try:
-            call = compile_call(arguments, frame, **self._columns())
+            number = self._num_compile_calls
+            call = compile_call(arguments, frame, number=number, **self._columns())
             recorded = self._calls.add(call)
             if recorded is not None:
                 self._put(recorded)
-            return None if self.policy is None else self.policy.on_compile_call(call, arguments)
+            on_forced = None if self.policy is None else self.policy.on_compile_call(call, arguments)
         except Exception as error:
             self._on_error(error)
             return None
+        return lambda context: self._on_compile_context(context, number, on_forced)
+
+    def _on_compile_context(self, context: Any, number: int, on_forced: Callable[[Any], None] | None) -> None:
+        try:
+            self._call_numbers[context] = number
+            if on_forced is not None:
+                on_forced(context)
+        except Exception as error:
+            self._on_error(error)
+
+    def _running_call(self) -> int | None:
+        context = torch_private_dynamo.running_context()
+        return None if context is None else self._call_numbers.get(context)
 
     def _compile_sites(self) -> Sequence[Event]:
         try:

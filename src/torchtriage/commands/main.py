@@ -19,7 +19,9 @@ from torchtriage.text import harmless_text
 COMMANDS = {
     "run": ("torchtriage.commands.run", "RunCommand"),
     "report": ("torchtriage.commands.report", "ReportCommand"),
+    "replay": ("torchtriage.commands.replay", "ReplayCommand"),
     "lint": ("torchtriage.commands.lint", "LintCommand"),
+    "review": ("torchtriage.commands.ticket.review", "ReviewCommand"),
     "explain": ("torchtriage.commands.explain", "ExplainCommand"),
     "fix": ("torchtriage.commands.change.fix", "FixCommand"),
     "verify": ("torchtriage.commands.change.verify", "VerifyCommand"),

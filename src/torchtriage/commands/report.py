@@ -30,13 +30,16 @@ MAX_LINE = 1 << 20      # characters; a longer line, which no logger writes, is 
 
 
 class ReportCommand:
-    """Show the findings of a recording, a TORCH_TRACE file or folder, or a TORCH_LOGS text log (- reads stdin)."""
+    """Show the findings of a recording, a TORCH_TRACE file or folder, a TORCH_LOGS text log (- reads stdin), or a log
+    of scalars (TensorBoard, progress.csv, JSON lines).
+    """
 
     name = "report"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("source", metavar="RECORDING|TRACE|LOG|-", help=(
-            "a .triage folder, a trace file or folder, a text log, or - for a log on stdin"
+            "a .triage folder, a trace file or folder, a text log, - for a log on stdin, or the scalars that a "
+            "training logged: a TensorBoard event file or folder, progress.csv, JSON lines, trainer_state.json"
         ))
         parser.add_argument("--events", action="store_true", help=(
             "with --format json: also list every graph break and recompile"
@@ -57,6 +60,7 @@ class ReportCommand:
 
 def read_source(source: str) -> Recording:
     """A recording from any source that `report` accepts."""
+    from torchtriage.capture.readers.scalar_log import is_scalar_log, read_scalar_logs, scalar_logs
     from torchtriage.capture.readers.trace_file import is_trace, read_traces
     from torchtriage.recording.reader import is_recording, read_recording
 
@@ -66,17 +70,21 @@ def read_source(source: str) -> Recording:
     path = Path(source)
     if not path.exists():
         raise CommandError(
-            f"nothing at {path}; give a .triage folder, a TORCH_TRACE file or folder, a TORCH_LOGS text log, or -"
+            f"nothing at {path}; give a .triage folder, a TORCH_TRACE file or folder, a TORCH_LOGS text log, a log of "
+            "scalars (TensorBoard, CSV, JSON lines), or -"
         )
     try:
         if is_recording(path):
             return read_recording(path)
         if path.is_dir():
-            return read_traces(_trace_files(path))
+            logs = scalar_logs(path)
+            return read_scalar_logs(logs) if logs else read_traces(_trace_files(path))
         with path.open("rb") as file:
             head = file.read(1 << 16)
         if is_trace(head):
             return read_traces([path])
+        if is_scalar_log(path, head):
+            return read_scalar_logs([path])
         with path.open(encoding="utf-8", errors="replace") as text:
             return _log(text, str(path), time.gmtime(path.stat().st_mtime).tm_year)
     except PermissionError as error:

@@ -39,7 +39,7 @@ def _findings_of(process: Process) -> list[Finding]:
     from torchtriage.diagnosis.recompiles import finding as recompiles  # noqa: F401
 
     if has_learning(process):
-        from torchtriage.diagnosis.learning import contracts  # noqa: F401
+        from torchtriage.diagnosis.learning import contracts, policy_contracts  # noqa: F401
         from torchtriage.diagnosis.learning import finding as learning  # noqa: F401
     findings = [f for rule in PROCESS_RULES for f in rule(process)]
     weighted = [weighed(f, process) for f in fold_library_frames(findings)]
@@ -153,11 +153,16 @@ def with_their_runs(by_process: Sequence[tuple[Process, Sequence[Finding]]]) -> 
     return noted
 
 
+PPO_FAMILY, FIRST_PPO_CONTRACT = "TT6", "TT615"
+
+
 def _rank(finding: Finding) -> tuple[object, ...]:
     cost = finding.cost
     most_expensive_first = (-_coarse_share(cost.share), -_coarse_seconds(cost.seconds), -finding.evidence.num_events)
     # Start-up cost is the sum of what the other findings cause, so they come first.
-    return (finding.severity, finding.code in START_UP, *most_expensive_first, finding.code, str(finding.location))
+    # A contract of PPO is exact, and the limits that an update passes often follow from it.
+    is_symptom = finding.code.startswith(PPO_FAMILY) and finding.code < FIRST_PPO_CONTRACT
+    return (finding.severity, finding.code in START_UP, is_symptom, *most_expensive_first, finding.code, str(finding.location))
 
 
 def _coarse_share(share: float | None) -> int:

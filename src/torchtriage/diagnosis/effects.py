@@ -19,6 +19,8 @@ from torchtriage.text import duration, short_place
 
 MAX_LISTED = 20
 
+Change = tuple[str, int | None, str]    # path, line, what to do there
+
 # How Dynamo failed to continue after an earlier break of the same compile: never the first cause.
 _FOLLOW_ON = frozenset({"GB0092", "GB0093", "GB0274", "GB7000", "GB0065", "GB0066", "GB4297", "GB9741"})
 _COMPREHENSIONS = frozenset({"<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"})
@@ -73,11 +75,13 @@ def causes_of_effects(process: Process) -> dict[str, str]:
 def _causes_of_effects(process: Process) -> dict[str, str]:
     breaks = {break_key(broken.events[0]): (broken, finding) for broken, finding in break_findings(process)}
     fingerprints = {key: finding.fingerprint for key, (_, finding) in breaks.items()}
+    worst_of_change = _worst_of_change(breaks)
     causes: dict[str, str] = {}
     for key, (broken, finding) in breaks.items():
         cause = (
             _first_break(process, broken) or _behind_comprehension(process, broken) or _training_step(broken, breaks)
             or _same_framework(broken, breaks) or _same_clock(broken, breaks)
+            or worst_of_change[_change(broken, finding)]
         )
         if cause in fingerprints and cause != key:
             causes[finding.fingerprint] = fingerprints[cause]
@@ -95,6 +99,10 @@ def _causes_of_effects(process: Process) -> dict[str, str]:
         if len(keys) == 1:      # the limit of a resume frame follows from the break that made the frame
             limit = fingerprint_of("TT301", locate(process, hit), hit.limit_name, process)
             causes[limit] = fingerprints[keys[0]]
+    if process.learning.contracts:
+        from torchtriage.diagnosis.learning.contracts import causes_of_contracts  # only for a training
+
+        causes.update(causes_of_contracts(process))
     return {effect: _root(causes, effect) for effect in causes}
 
 
@@ -157,6 +165,20 @@ def _same_framework(broken: Break, breaks: dict[BreakKey, tuple[Break, Finding]]
     if framework is None:
         return None
     return next(key for key, (other, _) in breaks.items() if framework_of(other.events[0].stack) is framework)
+
+
+def _worst_of_change(breaks: dict[BreakKey, tuple[Break, Finding]]) -> dict[Change, BreakKey]:
+    """For each change of a line the worst break that it removes: torch may word them in several ways."""
+    worst: dict[Change, BreakKey] = {}
+    for key, (broken, finding) in breaks.items():
+        known = worst.setdefault(_change(broken, finding), key)
+        if finding.severity < breaks[known][1].severity:
+            worst[_change(broken, finding)] = key
+    return worst
+
+
+def _change(broken: Break, finding: Finding) -> Change:
+    return broken.editable.path, broken.editable.line, finding.fix.text
 
 
 def _same_clock(broken: Break, breaks: dict[BreakKey, tuple[Break, Finding]]) -> BreakKey | None:

@@ -17,11 +17,14 @@ from torchtriage.findings.tap_state import (
     CACHES,
     CALL_SITES,
     COMPILE_TIMES,
+    COMPILER,
     COMPILES,
     EAGER_CALLS,
     LEARNING,
+    OTHER_SCALARS,
     PPO_UPDATES,
     RECURRENT_STATE,
+    SCALARS,
     SKIPPED_FRAMES,
     STEPS,
     STRUCTURED_TRACE,
@@ -31,11 +34,13 @@ from torchtriage.findings.tap_state import (
 )
 from torchtriage.recording.events import CompileEnd, GapTime, GraphBreak, Placed, Recompile, Tap
 from torchtriage.recording.recording import Process, Recording
-from torchtriage.recording.series import LSTM_PREFIX, PPO_PREFIX
+from torchtriage.recording.series import LSTM_PREFIX, PPO_PREFIX, parts_of
+from torchtriage.text import row
 
 _NOT_IN_SOURCE = {
     "trace": (STEPS, SKIPPED_FRAMES, EAGER_CALLS, CALL_SITES),
     "log": (COMPILE_TIMES, STEPS, SKIPPED_FRAMES, EAGER_CALLS, CALL_SITES, CACHES),
+    SCALARS: (COMPILER, OTHER_SCALARS),
 }
 
 
@@ -99,8 +104,16 @@ def watched(recording: Recording) -> list[TapState]:
         return [TapState(name=STRUCTURED_TRACE)]
     if recording.origin == "log":
         return [TapState(name=TEXT_LOG)]
+    if recording.origin == SCALARS:
+        return [TapState(name=SCALARS, detail=row(_names_of_series(recording)))]
     armed = {tap.name for tap in recording.of(Tap) if tap.state == "armed"}
     return [TapState(name=name) for name in sorted(armed)]
+
+
+def _names_of_series(recording: Recording) -> list[str]:
+    """The quantities of all processes; those of single tensors once."""
+    names = {parts_of(name).quantity for process in recording.processes for name in process.series}
+    return sorted(names)
 
 
 def not_seen(recording: Recording) -> list[TapState]:

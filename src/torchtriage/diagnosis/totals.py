@@ -20,7 +20,7 @@ from torchtriage.recording.events import (
 from torchtriage.recording.recording import Process, Recording
 from torchtriage.recording.series import STEP_SECONDS
 
-NOT_METERED = ("trace", "log")      # origins that do not count the calls that ran eager
+NOT_METERED = ("trace", "log", "scalars")      # origins that do not count the calls that ran eager
 
 
 def totals(recording: Recording) -> dict[str, float | int | None]:

@@ -11,7 +11,8 @@ from torchtriage.findings.model import Category, Severity
 ALSO_FOUND_BY_LINT = frozenset({
     "TT101", "TT102", "TT103", "TT104", "TT105", "TT106", "TT107", "TT108", "TT109", "TT110", "TT111", "TT112", "TT113",
     "TT114", "TT115", "TT117", "TT118", "TT119", "TT120", "TT121", "TT125",
-    "TT203", "TT204", "TT205", "TT206", "TT207", "TT208", "TT209", "TT210", "TT216", "TT217", "TT218", "TT220", "TT224",
+    "TT202", "TT203", "TT204", "TT205", "TT206", "TT207", "TT208", "TT209", "TT210", "TT211", "TT213", "TT214", "TT215",
+    "TT216", "TT217", "TT218", "TT219", "TT220", "TT221", "TT223", "TT224",
     "TT302", "TT303", "TT305", "TT308", "TT309", "TT310",
 })
 _HEAD = re.compile(r"# (TT\d{3}): ([a-z0-9-]+)\n+(P[0-4]) · ([^\n]+)\n+([^\n]+)\n")

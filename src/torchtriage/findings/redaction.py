@@ -43,7 +43,7 @@ _PLATFORM = re.compile(r"Linux|macOS|Darwin|Windows|x86_64|amd64|AMD64|aarch64|a
 _COMPILE_ID = re.compile(r"[\d/_!-]*")
 _GB_ID = re.compile(r"GB\d{4,}")
 _SUPPRESSION = re.compile(r"(.+):(\d+): ignore\[([^\]]*)\]")
-_ORIGINS = ("recording", "trace", "log", "watch")
+_ORIGINS = ("recording", "trace", "log", "scalars", "watch")
 # Facts of the run that are removed.
 _PRIVATE_FACTS = ("argv", "cwd", "executable", "host", "cpu_count", "environment", "path", "start", "end")
 _PUBLIC_CURVES = (STEP_SECONDS,)    # other curves hold values of the training, and are named after its layers

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 STRUCTURED_TRACE, TEXT_LOG = "structured trace", "text log"
+SCALARS = "scalars"     # from the log of another logger
+COMPILER, OTHER_SCALARS = "torch.compile", "gradients of single tensors"
 SOURCE = "source"     # read by lint
 BREAK_COSTS = "run-time cost of graph breaks"
 COMPILES = "compiles that gave up"
@@ -21,8 +23,8 @@ OWN_NAMES = frozenset({
     "trace", "steps", "compile calls", "whole-frame breaks", "piece timer", "silent-eager meter", "recorder",
     "policy", "call times", "call sizes", "shape marks", "gradients", "loss", "clipping and GradScaler",
     "gradients of some tensors", STRUCTURED_TRACE, TEXT_LOG, BREAK_COSTS, COMPILES, LEARNING, SHAPE_STUDY,
-    REMEDY_PROOFS, SOURCE, STEPS, SKIPPED_FRAMES, EAGER_CALLS, CALL_SITES, COMPILE_TIMES, CACHES, RECURRENT_STATE,
-    PPO_UPDATES,
+    REMEDY_PROOFS, SOURCE, SCALARS, COMPILER, OTHER_SCALARS, STEPS, SKIPPED_FRAMES, EAGER_CALLS, CALL_SITES,
+    COMPILE_TIMES, CACHES, RECURRENT_STATE, PPO_UPDATES,
 })
 
 

@@ -44,9 +44,14 @@ class Placed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileStart(Placed):
-    """Dynamo starts to trace a frame; `line` is the first line of the code object."""
+    """Dynamo starts to trace a frame; `line` is the first line of the code object.
+
+    `call` is the number of the torch.compile call whose result the program is calling; None if that was not seen.
+    """
 
     kind: ClassVar[str] = "compile_start"
+
+    call: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +157,9 @@ class CompileCall(Placed):
     fullgraph: bool = False
     disabled: bool = False
     backend: str = ""
+    options: str = ""           # mode and options as the backend received them: "max_autotune=True"
     num_calls: int = 1
+    number: int | None = None   # of the call in this process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

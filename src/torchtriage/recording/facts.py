@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, TypeVar, cast
 
+from torchtriage.recording.origins.origin import Origin
 from torchtriage.recording.validation import AnyFloat, Time, WrongTypeError, checked, field_types
 
 F = TypeVar("F")
@@ -184,6 +185,7 @@ class LearningFacts:
     return_threshold: float | None = None
     non_finite_loss: NonFiniteLoss | None = field(default=None, metadata=UNWRITTEN)
     contracts: tuple[BrokenContract, ...] = ()
+    non_finite_origin: Origin | None = field(default=None, metadata=UNWRITTEN)      # by `torchtriage replay`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,12 +1,14 @@
 """Reads a `.triage` folder: one file per process, one of the launcher."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from torchtriage.errors import TriageError
 from torchtriage.files import read_regular
 from torchtriage.recording.facts import Damage
-from torchtriage.recording.recording import Recording
+from torchtriage.recording.origins.origin import ORIGIN_FILE, read_origin
+from torchtriage.recording.recording import Process, Recording
 from torchtriage.recording.shards import with_complete_series
 from torchtriage.recording.store import read_process
 from torchtriage.recording.validation import parsed_json
@@ -46,8 +48,23 @@ def read_recording(folder: Path) -> Recording:
     facts["unreadable_files"] = [str(problem) for problem in problems]
     facts.update(_content(folder / STUDY_FILE, "shapes", MAX_STUDY))
     facts.update(_content(folder / PROOFS_FILE, "proofs", MAX_PROOFS))
+    processes = _with_origin(folder, processes)
     processes.sort(key=lambda p: (p.rank if p.rank is not None else -1, p.program.start or 0.0))
     return Recording(processes=tuple(with_complete_series(processes)), facts=facts, path=str(folder), unreadable=damage)
+
+
+def _with_origin(folder: Path, processes: list[Process]) -> list[Process]:
+    """The result of `torchtriage replay` belongs to one process."""
+    try:
+        origin = read_origin(folder)
+    except (OSError, ValueError) as error:
+        damage = Damage(name=ORIGIN_FILE, problem=str(getattr(error, "strerror", None) or error))
+        return [replace(process, unreadable=(*process.unreadable, damage)) for process in processes]
+    return [
+        replace(process, facts={**process.facts, "non_finite_origin": origin})
+        if origin and process.program.pid == origin.get("pid") else process
+        for process in processes
+    ]
 
 
 def _content(path: Path, name: str, max_bytes: int) -> dict[str, Any]:

@@ -139,7 +139,7 @@ def _checked_facts(process: Process) -> ProcessFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """A run. `origin` is recording, trace, log or watch."""
+    """A run. `origin` is recording, trace, log, scalars or watch."""
 
     processes: tuple[Process, ...]
     facts: Mapping[str, Any] = field(default_factory=dict)

@@ -302,7 +302,7 @@ for _state, _what in (("h", "hidden state"), ("c", "cell state")):
 
 PPO = "PPO"
 PPO_PREFIX = "ppo/"
-_PPO_WRITER = _STATE_WRITER
+_PPO_WRITER = f"{TRAIN}, {RUN}, {PROGRAM}"
 PPO_RATIO_MAX = _define(
     "ppo/ratio_max", "largest probability ratio, `exp(new log-prob - old log-prob)`", unit="factor",
     statistic="maximum", writer=_PPO_WRITER, section=PPO, healthy="below 5",
@@ -334,7 +334,7 @@ PPO_VALUE_LOSS = _define(
 PPO_BELLMAN_ERROR = _define(
     "ppo/bellman_error",
     "`abs(reward + gamma * next value - value)` over the rollout, with the values of the policy that acted",
-    unit="return", statistic="mean", writer=_PPO_WRITER, section=PPO, healthy="below 5 for returns of unit variance",
+    unit="return", statistic="mean", writer=_STATE_WRITER, section=PPO, healthy="below 5 for returns of unit variance",
 )
 PPO_EXPLAINED_VARIANCE = _define(
     "ppo/explained_variance", "`1 - Var(returns - values) / Var(returns)`; NaN where returns do not vary",
@@ -352,7 +352,7 @@ PPO_CLIP_FRACTION = _define(
 PPO_VALUE_CLIP_FRACTION = _define(
     "ppo/value_clip_fraction",
     "samples in which value clipping leaves the critic no gradient; only with `--clip-value`", unit="fraction",
-    statistic="fraction", writer=_PPO_WRITER, section=PPO, healthy="below 0.5",
+    statistic="fraction", writer=_STATE_WRITER, section=PPO, healthy="below 0.5",
 )
 PPO_ADVANTAGE_STD = _define(
     "ppo/advantage_std", "spread of the advantages before they are normalised", unit="return",
@@ -360,22 +360,22 @@ PPO_ADVANTAGE_STD = _define(
 )
 PPO_EARLY_STOPPED = _define(
     "ppo/early_stopped", "whether KL ended the update before its last epoch", unit="0 or 1", statistic="maximum",
-    writer=_PPO_WRITER, section=PPO, healthy="mostly 0",
+    writer=_STATE_WRITER, section=PPO, healthy="mostly 0",
 )
 PPO_UPDATES_SKIPPED_TOTAL = _define(
     "ppo/updates_skipped_total", "updates skipped so far because the loss was not finite", unit="count",
-    statistic="running total", writer=_PPO_WRITER, section=PPO, healthy="0",
+    statistic="running total", writer=_STATE_WRITER, section=PPO, healthy="0",
 )
 
 # `torchtriage train`
 
 TRAINER = "`torchtriage train`"
 EPISODE_RETURN_MEAN = _define(
-    "rollout/ep_rew_mean", "return of the last 100 episodes", unit="return", statistic="mean", writer=TRAIN,
+    "rollout/ep_rew_mean", "return of the last 100 episodes", unit="return", statistic="mean", writer=f"{TRAIN}, {RUN}",
     section=TRAINER,
 )
 EPISODE_LENGTH_MEAN = _define(
-    "rollout/ep_len_mean", "length of the last 100 episodes", unit="steps", statistic="mean", writer=TRAIN,
+    "rollout/ep_len_mean", "length of the last 100 episodes", unit="steps", statistic="mean", writer=f"{TRAIN}, {RUN}",
     section=TRAINER,
 )
 STEPS_PER_SECOND = _define(

@@ -166,7 +166,8 @@ def _reason_without_rivals(study: ShapeStudy) -> str:
     if needed == Need.FULL_RUN:
         return f"{text} before the interruption"
     if needed == Need.BUDGET:
-        return f"{text} before the budget ran out; {_meanwhile(study)}"
+        text = f"{text} before the budget ran out"
+        return f"{text}; {_meanwhile(study)}" if study.standing else text
     return text
 
 

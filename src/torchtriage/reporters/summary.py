@@ -10,7 +10,7 @@ from torchtriage import text
 from torchtriage.findings.model import UNKNOWN_PLACE, Cost, CostKind, Finding, Severity, SourceLine
 from torchtriage.findings.report import Report
 from torchtriage.findings.shape_study import DECIDED_BY_SHAPES
-from torchtriage.findings.tap_state import SOURCE, STRUCTURED_TRACE, TEXT_LOG, TapState, TapStatus
+from torchtriage.findings.tap_state import SCALARS, SOURCE, STRUCTURED_TRACE, TEXT_LOG, TapState, TapStatus
 from torchtriage.text import counted, duration, row
 
 LONG_COMPILING = 10.0    # seconds; less is noise in the share of a short run
@@ -85,6 +85,8 @@ def totals_line(report: Report) -> str:
     if is_of_source(report):
         return _source_totals(report)
     totals = report.totals
+    if report.run.get("origin") == SCALARS:
+        return f"{counted(len(report.findings), 'finding')}, {counted(totals.get('steps'), 'step')}"
     breaks = counted(totals.get("graph_breaks"), "graph break")
     parts = [
         counted(len(report.findings), "finding"),

@@ -155,7 +155,7 @@ class Experiment:
         policies, measurement.same = forced_policies(measurement.calls, measurement.is_static)
         for policy in policies:
             race.enter(policy)
-        if varying(measurement.sizes or ()):
+        if varying(measurement.sizes or ()) and self.budget.left:
             self._find_marks(measurement.sizes or ())
         if race.trials[BASELINE][0].hit_limit:
             race.enter(self._with_raised_limit(race.policies[BASELINE]))

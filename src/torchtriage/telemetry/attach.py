@@ -1,5 +1,6 @@
 """Telemetry under `torchtriage run`: taps follow every optimizer of a program that does not call telemetry itself."""
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -7,11 +8,15 @@ from typing import Any
 
 import torch
 
+from torchtriage.findings.tap_state import PPO_UPDATES
 from torchtriage.recording.events import Event, Tap
 from torchtriage.recording.recording import Series
+from torchtriage.recording.series import LOSS
 from torchtriage.telemetry.config import TelemetryConfig
 from torchtriage.telemetry.contracts import Contracts
 from torchtriage.telemetry.first_non_finite import FirstNonFinite, Part
+from torchtriage.telemetry.loss_course import LossCourse
+from torchtriage.telemetry.ppo.followed_policy import FollowedPolicy
 from torchtriage.telemetry.sampling.parameters import Namer, learning_rates, listed_parameters
 from torchtriage.telemetry.sampling.row import AFTER, GRADS
 from torchtriage.telemetry.sampling.sampler import AS_USED, BEFORE_CLIPPING, Sampling, is_busy, is_profiled
@@ -22,6 +27,7 @@ from torchtriage.telemetry.writer import TelemetryWriter
 from torchtriage.text import and_more
 
 MAX_LOSSES = 1024       # recorded backward calls between two steps
+MIN_INV_SCALE = 1e-30   # keeps its inverse finite
 MAX_REFUSED = 3         # refused tensors that are named; the rest are counted
 
 
@@ -50,6 +56,10 @@ class Attached:
         self._optimizers = WatchedOptimizers(self._sampling, self._namer, self._report_absent)
         self._first_non_finite = FirstNonFinite(self.writer.send)
         self._contracts = Contracts()
+        self._course = LossCourse()
+        self._policy = FollowedPolicy()
+        self._is_following = True           # the policy, until it fails
+        self._is_policy_read = False        # the writer reads its observations
         self._is_idle = False               # no optimizer is due to be sampled in its next step
         self._is_scaled = False             # GradScaler is in use
         self._is_testing = True             # no loss was NaN or Inf yet
@@ -62,6 +72,28 @@ class Attached:
 
     # The taps
 
+    def rollout(self, num_acts: int, steps: Sequence[tuple[Any, ...]]) -> None:
+        """What the program did since its last backward pass: entries to no_grad(), and steps of environments."""
+        if self._is_following:
+            try:
+                self._policy.rollout(num_acts, steps)
+            except Exception as error:
+                self._stop_following(error)
+
+    def _follow_policy(self, loss: torch.Tensor) -> None:
+        try:
+            self._policy.backward(loss, (self._step() or 0) + 1)
+        except Exception as error:      # the graph of a loss may have any form
+            self._stop_following(error)
+            return
+        if self._policy.is_found and not self._is_policy_read:
+            self._is_policy_read = True
+            self.writer.add(self._policy)
+
+    def _stop_following(self, error: Exception) -> None:
+        self._is_following = False
+        self._report_absent(PPO_UPDATES, f"{type(error).__name__}: {error}")
+
     def backward(self, tensors: Sequence[Any]) -> None:
         if self._is_scaled:
             for watched in self._optimizers.alive():
@@ -71,7 +103,9 @@ class Attached:
             return
         if self._is_testing:
             self._test(tensors[0])
-        if self._contracts.needs_backward and self._may_sample():
+        if self._is_following and self._may_sample():
+            self._follow_policy(tensors[0])
+        if self._may_sample():
             self._contracts.backward(tensors[0])
         if not self._is_idle and len(self._losses) < MAX_LOSSES and self._may_sample():
             self._losses.append(tensors[0].detach())
@@ -80,8 +114,14 @@ class Attached:
     def _test(self, loss: torch.Tensor) -> None:
         """Test the loss of every step. GradScaler multiplies it, so an overflow is no fault there."""
         if self._is_scaled or is_busy() or is_profiled():
+            self._course.interrupt()
             return
-        if self._first_non_finite.test(loss, (self._step() or 0) + 1, self._parts):
+        value = self._first_non_finite.value(loss)
+        if value is None:
+            self._course.interrupt()
+            return
+        self._course.add(value)
+        if self._first_non_finite.test(value, (self._step() or 0) + 1, self._parts):
             self._is_testing = False
             self.config.escalate()      # the next steps are looked at one by one
 
@@ -93,11 +133,16 @@ class Attached:
                 parts.append((optimizer, watched.track))
         return parts
 
-    def clipping(self, parameters: Any) -> None:
+    def clipping(self, parameters: Any, max_norm: Any = None) -> None:
         self._clip_seen = True
-        if self._is_idle:
+        follows_order = self._contracts.follows_order and not _is_measuring(max_norm)
+        if self._is_idle and not follows_order:
             return
         clipped_parameters = listed_parameters(parameters)
+        if follows_order and clipped_parameters:
+            self._contracts.clipping(clipped_parameters)
+        if self._is_idle:
+            return
         clipped = None if clipped_parameters is None else {id(p) for p in clipped_parameters}
         for watched in self._optimizers.alive():
             track, pace = watched.track, watched.pace
@@ -120,6 +165,9 @@ class Attached:
             self._check_skipped(watched)
             watched.tapped.unscaling(inv_scale, is_check, scale)
             self._is_scaled = True
+            if self._contracts.follows_order and inv_scale.is_cpu:
+                current = 1.0 / max(float(inv_scale), MIN_INV_SCALE)
+                self._contracts.unscaling(optimizer, current, (self._step() or 0) + 1)
 
     def step_begins(self, optimizer: torch.optim.Optimizer) -> None:
         watched = self._optimizers.find(optimizer)
@@ -148,6 +196,7 @@ class Attached:
             return
         track, pace = watched.track, watched.pace
         began = pace.clock()
+        self._course.step_ended(id(optimizer), self._step() or 0)
         if not watched.is_left and self._may_sample():
             self._contracts.step_ended(optimizer, self._step() or 0)
             pace.charge_setup(pace.clock() - began)     # nearly all of it is one search for modules
@@ -208,15 +257,27 @@ class Attached:
     # For the recorder, on its own thread
 
     def facts(self) -> Mapping[str, Any]:
-        if not self.writer.num_observed:
-            return self._first_non_finite.facts() | self._contracts.facts()
+        contracts = [*self._contracts.facts().get("contracts", ()), *self._policy.contracts.facts()]
+        kept = self._first_non_finite.facts() | ({"contracts": contracts} if contracts else {})
+        if not self._sampling.samplers or not self.writer.num_observed:
+            return kept
         gradients = BEFORE_CLIPPING if self._clip_seen else AS_USED
         facts = self._sampling.facts(gradients=gradients, grad_dtypes=self._sampling.dtypes, rates=self._rates)
         facts["telemetry"] |= self._optimizers.facts()
-        return facts | self._first_non_finite.facts() | self._contracts.facts()
+        return facts | kept
 
     def series(self) -> Iterable[Series]:
-        return self.curves.series()
+        """All curves, with the loss of every step in place of the sampled ones."""
+        series = self.curves.series()
+        course = self._course.series() if series else None
+        if course is None:
+            return series
+        return [one for one in series if one.name != LOSS] + [course]
 
     def close(self) -> None:
         self._sampling.close()
+
+
+def _is_measuring(max_norm: Any) -> bool:
+    """Whether a call of a clipping function only measures the norm, with a limit of Inf."""
+    return isinstance(max_norm, int | float) and math.isinf(max_norm)

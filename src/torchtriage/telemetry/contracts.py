@@ -2,26 +2,38 @@
 
 import gc
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from torchtriage.recording.facts import BrokenContract, to_dict
+from torchtriage.telemetry.contract_checks.batch_norm import BatchNormCounts
+from torchtriage.telemetry.contract_checks.count import is_readable
+from torchtriage.telemetry.contract_checks.loss_graph import broadcast_size, leaves, probabilities_as_logits
+from torchtriage.telemetry.contract_checks.step_order import StepOrder
+from torchtriage.telemetry.contract_checks.target_networks import (
+    FIRST_LOOK,
+    TargetNetworks,
+)
+from torchtriage.telemetry.contract_checks.target_networks import LOOK_INTERVAL as TARGET_INTERVAL
+from torchtriage.telemetry.contract_checks.target_networks import PATIENCE as TARGET_PATIENCE
+from torchtriage.telemetry.contract_checks.weight_change import WeightChange
 from torchtriage.telemetry.sampling.parameters import from_modules, modules_of_process
 
 # The graph behind the loss is walked in these updates, and in two of every GRAPH_INTERVAL later ones.
 GRAPH_UPDATES = frozenset({1, 2, 3, 8, 9, 10})
 GRAPH_INTERVAL = 512
 JUDGED_AFTER = frozenset({4, 11})       # a verdict needs two of these in agreement: some branches are used in turns
-MAX_NODES = 50_000
 MAX_SCANS = 4           # searches through all objects of the process, about 50 ms each
 MAX_NAMED = 20
 PATIENCE = 3            # steps with gradients of the step before
 LOOK_INTERVAL = 4       # steps from one look at the mode and the settings to the next
 LOOKS = 5               # looks in a row at a model in eval mode, or at a weight decay
 LOOKS_AT_ZERO = 10      # looks in a row at a learning rate of 0: a warm-up starts there
+VANISHED_RATE = 1e-5    # of the largest rate so far; a cosine is below that in the last 0.2 % of its steps
+SHARE_VANISHED = 0.05   # of all looks so far, at the least
 # Steps at the start, and after each GRAPH_INTERVAL, whose gradients are looked for in the next one.
 NUM_CLEARED = 12
 MANY = 0.5              # share of unused parameters from which the loss is cut off, not a layer left unused
@@ -66,10 +78,17 @@ class Contracts:
         self._last_of: dict[int, _Owner] = {}
         self._num_new = 0
         self._roots: list[weakref.ref[torch.nn.Module]] | None = None
+        self._num_settings = 0
+        self._largest_rates: dict[int, float] = {}
+        self._order = StepOrder(self._count)
+        self._batch_norm = BatchNormCounts(self._count)
+        self._weight_change = WeightChange(self._count)
+        self._targets = TargetNetworks()
 
     @property
-    def needs_backward(self) -> bool:
-        return bool(self._ends) or self._is_graph_due
+    def follows_order(self) -> bool:
+        """Whether calls of clipping and GradScaler are wanted."""
+        return self._order.is_due
 
     @property
     def _is_graph_due(self) -> bool:
@@ -81,13 +100,22 @@ class Contracts:
     # Called by the taps
 
     def backward(self, loss: torch.Tensor) -> None:
+        self._order.backward()
+        self._batch_norm.num_backwards += 1
         for end in self._ends.values():
             end.num_backwards += 1
             end.is_cleared = end.is_cleared or _is_cleared(end)
         if self._is_graph_due:
-            for depth, leaf in enumerate(_leaves(loss)):
+            for distance, leaf in leaves(loss):
                 if isinstance(leaf, torch.nn.Parameter):
-                    self._reached.setdefault(id(leaf), (weakref.ref(leaf), depth))
+                    self._reached.setdefault(id(leaf), (weakref.ref(leaf), distance))
+            self._judge_loss(loss)
+
+    def clipping(self, parameters: Sequence[torch.Tensor]) -> None:
+        self._order.clipping(parameters)
+
+    def unscaling(self, optimizer: torch.optim.Optimizer, scale: float, step: int) -> None:
+        self._order.unscaling(optimizer, scale, step)
 
     def step_begins(self, optimizer: torch.optim.Optimizer, step: int) -> None:
         self._note(optimizer, step)
@@ -96,6 +124,8 @@ class Contracts:
             self._count("TT422", not end.is_cleared, PATIENCE, step)
         if self._num_updates in JUDGED_AFTER or self._num_updates % GRAPH_INTERVAL == 2:
             self._judge_graph(step)
+        self._order.step_begins(optimizer, step, self._reached.__contains__)
+        self._weight_change.step_begins(optimizer)
 
     def step_ended(self, optimizer: torch.optim.Optimizer, step: int) -> None:
         self._num_updates += 1
@@ -104,6 +134,37 @@ class Contracts:
         if self._num_updates % LOOK_INTERVAL == 0:
             self._judge_settings(optimizer, step)
             self._judge_mode(step)
+        self._order.step_ended()
+        self._weight_change.step_ended(optimizer, step)
+        self._batch_norm.step_ended(step)
+        self._judge_targets(step)
+
+    # TT431, TT432: the operations next to the loss
+
+    def _judge_loss(self, loss: torch.Tensor) -> None:
+        step = self._num_updates + 1
+        activation = probabilities_as_logits(loss)
+        if activation:
+            self._count("TT431", True, 2, step, name=activation)
+        size = broadcast_size(loss)
+        if size:
+            self._count("TT432", True, 2, step, value=float(size))
+
+    # TT430: target networks move
+
+    def _judge_targets(self, step: int) -> None:
+        if self._num_updates == FIRST_LOOK:
+            self._targets.find(modules_of_process(), set(self._held(self._optimizers)))
+        elif self._num_updates > FIRST_LOOK and self._num_updates % TARGET_INTERVAL == 0 and self._targets.still:
+            self._targets.look()
+            still = self._targets.still
+            if not still:
+                self._broken.pop("TT430", None)
+            elif self._num_updates >= TARGET_PATIENCE:
+                self._broken["TT430"] = BrokenContract(
+                    code="TT430", step=self._broken.get("TT430", BrokenContract(code="", step=step)).step,
+                    count=self._num_updates - FIRST_LOOK, names=tuple(still),
+                )
 
     # TT420, TT421: the loss and the optimizers have the same parameters
 
@@ -119,13 +180,17 @@ class Contracts:
         agreed = {"TT420": missing & self._suspects.get("TT420", frozenset()),
                   "TT421": unused & self._suspects.get("TT421", frozenset())}
         self._suspects = {"TT420": missing, "TT421": unused}
+        # An optimizer that holds parameters without use beside those that are missing has those of an old model.
+        is_old = bool(agreed["TT420"]) and bool(agreed["TT421"])
         is_replaced = bool(agreed["TT420"]) or len(unused) >= MANY * len(held)
         for code, tensors, total in (("TT420", reached, len(reached)), ("TT421", held, len(held))):
             names = from_modules(modules_of_process(), set(agreed[code])) if agreed[code] else {}
             if code == "TT421":     # the module may be gone, while its parameters are still held
                 names = {key: names.get(key, self._place(key)) for key in agreed[code]}
             if names:
-                is_part = self._is_backbone(agreed[code], held) if code == "TT420" else not is_replaced
+                is_part = not is_replaced
+                if code == "TT420":
+                    is_part = not is_old and self._is_backbone(agreed[code], held)
                 self._break(BrokenContract(
                     code=code, step=step, count=len(names), total=total, is_deliberate=is_part,
                     names=tuple(names[key] for key in tensors if key in names)[:MAX_NAMED],
@@ -159,7 +224,9 @@ class Contracts:
     # TT422: gradients are cleared between steps
 
     def _remember_gradient(self, optimizer: torch.optim.Optimizer) -> None:
-        parameters = [p for p in optimizer.param_groups[0]["params"][:8] if p.grad is not None and p.grad.is_cpu]
+        parameters = [
+            p for p in optimizer.param_groups[0]["params"][:8] if p.grad is not None and is_readable(p.grad)
+        ]
         if parameters and "TT422" not in self._broken:
             smallest = min(parameters, key=torch.Tensor.numel)
             if smallest.grad.any():
@@ -190,7 +257,9 @@ class Contracts:
         if "TT424" in self._broken:
             return
         if self._roots is None:
-            self._roots = [weakref.ref(root) for root in _roots(self._held(self._optimizers).keys())]
+            roots = _roots(self._held(self._optimizers).keys())
+            self._roots = [weakref.ref(root) for root in roots]
+            self._batch_norm.follow(roots)
         for number, ref in enumerate(self._roots):
             root = ref()
             if root is not None:
@@ -204,11 +273,21 @@ class Contracts:
         if not all(isinstance(rate, int | float) for rate in rates):
             return
         kind = type(optimizer).__name__
-        self._count("TT425", bool(rates) and not any(rates), LOOKS_AT_ZERO, step, name=kind, value=0.0)
+        self._judge_rates(optimizer, [float(rate or 0.0) for rate in rates], step)
         decays = [float(group.get("weight_decay") or 0.0) for group in groups]
         most = max((float(rate or 0.0) * decay for rate, decay in zip(rates, decays, strict=True)), default=0.0)
         if kind in DECOUPLED:
             self._count("TT426", most >= MAX_SHRINKAGE, LOOKS, step, name=kind, value=max(decays), share=most)
+
+    def _judge_rates(self, optimizer: torch.optim.Optimizer, rates: Sequence[float], step: int) -> None:
+        """The largest rate counts: a group with a rate of 0 beside others may be frozen on purpose."""
+        self._num_settings += 1
+        now = max(rates, default=0.0)
+        largest = self._largest_rates[id(optimizer)] = max(now, self._largest_rates.get(id(optimizer), 0.0))
+        patience = max(LOOKS_AT_ZERO, int(SHARE_VANISHED * self._num_settings))
+        is_vanished = bool(rates) and now <= VANISHED_RATE * largest
+        key, kind = f"TT425:{id(optimizer)}", type(optimizer).__name__
+        self._count("TT425", is_vanished, patience, step, key=key, name=kind, value=now, share=largest)
 
     def _count(
         self, code: str, is_broken: bool, patience: int, step: int, *, key: str = "", name: str = "",
@@ -230,22 +309,6 @@ def _is_cleared(end: _End) -> bool:
     if parameter is None or gradient is None or parameter.grad is not gradient:
         return True
     return not bool(gradient.any())
-
-
-def _leaves(loss: torch.Tensor) -> Iterator[torch.Tensor]:
-    """The tensors whose gradients the backward pass of this loss computes, those nearest to it first."""
-    nodes: list[Any] = [loss.grad_fn]
-    seen: set[Any] = set()
-    for node in nodes:
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if len(seen) > MAX_NODES:
-            return
-        leaf = getattr(node, "variable", None)
-        if isinstance(leaf, torch.Tensor):
-            yield leaf
-        nodes += [before for before, _ in node.next_functions]
 
 
 def _optimizers_of_process() -> list[torch.optim.Optimizer]:

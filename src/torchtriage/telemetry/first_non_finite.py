@@ -25,14 +25,16 @@ class FirstNonFinite:
         self._last_finite: int | None = None
         self.found: NonFiniteLoss | None = None
 
-    def test(self, loss: torch.Tensor, step: int, parts: Callable[[], Iterable[Part]]) -> bool:
-        """Test the loss of a step; `parts` gives the optimizers that have stepped. True for the first bad loss.
+    def value(self, loss: torch.Tensor) -> float | None:
+        """The loss as a number; None on another device, where reading it would wait."""
+        if type(loss) is not torch.Tensor or not loss.is_cpu:
+            return None
+        return float(loss.item())
 
-        A loss on another device is not tested: reading it would wait for the device.
-        """
-        if self.found is not None or type(loss) is not torch.Tensor or not loss.is_cpu:
+    def test(self, value: float, step: int, parts: Callable[[], Iterable[Part]]) -> bool:
+        """Test the loss of a step; `parts` gives the optimizers that have stepped. True for the first bad loss."""
+        if self.found is not None:
             return False
-        value = float(loss.item())
         if math.isfinite(value):
             self._last_finite = step
             return False

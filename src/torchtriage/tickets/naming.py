@@ -22,6 +22,12 @@ def letters_of(agent: str) -> str:
     return letters[:4] or "XX"
 
 
+def agent_of(ticket_id: str) -> str:
+    """The agent that the letters of an ID name; empty for letters that several agents may have."""
+    match = _ID.match(ticket_id)
+    return next((agent for agent, letters in _LETTERS.items() if match and letters == match[2].upper()), "")
+
+
 def batch_in(ticket_id: str) -> int | None:
     """The batch number in an ID; None if the ID does not have the form B7-PT-07."""
     match = _ID.match(ticket_id)

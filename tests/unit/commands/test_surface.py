@@ -20,7 +20,14 @@ SURFACE = {
         [*SHARED, "--baseline", "--html", "--measure", "--no-telemetry", "--redact", "--update-baseline", "-m"]
     ),
     "report": sorted([*SHARED, "--baseline", "--events", "--redact", "--update-baseline"]),
+    "replay": sorted([*SHARED, "--budget", "--from", "--redact"]),
     "lint": sorted([*SHARED, "--baseline", "--no-cache", "--recording", "--redact", "--update-baseline"]),
+    "review": sorted(
+        [
+            "--apply", "--batch", "--domain", "--folder", "--help", "--ignore", "--min-severity", "--no-match",
+            "--output", "--parameters", "--quiet", "--recording", "--select", "--verbose", "-h", "-o", "-q", "-v",
+        ]
+    ),
     "explain": sorted(SHARED),
     "demo": sorted([*SHARED, "--measure"]),
     "fix": sorted(

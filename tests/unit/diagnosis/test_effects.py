@@ -80,3 +80,14 @@ def test_start_and_stop_of_a_clock_are_one_finding() -> None:
     [finding] = findings(CALL, START, *readings, readings[1])
     assert (finding.code, finding.location.line) == ("TT125", 22)
     assert any("model.py:24" in line for line in finding.evidence.folded)
+
+
+def test_breaks_that_one_change_of_a_line_removes_are_one_finding() -> None:
+    code = 'with open(path, "a") as file:'
+    stack = (StackEntry(path=APP, line=22, function="forward", code=code),)
+    made = a_break(22, "GB0059", "Failed to trace builtin operator", stack=stack)
+    entered = a_break(22, "GB0142", "Unsupported context manager", whole_frame=True, stack=stack)
+    [finding] = findings(CALL, START, made, entered)
+    assert (finding.code, finding.severity) == ("TT115", Severity.P1)
+    assert finding.fix.text.startswith(f"move the block of `{code}`")
+    assert len(finding.evidence.folded) == 1

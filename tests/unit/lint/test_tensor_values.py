@@ -122,3 +122,19 @@ def test_a_setting_of_dynamo_silences_what_it_cures() -> None:
     source = "import torch\n{}\n@torch.compile\ndef f(x):\n    return x / x.sum().item()\n"
     assert [f.code for f in findings(source.format(""))] == ["TT104"]
     assert [f.code for f in findings(source.format("torch._dynamo.config.capture_scalar_outputs = True"))] == []
+
+
+def test_a_break_in_a_property_cannot_be_cut() -> None:
+    source = """import torch
+from torch import nn
+class Net(nn.Module):
+    @property
+    def scale(self):
+        return torch.ones(1).item()
+    def forward(self, x):
+        return x * self.scale
+net = torch.compile(Net())
+"""
+    [finding] = findings(source)
+    assert (finding.code, finding.location.line) == ("TT119", 6)
+    assert "the property Net.scale" in finding.cause

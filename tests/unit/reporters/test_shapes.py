@@ -128,8 +128,7 @@ def test_the_sentences_in_json_are_never_read_back() -> None:
     (Basis.FAILED, "as written", "", "every other policy failed"),
     (Basis.SAME_CODE, "as written", "", "every other policy failed or compiles exactly the same code"),
     (Basis.NOT_MEASURED, "", Need.FULL_RUN, "no other policy was measured before the interruption"),
-    (Basis.NOT_MEASURED, "", Need.BUDGET,
-     "no other policy was measured before the budget ran out; keep your code unchanged"),
+    (Basis.NOT_MEASURED, "", Need.BUDGET, "no other policy was measured before the budget ran out"),
 ])
 def test_the_reason_without_other_figures(basis: str, policy: str, kind: str, text: str) -> None:
     requirement = Requirement(kind=kind, budget_seconds=60.0) if kind else None

@@ -127,6 +127,13 @@ def test_a_budget_that_is_too_small_is_said_after_the_first_run(monkeypatch: pyt
     assert not [text for text in said if "too small" in text]
 
 
+def test_without_budget_after_the_sizes_no_marks_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    found = measured(World(FOUR), monkeypatch, seconds=1e-6, said=said)
+    assert "marked" not in found.race.policies
+    assert not [text for text in said if "marking" in text]
+
+
 def test_a_failed_policy_is_not_run_again_and_the_others_continue(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World({**FOUR, "marked": None})
     found = measured(world, monkeypatch)

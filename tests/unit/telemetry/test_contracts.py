@@ -1,5 +1,7 @@
 """What must hold in a training, with the taps called as torch would call them."""
 
+import copy
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -165,3 +167,138 @@ def test_weight_decay_is_judged_by_what_it_does_in_a_step(kind: str, decay: floa
     model = a_model()
     optimizer = getattr(torch.optim, kind)(model.parameters(), lr=1e-2, weight_decay=decay)
     assert list(Training(model).run(optimizer, 20).broken) == codes
+
+
+# Order, effect, evaluation, target networks
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_gradients_that_are_cleared_before_the_step_are_reported(set_to_none: bool) -> None:
+    model = a_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    broken = Training(model).run(optimizer, 5, before_step=lambda: optimizer.zero_grad(set_to_none)).broken["TT427"]
+    assert (broken["names"], broken["value"], broken["step"]) == (["none" if set_to_none else "zero"], 4.0, 3)
+
+
+def test_an_optimizer_without_a_loss_of_its_own_may_step_without_gradients() -> None:
+    model, other = a_model(), torch.nn.Linear(2, 2)
+    training, idle = Training(model), torch.optim.SGD(other.parameters(), lr=0.1)
+    for _ in range(6):
+        training.run(torch.optim.SGD(model.parameters(), lr=0.1), 1)
+        training.step_of(idle)
+    assert "TT427" not in training.broken
+
+
+def clipped_training(order: str, *, scale: float = 0.0) -> Training:
+    """Steps in which b is backward, c clips, u unscales, s steps."""
+    model = a_model()
+    training, optimizer = Training(model), torch.optim.SGD(model.parameters(), lr=1e-3)
+    for _ in range(6):
+        optimizer.zero_grad()
+        for call in order:
+            if call == "b":
+                training.backward(model(torch.randn(8, 4)).square().mean())
+            elif call == "c":
+                training.contracts.clipping(list(model.parameters()))
+            elif call == "u":
+                training.contracts.unscaling(optimizer, scale, training.step + 1)
+            else:
+                training.step_of(optimizer)
+    return training
+
+
+@pytest.mark.parametrize(("order", "scale", "name"), [
+    ("bcs", 0.0, ""), ("bs", 0.0, ""), ("bcbcs", 0.0, ""), ("bucs", 1024.0, ""), ("bcus", 1.0, ""), ("bus", 1024.0, ""),
+    ("cbs", 0.0, "order"), ("bsc", 0.0, "order"), ("bcus", 1024.0, "scaled"),
+])
+def test_clipping_has_its_place_between_backward_and_step(order: str, scale: float, name: str) -> None:
+    broken = clipped_training(order, scale=scale).broken
+    assert [one["names"] for one in broken.values()] == ([[name]] if name else [])
+    assert list(broken) == (["TT428"] if name else [])
+
+
+def batch_norm_training(evaluations: int, *, extra: int = 0) -> Training:
+    """40 steps, with evaluations of three batches in training mode; each step has `extra` more forward passes."""
+    model = a_model(modes=True)
+    training, optimizer = Training(model), torch.optim.SGD(model.parameters(), lr=1e-3)
+    for number in range(40):
+        for _ in range(extra):
+            model(torch.randn(8, 4))
+        training.run(optimizer, 1)
+        if 10 <= number < 10 + evaluations:
+            for _ in range(3):
+                model(torch.randn(8, 4))
+    return training
+
+
+@pytest.mark.parametrize(("evaluations", "extra", "codes"), [
+    (2, 0, ["TT429"]), (2, 1, ["TT429"]), (1, 0, []), (0, 0, []), (0, 2, []),
+])
+def test_forward_passes_in_training_mode_that_no_backward_pass_follows(
+    evaluations: int, extra: int, codes: list[str],
+) -> None:
+    assert list(batch_norm_training(evaluations, extra=extra).broken) == codes
+
+
+def target_training(name: str, steps: int, *, moves_at: int = 0) -> Training:
+    model = a_model()
+    holder = {name: copy.deepcopy(model)}
+    training, optimizer = Training(model), torch.optim.SGD(model.parameters(), lr=1e-3)
+    for number in range(steps):
+        training.run(optimizer, 1)
+        if number == moves_at - 1:
+            holder[name].load_state_dict(model.state_dict())
+    return training
+
+
+@pytest.mark.parametrize(("name", "steps", "moves_at", "codes"), [
+    ("target", 210, 0, ["TT430"]), ("ema_model", 210, 0, ["TT430"]), ("target", 180, 0, []), ("target", 210, 50, []),
+    ("target", 250, 225, []), ("reference", 210, 0, []), ("best", 210, 0, []),
+])
+def test_a_target_network_that_never_moves_is_reported(name: str, steps: int, moves_at: int, codes: list[str]) -> None:
+    assert list(target_training(name, steps, moves_at=moves_at).broken) == codes
+
+
+def test_steps_that_are_lost_in_rounding_are_reported() -> None:
+    model = a_model().bfloat16()
+    training, optimizer = Training(model), torch.optim.SGD(model.parameters(), lr=1e-7)
+    for _ in range(45):
+        optimizer.zero_grad()
+        training.backward(model(torch.randn(8, 4, dtype=torch.bfloat16)).square().mean())
+        training.step_of(optimizer)
+    assert training.broken["TT435"]["names"] == ["bfloat16"]
+
+
+def test_a_step_counter_that_is_reset_is_reported() -> None:
+    model = a_model()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+
+    def reset() -> None:
+        for state in optimizer.state.values():
+            state["step"].zero_()
+
+    assert list(Training(model).run(optimizer, 50, before_step=reset).broken) == ["TT436"]
+
+
+def test_a_learning_rate_that_falls_to_almost_nothing_is_reported_and_a_cosine_is_not() -> None:
+    broken = {}
+    schedules = {"per batch": lambda n: 0.1 ** (n // 5), "cosine": lambda n: 0.5 + 0.5 * math.cos(math.pi * n / 200)}
+    for name, schedule in schedules.items():
+        model = a_model()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        training = Training(model)
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule)
+        for _ in range(200):
+            training.run(optimizer, 1)
+            scheduler.step()
+        broken[name] = "TT425" in training.broken
+    assert broken == {"per batch": True, "cosine": False}
+
+
+def test_sparse_gradients_are_left_alone() -> None:
+    model = torch.nn.Embedding(8, 2, sparse=True)
+    training, optimizer = Training(model), torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(20):
+        optimizer.zero_grad()
+        training.backward(model(torch.tensor([1, 3])).square().mean())
+        training.step_of(optimizer)
+    assert training.broken == {}

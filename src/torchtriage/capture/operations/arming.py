@@ -1,4 +1,4 @@
-"""Starts the comparison of graphs, or the recording of operations, that TORCHTRIAGE_OPERATIONS asks for."""
+"""Starts the comparison of graphs, or the observation of operations, that TORCHTRIAGE_OPERATIONS asks for."""
 
 import atexit
 from collections.abc import Callable
@@ -7,8 +7,9 @@ from typing import Any
 
 from torchtriage.capture.operations.graphs.shadow import shadow
 from torchtriage.capture.operations.graphs.wrapped_backend import Wrap, WrappedBackend
+from torchtriage.capture.operations.origin.watched_steps import WatchedSteps
 from torchtriage.capture.operations.recorded_step import RecordedStep
-from torchtriage.capture.operations.request import EAGER_STREAM, GRAPHS, OperationsRequest
+from torchtriage.capture.operations.request import EAGER_STREAM, GRAPHS, ORIGIN, UNCHANGED, OperationsRequest
 from torchtriage.capture.operations.results import GraphResults
 from torchtriage.capture.torch_private import dynamo as torch_private_dynamo
 from torchtriage.capture.torch_private.graphs import draw_as_eager
@@ -21,15 +22,20 @@ class OperationsTaps:
     def __init__(self, request: OperationsRequest) -> None:
         self._request = request
         self._step = RecordedStep(request)
+        self._watched = WatchedSteps(request) if request.mode in (ORIGIN, UNCHANGED) else None
 
     def arm_early(self) -> None:
         """Called before torch is imported: a recorded first step begins right after the import."""
+        begin = self._step.begin_first if self._watched is None else self._watched.begin_first
         if self._request.mode != GRAPHS:
-            ImportWatcher().when_imported("torch", self._step.begin_first)
+            ImportWatcher().when_imported("torch", begin)
 
     def arm(self, current_step: Callable[[], int | None]) -> None:
         """Called while torch is imported, after the taps of a policy: that chooses the backends which are wrapped."""
         watcher = ImportWatcher()
+        if self._watched is not None:
+            self._watched.arm(watcher, current_step)
+            return
         if self._request.mode == GRAPHS:
             results = GraphResults(self._request, current_step)
             watcher.when_imported("torch._dynamo", lambda dynamo: _wrap_backends(dynamo, shadow(results)))

@@ -17,7 +17,7 @@ from torchtriage.capture.torch_private.graphs import (
 )
 
 MAX_OPERATIONS = 20_000     # of one step; the stream then says that it was cut
-_GARBAGE = ("aten.empty", "aten.new_empty")     # values that nobody wrote
+GARBAGE = ("aten.empty", "aten.new_empty")     # values that nobody wrote
 _UNIMPORTANT = ("aten.detach", "aten._local_scalar_dense", "profiler.", "prim.")
 Put = Callable[[dict[str, Any]], None]
 
@@ -45,17 +45,23 @@ class Places:
 
     of_graph: dict[str, Any] | None = None
     forward: dict[int, dict[str, Any]] = field(default_factory=dict)
+    more: Callable[[], dict[str, str]] = dict       # further fields of a place
 
     def find(self) -> dict[str, Any]:
         """The line of the program; of a backward operation that of the forward operation it belongs to."""
         backward = backward_sequence_number()
         if backward is not None:
-            return {**self.forward.get(backward, _line_of_program()), "is_backward": True}
-        place = self.of_graph or _line_of_program()
+            place = self.forward.get(backward) or self._here()
+            return {**place, "is_backward": True}
+        place = self.of_graph or self._here()
         number = sequence_number()
         if number is not None:
-            self.forward[number - 1] = place    # the node of this operation was numbered before it was dispatched
+            # The node of this operation was numbered before it was dispatched; operations without a node follow it.
+            self.forward.setdefault(number - 1, place)
         return {**place, "is_backward": False}
+
+    def _here(self) -> dict[str, Any]:
+        return {**_line_of_program(), **self.more()}
 
 
 def recording_mode(put: Put, places: Places) -> Any:
@@ -71,14 +77,14 @@ def recording_mode(put: Put, places: Places) -> Any:
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
             name = str(func).removesuffix(".default")
-            if func.is_view or name.startswith(_GARBAGE) or compile_id():
+            if func.is_view or name.startswith(GARBAGE) or compile_id():
                 return func(*args, **kwargs)
             given = list(tensors((args, kwargs)))
             inputs = [digest(tensor) for tensor in given]
             result = func(*args, **kwargs)
             if not name.startswith(_UNIMPORTANT):
                 put({"name": name, **places.find(), "inputs": inputs,
-                     "outputs": [digest(tensor) for tensor in _results(func, result, args, kwargs)],
+                     "outputs": [digest(tensor) for tensor in all_results(func, result, args, kwargs)],
                      "is_random": torch.Tag.nondeterministic_seeded in func.tags})
             return result
 
@@ -93,15 +99,21 @@ def names_of(function: Callable[..., Any], arguments: Sequence[Any]) -> list[str
     return list(dict.fromkeys(row["name"] for row in rows))
 
 
-def _results(func: Any, result: Any, args: Any, kwargs: Any) -> list[Any]:
+def all_results(func: Any, result: Any, args: Any, kwargs: Any) -> list[Any]:
     """The outputs and the inputs that the operation writes to."""
+    written = written_inputs(func, args, kwargs)
+    returned = [tensor for tensor in tensors(result) if all(tensor is not other for other in written)]
+    return [*returned, *written]
+
+
+def written_inputs(func: Any, args: Any, kwargs: Any) -> list[Any]:
+    """The inputs that the operation writes to."""
     written: list[Any] = []
     for index, argument in enumerate(func._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             value = args[index] if index < len(args) else kwargs.get(argument.name)
             written.extend(tensors(value))
-    returned = [tensor for tensor in tensors(result) if all(tensor is not other for other in written)]
-    return [*returned, *written]
+    return written
 
 
 def _line_of_program() -> dict[str, Any]:

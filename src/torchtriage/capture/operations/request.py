@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 GRAPHS, EAGER_STREAM, TRACED_STREAM = "graphs", "eager stream", "traced stream"
-_MODES = (GRAPHS, EAGER_STREAM, TRACED_STREAM)
+ORIGIN, UNCHANGED = "origin", "unchanged"
+_MODES = (GRAPHS, EAGER_STREAM, TRACED_STREAM, ORIGIN, UNCHANGED)
 MAX_STEP = 10**9
 
 
@@ -14,11 +15,13 @@ class OperationsRequest:
     """`graphs` compares each compiled graph with its operations run singly.
 
     `eager stream` records the operations of one step that runs eagerly, `traced stream` those that Dynamo traced.
+    `origin` follows NaN and Inf through steps that run eagerly, `unchanged` only looks whether they appear.
     """
 
     mode: str
     folder: str                 # of the result, which must exist
     step: int | None = None     # the first bad step, counted from 1; None: not known
+    first_step: int = 1         # the first step in which NaN and Inf are followed
     save_state: str = ""        # the file for the weights and random state with which the step begins
     load_state: str = ""        # the file from which the step begins instead
 
@@ -47,6 +50,9 @@ def _problem(key: str, value: Any) -> str:
     if key == "step":
         is_step = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_STEP
         return "" if value is None or is_step else f'"step" must be an integer above 0, got {value!r}'
+    if key == "first_step":
+        is_step = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= MAX_STEP
+        return "" if is_step else f'"first_step" must be an integer above 0, got {value!r}'
     if key in ("folder", "save_state", "load_state"):
         return "" if isinstance(value, str) else f'"{key}" must be a path, got {value!r}'
     return f'"{key}" is not a field of a request'

@@ -8,9 +8,12 @@ from types import CodeType, FrameType
 from typing import Any
 
 from torchtriage.capture.torch_private.base import is_torch_file
+from torchtriage.capture.torch_private.dynamo import backend_options
 from torchtriage.recording.events import CompileCall
 
 MAX_EACH = 100      # calls of one line that are recorded one by one; then one event stands for as many as came before
+
+MAX_OPTIONS = 300   # characters
 
 
 class RepeatedCalls:
@@ -55,8 +58,15 @@ def compile_call(arguments: dict[str, Any], frame: FrameType, **columns: Any) ->
         path=user.f_code.co_filename, line=user.f_lineno, function=user.f_code.co_name,
         target=_name_of(target), target_path=code.co_filename if code else "",
         target_line=code.co_firstlineno if code else None, dynamic=arguments.get("dynamic"),
-        fullgraph=bool(arguments.get("nopython")), backend=name, disabled=bool(arguments.get("disable")), **columns,
+        fullgraph=bool(arguments.get("nopython")), backend=name, options=_text(backend_options(backend)),
+        disabled=bool(arguments.get("disable")), **columns,
     )
+
+
+def _text(options: dict[str, Any]) -> str:
+    """The options that are plain values; the repr of an object may run code of the program."""
+    plain = {name: value for name, value in options.items() if isinstance(value, bool | int | float | str)}
+    return ", ".join(f"{name}={value!r}" for name, value in sorted(plain.items()))[:MAX_OPTIONS]
 
 
 def code_of(target: Any) -> CodeType | None:

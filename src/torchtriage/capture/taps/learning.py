@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FrameType, ModuleType
 from typing import Any, Protocol
 
+from torchtriage.capture.taps import environments
 from torchtriage.capture.taps.steps import OPTIMIZER_BLOCK
 from torchtriage.capture.torch_private import training as torch_private_training
 from torchtriage.capture.torch_private.base import module
@@ -21,8 +22,9 @@ Armed = Callable[[str, "Callable[[], None] | None", str], None]
 class Telemetry(Protocol):
     """The interface of telemetry.attach.Attached, which is imported with the first observation."""
 
+    def rollout(self, num_acts: int, steps: Sequence[tuple[Any, ...]]) -> None: ...
     def backward(self, tensors: Sequence[Any]) -> None: ...
-    def clipping(self, parameters: Any) -> None: ...
+    def clipping(self, parameters: Any, max_norm: Any) -> None: ...
     def unscaling(self, optimizer: Any, inv_scale: Any, is_check: bool, scale: Any) -> None: ...
     def step_begins(self, optimizer: Any) -> None: ...
     def step_ended(self, optimizer: Any) -> None: ...
@@ -46,6 +48,9 @@ class LearningTaps:
         self._is_off = False
         self._num_steps = 0
         self._is_no_grad_armed = False
+        self._num_acts = 0          # entries of the program to no_grad() since the last backward pass
+        self._codes: tuple[Any, ...] = ()
+        self._environments = environments.EnvironmentLog()
 
     def arm_optimizers(self, profiler: ModuleType, armed: Armed) -> None:
         begin = torch_private_training.wrap_record_function(profiler, OPTIMIZER_BLOCK, self._on_begin, name="__enter__")
@@ -63,9 +68,15 @@ class LearningTaps:
             return
         self._is_no_grad_armed = True
         codes = torch_private_training.clip_code(), torch_private_training.unscale_code()
+        self._codes = codes
         grad_mode = module("torch.autograd.grad_mode")
         undo = torch_private_training.wrap_no_grad(grad_mode, codes, self._on_no_grad) if all(codes) else None
         armed("clipping and GradScaler", undo, "clip_grad_norm_ or GradScaler has another form in this torch")
+
+    def arm_environments(self, base: type, armed: Armed) -> None:
+        """Called for each base class of gymnasium once it is imported."""
+        undo = environments.arm(self._environments, base)
+        armed("environments", undo, "gymnasium has another form in this version")
 
     def facts(self) -> Mapping[str, Any]:
         return self._telemetry.facts() if self._telemetry is not None else {}
@@ -94,17 +105,26 @@ class LearningTaps:
         self._show(lambda telemetry: telemetry.step_ended(frame.f_locals["self"]))
 
     def _on_backward(self, tensors: Sequence[Any]) -> None:
+        num_acts, self._num_acts = self._num_acts, 0
+        if num_acts or self._environments.steps:
+            steps = self._environments.take()
+            self._show(lambda telemetry: telemetry.rollout(num_acts, steps))
         self._show(lambda telemetry: telemetry.backward(tensors))
 
     def _on_no_grad(self, frame: FrameType) -> None:
+        if frame.f_code not in self._codes:
+            self._num_acts += 1
+            return
         names = frame.f_locals
         if "inv_scale" in names:
             scale = getattr(names["self"], "_scale", None)
             is_check = bool(names.get("allow_fp16"))
             self._show(lambda telemetry: telemetry.unscaling(names["optimizer"], names["inv_scale"], is_check, scale))
         elif names["func"].__name__ in ("_clip_grads_with_norm_", "clip_grad_value_"):
-            parameters = names["args"][0] if names["args"] else names["kwargs"].get("parameters")
-            self._show(lambda telemetry: telemetry.clipping(parameters))
+            args, kwargs = names["args"], names["kwargs"]
+            parameters = args[0] if args else kwargs.get("parameters")
+            max_norm = args[1] if len(args) > 1 else kwargs.get("max_norm")
+            self._show(lambda telemetry: telemetry.clipping(parameters, max_norm))
 
     def _show(self, show: Callable[[Telemetry], None]) -> None:
         if self._is_off:

@@ -117,6 +117,28 @@ def wrap_optimize(dynamo: ModuleType, note: CompileNote) -> Undo | None:
     return replaced(dynamo, "optimize", note, make)
 
 
+def running_context() -> Any:
+    """The context, made by `optimize`, of the compiled function that is running; None if this thread runs none.
+
+    Without these names a compile is assigned to the last torch.compile call of its function.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name in ("compile_wrapper", "_fn") and code.co_filename.endswith("_dynamo/eval_frame.py"):
+            return frame.f_locals.get("self")
+        frame = frame.f_back
+    return None
+
+
+def backend_options(backend: Any) -> dict[str, Any]:
+    """What torch.compile made of mode= and options=; empty for defaults and for a backend that torch does not wrap."""
+    made = getattr(backend, "config", None) or getattr(backend, "kwargs", None)
+    if not type(backend).__name__.startswith("_TorchCompile") or not isinstance(made, dict):
+        return {}
+    return {**made, **made["options"]} if isinstance(made.get("options"), dict) else made
+
+
 def set_guard_hook(hook: Callable[[bool], bool] | None) -> tuple[bool, Any]:
     """Install the guard-complete hook; returns (True, the hook it replaced), or (False, None) if torch has none."""
     try:

@@ -76,6 +76,16 @@ def sequence_number() -> int | None:
     return int(get()) if get is not None else None
 
 
+def backward_node_name() -> str:
+    """The node of autograd whose backward runs now, such as SqrtBackward0; empty outside a backward pass."""
+    import torch
+
+    get = getattr(torch._C, "_current_autograd_node", None)
+    node = get() if get is not None else None
+    name = getattr(node, "name", None)
+    return str(name()) if name is not None else ""
+
+
 def backward_sequence_number() -> int | None:
     """The number of the forward operation whose backward runs now; None outside a backward pass."""
     import torch

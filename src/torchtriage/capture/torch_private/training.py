@@ -1,6 +1,7 @@
 """The private names of torch that a training step passes through: backward, clipping, GradScaler, the optimizer."""
 
 import functools
+import os
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -10,6 +11,7 @@ from typing import Any
 from torchtriage.capture.torch_private.base import Undo, module, never_compile, notifier, replaced
 from torchtriage.errors import hide_frame
 
+DECORATOR = "_contextlib.py"    # the file of torch in which a function that is decorated with no_grad() enters it
 FrameNote = Callable[[FrameType], None]
 # A profiler of the program sees calls of built-in functions, but not through `partial`.
 _caller = functools.partial(sys._getframe, 1)
@@ -75,7 +77,7 @@ def unscale_code() -> CodeType | None:
 def wrap_no_grad(
     grad_mode: ModuleType, codes: tuple[CodeType | None, CodeType | None], note: FrameNote,
 ) -> Undo | None:
-    """Call `note` where one of these code objects enters no_grad().
+    """Call `note` where one of these code objects, or code outside torch, enters no_grad().
 
     Dynamo does not trace no_grad(), but it would trace a wrapper of the clipping function itself. Without this name
     gradients are seen only after clipping, and steps that GradScaler skips are not seen.
@@ -84,13 +86,20 @@ def wrap_no_grad(
 
     def make(original: Any, notes: list[Any]) -> Any:
         notify, caller = notifier(notes), _caller
+        folder = os.path.dirname(module("torch").__file__) + os.sep
+        length = len(folder)
 
         @functools.wraps(original)
         def enter(self: Any) -> None:
             original(self)
             frame = caller()
-            if frame.f_code is first or frame.f_code is second:
+            code = frame.f_code
+            if code is first or code is second or code.co_filename[:length] != folder:
                 notify(frame)
+            elif code.co_filename[-14:] == DECORATOR:
+                user = frame.f_back     # of a function that is decorated with no_grad()
+                if user is not None and user.f_code.co_filename[:length] != folder:
+                    notify(user)
 
         return never_compile(enter)
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from torchtriage.commands.base import complain, say, write_json, write_text
 from torchtriage.commands.ticket.new import add_import_flags, add_new_flags, import_tickets, new_tickets
-from torchtriage.commands.ticket.shared import one_of, root, today
+from torchtriage.commands.ticket.shared import DEFAULT_FOLDER, one_of, root, ticket_folder, today
 from torchtriage.config import SEVERITIES, Config
 from torchtriage.errors import CommandError, TriageError
-from torchtriage.text import counted, file_name, path_from_here, printable, shortened
+from torchtriage.text import counted, file_name, printable, shortened
 
 if TYPE_CHECKING:
     from torchtriage.tickets.batches.parse import BatchFile, BatchReport
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from torchtriage.tickets.files.store import Store
     from torchtriage.tickets.model import Problem
 
-DEFAULT_FOLDER = "docs/findings"
 MAX_TITLE = 70
 
 
@@ -49,16 +48,12 @@ class TicketCommand:
     def run(self, args: argparse.Namespace, config: Config) -> int:
         from torchtriage.tickets.files.store import open_store
 
-        store = open_store(_folder(args, config))
+        store = open_store(ticket_folder(args, config))
         if args.action != "check":
             for problem in store.problems():
                 complain(problem)
         _, action = ACTIONS[args.action]
         return action(store, args, config)
-
-
-def _folder(args: argparse.Namespace, config: Config) -> Path:
-    return Path(path_from_here(args.folder or config.tickets or root() / DEFAULT_FOLDER))
 
 
 def _list_flags(parser: argparse.ArgumentParser) -> None:

@@ -2,24 +2,27 @@
 
 import argparse
 import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from torchtriage.commands.base import complain, say, write_text
+from torchtriage.commands.ticket.apply import (
+    FindingSource,
+    confirm_tickets,
+    create_tickets,
+    created_line,
+    judge_by_source,
+    update_ticket,
+)
 from torchtriage.commands.ticket.shared import one_of, root, today
 from torchtriage.config import SEVERITIES, Config
-from torchtriage.errors import CommandError, TriageError
-from torchtriage.findings.selection import check_rules_exist, is_wanted
+from torchtriage.errors import CommandError
+from torchtriage.findings.selection import check_rules_exist
 from torchtriage.text import counted, path_from_here, printable
 
 if TYPE_CHECKING:
-    from torchtriage.findings.model import Category, Finding
-    from torchtriage.tickets.files.read import TicketFile
+    from torchtriage.findings.model import Category
     from torchtriage.tickets.files.store import Store
-    from torchtriage.tickets.runs.confirm import TicketMatch
-    from torchtriage.tickets.runs.from_source import LintedSource
-    from torchtriage.tickets.runs.update import NewRun, TicketUpdate
 
 DEFAULT_AGENT = "codereview"      # the agent of a ticket that a person writes
 _ONLY_BY_HAND = ("title", "severity", "file", "lines", "function", "category", "agent", "domain", "summary")
@@ -99,7 +102,7 @@ def _by_hand(store: "Store", args: argparse.Namespace) -> int:
         lines=args.lines or "", function=args.function or "", summary=args.summary or "",
         categories=frozenset(_category(word) for word in args.category or ()),
     )
-    write_text(_created_line(store.add(ticket)))
+    write_text(created_line(store.add(ticket)))
     return 0
 
 
@@ -122,10 +125,10 @@ def _from_run(store: "Store", args: argparse.Namespace, config: Config) -> int:
     check_rules_exist(config)
     name = "stdin" if args.source == "-" else path_from_here(os.path.abspath(args.source))
     run = NewRun(read_source(args.source), name=name, root=root(), today=today())
-    new, num_doubtful = _confirm(store, run.findings, _Evidence(run.run.name, run.roots), args, config)
+    new, num_doubtful = confirm_tickets(store, run.findings, FindingSource(run.run.name, run.roots), args, config)
     ids = tickets_by_fingerprint(store.every)
-    num_proposed = sum(_update(store, file, run, frozenset(ids), args) for file in list(store.files))
-    _create(store, run, new, args, ids)
+    num_proposed = sum(update_ticket(store, file, run, frozenset(ids), args) for file in list(store.files))
+    create_tickets(store, run, new, args, ids)
     _say_proposed(args, num_proposed + num_doubtful, args.source)
     return 0
 
@@ -145,10 +148,10 @@ def _from_source(store: "Store", args: argparse.Namespace, config: Config) -> in
     for unread in result.unread:
         complain(f"{unread.path}: {unread.reason}")
     source = LintedSource(report.findings, paths=[path.resolve() for path in paths], root=root(), today=today())
-    new, num_doubtful = _confirm(store, source.findings, _Evidence(source.name, source.roots), args, config)
+    new, num_doubtful = confirm_tickets(store, source.findings, FindingSource(source.name, source.roots), args, config)
     for file in list(store.files):
-        _judge_by_source(store, file, source, args)
-    _create(store, source, new, args, tickets_by_fingerprint(store.every))
+        judge_by_source(store, file, source, args)
+    create_tickets(store, source, new, args, tickets_by_fingerprint(store.every))
     _say_proposed(args, num_doubtful, f"--lint {' '.join(args.lint)}")
     return 0
 
@@ -156,128 +159,6 @@ def _from_source(store: "Store", args: argparse.Namespace, config: Config) -> in
 def _say_proposed(args: argparse.Namespace, num_proposed: int, source: str) -> None:
     if num_proposed and not args.apply:
         say(args, f"{counted(num_proposed, 'change')} proposed; apply with: torchtriage ticket new {source} --apply")
-
-
-class _Evidence(NamedTuple):
-    """What findings come from: a run or the source, by name, and the folders that paths are relative to."""
-
-    name: str
-    roots: Sequence[str]
-
-
-def _confirm(
-    store: "Store", findings: "Sequence[Finding]", evidence: _Evidence, args: argparse.Namespace, config: Config,
-) -> "tuple[list[Finding], int]":
-    """(the selected findings that need a ticket of their own, the number of doubtful matches that were not taken)."""
-    from torchtriage.tickets.runs.confirm import match_in
-    from torchtriage.tickets.runs.update import tickets_by_fingerprint
-
-    least = args.min_severity and one_of(args.min_severity, SEVERITIES, "--min-severity")
-    ids = tickets_by_fingerprint(store.every)
-    new, num_doubtful = [], 0
-    for finding in findings:
-        if finding.fingerprint in ids or not _becomes_ticket(finding, config, least):
-            continue
-        match = match_in(store.files, finding, evidence.roots)
-        is_doubtful = match is not None and not match.is_sure
-        if match is None or (is_doubtful and args.no_match):
-            new.append(finding)
-        elif is_doubtful and not args.apply:
-            num_doubtful += 1
-            write_text(_match_line("match?", match, finding))
-        else:
-            _take(store, match, finding, evidence)
-    return new, num_doubtful
-
-
-def _take(store: "Store", match: "TicketMatch", finding: "Finding", evidence: _Evidence) -> None:
-    """Add a finding to the ticket that it confirms; a ticket that cannot be edited is reported."""
-    from torchtriage.tickets.runs.update import confirmed_by
-
-    try:
-        store.save(confirmed_by(match.file, finding, evidence.name, evidence.roots))
-    except TriageError as error:
-        complain(error)
-        return
-    write_text(_match_line("confirmed", match, finding))
-
-
-def _match_line(verb: str, match: "TicketMatch", finding: "Finding") -> str:
-    place = f"{path_from_here(finding.location.path)}:{finding.location.line}"
-    return printable(f"{verb:<10}{match.file.ticket.id}  {finding.code} at {place}: {match.reason}") + "\n"
-
-
-def _judge_by_source(store: "Store", file: "TicketFile", source: "LintedSource", args: argparse.Namespace) -> None:
-    try:
-        update = source.update(file)
-        if update.file.text != file.text:
-            store.save(update.file)
-    except TriageError as error:
-        complain(error)
-        return
-    write_text("".join(f"{printable(line)}\n" for line in _update_lines(file.ticket.id, update, args)))
-
-
-def _becomes_ticket(finding: "Finding", config: Config, least: str | None) -> bool:
-    """Whether a finding is selected; one about the recording itself (TT9xx) only if --select names it."""
-    if finding.code.startswith("TT9") and not config.select:
-        return False
-    return is_wanted(finding, config) and (least is None or finding.severity.name <= least)
-
-
-def _create(
-    store: "Store", run: "NewRun | LintedSource", findings: "list[Finding]", args: argparse.Namespace,
-    ids: dict[str, str],
-) -> None:
-    from torchtriage.tickets.naming import highest_batch
-
-    batch = args.batch if args.batch is not None else highest_batch(store.ids) + 1
-    for draft in run.tickets(findings, batch, store.ids, ids):
-        write_text(_created_line(store.add(draft.ticket, draft.text)))
-    say(args, f"{counted(len(findings), 'ticket')} created" if findings else "no new findings")
-
-
-def _created_line(file: "TicketFile") -> str:
-    return printable(f"created   {file.ticket.id}  {file.ticket.severity}  {file.path}") + "\n"
-
-
-def _update(
-    store: "Store", file: "TicketFile", run: "NewRun", ticketed: frozenset[str], args: argparse.Namespace,
-) -> bool:
-    """Update one ticket and print the changes; True if a new status is proposed."""
-    from torchtriage.tickets.runs.update import apply_proposal
-
-    try:
-        case, update = run.update(file, ticketed)
-        new = apply_proposal(update, case, today()) if args.apply else update.file
-        if new.text != file.text:
-            store.save(new)
-    except TriageError as error:    # one file that cannot be edited must not prevent the others from being updated
-        complain(error)
-        return False
-    lines = _update_lines(file.ticket.id, update, args)
-    if new.text != file.text and not lines:
-        lines.append(f"updated   {file.ticket.id}  seen again in {run.run.name}")
-    write_text("".join(f"{printable(line)}\n" for line in lines))
-    return update.proposed is not None
-
-
-def _update_lines(ticket_id: str, update: "TicketUpdate", args: argparse.Namespace) -> list[str]:
-    """One line per ticked box, box left open, and proposal."""
-    from torchtriage.tickets.model import Status
-    from torchtriage.tickets.runs.verify import IN_SOURCE, NOT_PROVABLE
-
-    verbs = {Status.CLOSED: ("closed", "close?"), Status.OPEN: ("reopened", "reopen?")}
-    lines = [f"ticked    {ticket_id}  {text}: {reason}" for text, reason in update.ticked]
-    for text, reason in update.left:
-        if args.verbose or not reason.startswith((NOT_PROVABLE, IN_SOURCE)):
-            lines.append(f"left      {ticket_id}  {text}: {reason}")
-    if update.proposed:
-        done, question = verbs[update.proposed]
-        lines.append(f"{done if args.apply else question:<10}{ticket_id}  {update.reason}")
-    elif update.reason:
-        lines.append(f"left      {ticket_id}  {update.reason}")
-    return lines
 
 
 def add_import_flags(parser: argparse.ArgumentParser) -> None:
@@ -292,7 +173,10 @@ def import_tickets(store: "Store", args: argparse.Namespace, config: Config) -> 
 
     num_skipped = 0
     for name in args.files:
-        for result in import_file(store, Path(name), today()):
+        results = list(import_file(store, Path(name), today()))
+        if not results:
+            say(args, f"{name}: every finding has its ticket, nothing was imported")
+        for result in results:
             if isinstance(result, str):
                 num_skipped += 1
                 complain(result)

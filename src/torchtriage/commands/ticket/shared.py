@@ -1,13 +1,16 @@
-"""Helpers shared by the actions of `ticket`: valid words, today's date, paths."""
+"""Helpers shared by `review` and the actions of `ticket`: valid words, today's date, paths."""
 
+import argparse
 import datetime
 import difflib
 from collections.abc import Iterable
 from pathlib import Path
 
-from torchtriage.config import project_folder
+from torchtriage.config import Config, project_folder
 from torchtriage.errors import CommandError
-from torchtriage.text import row
+from torchtriage.text import path_from_here, row
+
+DEFAULT_FOLDER = "docs/findings"
 
 
 def root() -> Path:
@@ -27,3 +30,8 @@ def one_of(word: str, valid: Iterable[str], flag: str) -> str:
 
 def today() -> str:
     return datetime.date.today().isoformat()
+
+
+def ticket_folder(args: argparse.Namespace, config: Config) -> Path:
+    """The folder of the tickets: --folder, else the configuration, else the default below the project."""
+    return Path(path_from_here(args.folder or config.tickets or root() / DEFAULT_FOLDER))

@@ -25,12 +25,17 @@ def target_name(process: Process, event: Placed) -> str:
 
 
 def call_behind(process: Process, compile_: Compile) -> CompileCall | None:
-    """The last torch.compile call before a compile whose target its frame is; None if it was not observed.
+    """The torch.compile call whose result the program was calling; None if it was not observed.
 
-    One function may be compiled by several calls, with several policies. A frame that no call names belongs to the
-    only call there is.
+    One function may be compiled by several calls, with several policies. Where the recording does not number them, it
+    is the last call before the compile whose target the frame is. A frame that no call names belongs to the only call
+    there is.
     """
     calls = [call for position, call in process.once(_positioned_calls) if position < compile_.position]
+    number = compile_.start.call if compile_.start is not None else None
+    running = [call for call in calls if number is not None and call.number == number]
+    if running:
+        return running[0]
     path, function, line = compile_.key
     name = original_function(function)
     exact = [c for c in calls if c.target_path == path and c.target_line == line and line is not None]

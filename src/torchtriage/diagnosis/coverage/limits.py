@@ -37,7 +37,8 @@ def recompile_limit_hit(process: Process) -> Iterator[Finding]:
         place = locate(process, hit)
         name = target_name(process, hit) or frame_name(place, hit)
         eager = _eager_calls(process, len(at_limit))
-        since = "" if hit.step is None else f" since step {hit.step}"
+        is_last = process.eager_calls is not None and not process.eager_calls.eager
+        since = "" if hit.step is None else f" {'at' if is_last else 'since'} step {hit.step}"
         limit = "its recompile limit" if hit.limit is None else f"its recompile limit ({hit.limit})"
         if hit.limit_name.startswith("accumulated"):
             limit = f"the accumulated recompile limit ({hit.limit})"
@@ -86,6 +87,8 @@ def _eager_calls(process: Process, num_frames: int) -> str:
     calls = process.eager_calls
     if calls is None:
         return "later calls may run eager (not counted)"
+    if not calls.eager:
+        return "only the call that hit it ran eager"    # the meter counts from then on
     if num_frames > 1:
         return f"{counted(calls.eager, 'frame execution')} ran eager in this process"
     return f"{counted(calls.eager, 'call')} ran eager"

@@ -122,7 +122,8 @@ def _logging(broken: BrokenLine) -> Remedy:
             return Remedy(text=f"move {broken.at} out of the compiled function")
         setting = f"torch._dynamo.config.reorderable_logging_functions.add({name})"
         return Remedy(text=f"log outside the compiled function instead of {broken.at}, or {setting}", setting=setting)
-    method = re.search(r"\.(debug|info|warning|warn|error|exception|critical|log|warning_once)\(", broken.line)
+    method = re.search(
+        r"\.(debug|info|warning|warn|error|exception|critical|log|warning_once|isEnabledFor)\(", broken.line)
     name = method[1] if method else "warning"
     setting = f"torch._dynamo.config.ignore_logging_functions.add(logging.Logger.{name})"
     return Remedy(
@@ -346,6 +347,10 @@ def _numpy(broken: BrokenLine) -> Remedy:
 def _with(broken: BrokenLine) -> Remedy:
     if re.search(r"lock|Lock|Condition|Semaphore", broken.manager + broken.line):
         return Remedy(text=f"take the lock around the compiled call instead of {broken.at}")
+    if re.search(r"\bopen\(", broken.line):
+        return Remedy(text=(
+            f"move the block of {broken.at} out of the compiled function: return what it writes, pass what it reads"
+        ))
     return Remedy(
         text=f"enter {broken.at} around the compiled call instead of inside it; torch.no_grad, autocast and"
              " set_grad_enabled made inside the function are traced")

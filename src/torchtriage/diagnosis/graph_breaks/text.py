@@ -38,7 +38,9 @@ _CLASSES = re.compile(r"<class '([^']+)'>")
 _ORIGIN = re.compile(r'File "[^"]*", line (\d+), in \S+, code: ([^\n]+)')
 _BRANCH = re.compile(r"^(?:if|elif|while|assert)\b\s*(.+?):?\s*$")
 _WITH = re.compile(r"^(async )?with\b")
-_LOG_CALL = re.compile(r"([\w.]+\.(?:debug|info|warning|warn|error|exception|critical|log|warning_once))\(")
+_LOG_CALL = re.compile(
+    r"([\w.]+\.(?:debug|info|warning|warn|error|exception|critical|log|warning_once|isEnabledFor))\("
+)
 _OBJECTS = (
     (r"sparse", "a sparse tensor"),
     (r"nested_?tensor", "a nested tensor"),

@@ -28,8 +28,13 @@ _REDUCTIONS = {
 def read_options(statement: Statement | None, where: str) -> list[str]:
     """What to write instead of a .item(), float() or .tolist(), the best first; empty if its use is not known."""
     call = _read_call(statement)
+    if statement is not None and call is None:
+        return _indexed_options(statement, where)
     if statement is None or call is None:
         return []
+    order = _sort_call(statement.node, call)
+    if order is not None:
+        return [f"call `{code(order)}` ({where}) before the compiled call and pass its result: it compares numbers"]
     value = _value(call)
     outer = _converted(statement.node, call)
     text, name = code(outer), called_name(outer)
@@ -71,6 +76,37 @@ def _selected(statement: Statement, call: ast.Call, value: str, where: str) -> s
     )
 
 
+def _indexed_options(statement: Statement, where: str) -> list[str]:
+    """What to write instead of the only subscript that a tensor can index."""
+    found = _index_code(statement)
+    if found is None:
+        return []
+    subscript, selected = found
+    text = f"`{selected}` instead of `{code(subscript)}` at {where}: in brackets a tensor is read like .item()"
+    return [f"{text}; stack a list first", *_setting(statement)]
+
+
+def _index_code(statement: Statement) -> tuple[ast.Subscript, str] | None:
+    """The only subscript with a name or an element in its brackets, and the selection that takes its place."""
+    found = [
+        node for node in own_nodes(statement.node)
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load)
+        and isinstance(node.slice, (ast.Name, ast.Attribute, ast.Subscript))
+    ]
+    selected = f"{code(found[0].value)}.index_select(0, {code(found[0].slice)})[0]" if len(found) == 1 else ""
+    return (found[0], selected) if selected and fits(selected) else None
+
+
+def _sort_call(node: ast.stmt, call: ast.Call) -> ast.Call | None:
+    """The sorted(), min() or max() whose key reads the value; None if there is none."""
+    path = _path_to(node, call)
+    for outer, inner in itertools.pairwise(path):
+        is_key = isinstance(inner, ast.keyword) and inner.arg == "key"
+        if is_key and isinstance(outer, ast.Call) and called_name(outer) in ("sorted", "sort", "min", "max"):
+            return outer
+    return None
+
+
 def _made_by_numpy(statement: Statement, value: str) -> str:
     """The call of NumPy whose result the function keeps under this name; empty if it shows none."""
     for node in ast.walk(statement.function) if statement.function is not None else ():
@@ -85,6 +121,8 @@ def read_code(statement: Statement) -> tuple[ast.expr, str] | None:
     """The expression that reads a value and the tensor that takes its place; None if the use needs a number."""
     call = _read_call(statement)
     if call is None:
+        return _index_code(statement)
+    if _sort_call(statement.node, call) is not None:
         return None
     value, outer = _value(call), _converted(statement.node, call)
     if called_name(outer) == "tolist":

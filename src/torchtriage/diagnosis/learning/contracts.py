@@ -1,8 +1,9 @@
-"""TT420 to TT426: what must hold in any training and did not."""
+"""TT420 to TT436: what must hold in any training and did not."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from torchtriage.diagnosis.learning.finding import learning_findings
 from torchtriage.diagnosis.learning.rule import short
 from torchtriage.diagnosis.rules import finding, fingerprint_of, rule
 from torchtriage.findings.model import YOU, Check, CheckKind, Evidence, Finding, Fix, Severity
@@ -11,6 +12,23 @@ from torchtriage.recording.recording import Process
 from torchtriage.text import and_more, counted, row
 
 MAX_NAMED = 3
+
+
+# What follows from a broken contract, by code: it is folded into the finding of the contract.
+_NOTHING_LEARNED = ("TT409", "TT415", "TT416")
+EFFECTS: Mapping[str, tuple[str, ...]] = {
+    "TT420": ("TT421", "TT415"),
+    "TT421": ("TT406", *_NOTHING_LEARNED),
+    "TT422": ("TT404", "TT408", "TT410", "TT414", "TT415", "TT418", "TT434"),
+    "TT425": ("TT435", *_NOTHING_LEARNED),
+    "TT426": ("TT404", "TT406", "TT408", "TT410", "TT415", "TT417", "TT434"),
+    "TT427": ("TT406", "TT411", "TT417", *_NOTHING_LEARNED),
+    "TT428": ("TT405", "TT409", "TT413", "TT415"),
+    "TT431": ("TT405", "TT411", "TT415"),
+    "TT432": ("TT415",),
+    "TT435": _NOTHING_LEARNED,
+    "TT436": ("TT408", "TT415", "TT434"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +48,28 @@ def broken_contracts(process: Process) -> Iterator[Finding]:
     for broken in process.learning.contracts:
         texts = TEXTS.get(broken.code)
         if texts is not None:       # a later version knows more of them
-            yield _finding(broken, texts, process)
+            yield finding_of_contract(broken, texts, process)
 
 
-def _finding(broken: BrokenContract, texts: ContractTexts, process: Process) -> Finding:
+def causes_of_contracts(process: Process) -> dict[str, str]:
+    """For each learning finding that follows from a broken contract the fingerprint of that contract's finding."""
+    contracts = {broken.code: broken for broken in process.learning.contracts if broken.code in TEXTS}
+    incidents = learning_findings(process) if contracts else {}
+    causes: dict[str, str] = {}
+    for code, broken in contracts.items():
+        for effect in EFFECTS.get(code, ()):
+            if effect in contracts and not broken.is_deliberate:
+                causes[_fingerprint(contracts[effect], process)] = _fingerprint(broken, process)
+            elif effect in incidents and incidents[effect].code == effect and not broken.is_deliberate:
+                causes.setdefault(incidents[effect].fingerprint, _fingerprint(broken, process))
+    return causes
+
+
+def _fingerprint(broken: BrokenContract, process: Process) -> str:
+    return fingerprint_of(broken.code, None, " ".join(sorted(broken.names)), process)
+
+
+def finding_of_contract(broken: BrokenContract, texts: ContractTexts, process: Process) -> Finding:
     fix = texts.fix_if_deliberate if broken.is_deliberate and texts.fix_if_deliberate else texts.fix
     return finding(
         broken.code,
@@ -45,7 +81,7 @@ def _finding(broken: BrokenContract, texts: ContractTexts, process: Process) -> 
         verification=(Check(CheckKind.NO_FINDING_IN_TRAINING, code=broken.code),),
         steps=(broken.step,),
         ranks=() if process.rank is None else (process.rank,),
-        fingerprint=fingerprint_of(broken.code, None, " ".join(sorted(broken.names)), process),
+        fingerprint=_fingerprint(broken, process),
         **({"severity": texts.milder} if broken.is_deliberate and texts.milder is not None else {}),
     )
 
@@ -61,6 +97,18 @@ def _names(broken: BrokenContract) -> str:
 
 def _kind(broken: BrokenContract) -> str:
     return broken.names[0] if broken.names else "the optimizer"
+
+
+def _empty(broken: BrokenContract) -> str:
+    return "zero" if _kind(broken) == "zero" else "None"
+
+
+def _rate_words(broken: BrokenContract) -> str:
+    return f"has fallen to {short(broken.value)}" if broken.value else "is 0"
+
+
+def _highest_rate(broken: BrokenContract) -> str:
+    return f", after {short(broken.share)} at most" if broken.share else ""
 
 
 TEXTS: Mapping[str, ContractTexts] = {
@@ -115,13 +163,14 @@ TEXTS: Mapping[str, ContractTexts] = {
             "model in eval mode",
     ),
     "TT425": ContractTexts(
-        title=lambda _: "the learning rate is 0",
+        title=lambda broken: f"the learning rate {_rate_words(broken)}",
         cause=lambda broken: (
-            f"All parameter groups of {_kind(broken)} had a learning rate of 0 at {counted(broken.count, 'look')} in a "
-            "row: its steps change nothing."
+            f"The largest learning rate of {_kind(broken)} was {short(broken.value or 0.0)} at "
+            f"{counted(broken.count, 'look')} in a row{_highest_rate(broken)}: its steps change next to nothing."
         ),
         fix="check the schedule: it ended before the training did (T_max, total_steps or num_training_steps is too "
-            "small), or it is never stepped after a warm-up from 0",
+            "small, or scheduler.step() is called per batch where its numbers count epochs), or it is never stepped "
+            "after a warm-up from 0",
     ),
     "TT426": ContractTexts(
         title=lambda broken: (
@@ -132,5 +181,83 @@ TEXTS: Mapping[str, ContractTexts] = {
             "per step. The gradient has to make up for that before anything is learned."
         ),
         fix="lower weight_decay: 0.01 to 0.1 is usual for AdamW, 1e-4 for SGD",
+    ),
+    "TT427": ContractTexts(
+        title=lambda broken: f"the optimizer steps while all of its gradients are {_empty(broken)}",
+        cause=lambda broken: (
+            f"In {counted(broken.count, 'step')} in a row a backward pass ran, and a loss leads to these parameters, "
+            f"but when the optimizer stepped the gradients of all {counted(int(broken.value or 0), 'parameter')} were "
+            f"{_empty(broken)}."
+        ),
+        fix="call zero_grad() before the backward pass or after the step, not between the two, and backward() before "
+            "step(); if the order is right and they are zero, the loss does not depend on these parameters",
+    ),
+    "TT428": ContractTexts(
+        title=lambda broken: (
+            f"gradients are clipped while they are still multiplied by the loss scale of {short(broken.value or 0.0)}"
+            if _kind(broken) == "scaled" else "gradients are clipped before the backward pass, not after it"
+        ),
+        cause=lambda broken: (
+            f"In {counted(broken.count, 'step')} in a row clipping came before GradScaler divided the gradients by its "
+            "scale: the limit holds for gradients that are too large by that factor, so almost nothing is left."
+            if _kind(broken) == "scaled" else
+            f"In {counted(broken.count, 'step')} in a row the only clipping came before the first backward pass of the "
+            "step: the optimizer used gradients that were not clipped."
+        ),
+        fix="the order of a step is backward(), scaler.unscale_(optimizer) if there is a GradScaler, "
+            "clip_grad_norm_(), step()",
+    ),
+    "TT429": ContractTexts(
+        title=lambda _: "data were evaluated in training mode",
+        cause=lambda broken: (
+            f"The BatchNorm layer {_kind(broken)} counted {short(broken.value or 0.0)} forward passes in training mode "
+            "that no backward pass followed, twice between two steps: it normalised with the statistics of these "
+            "batches, and added them to its running statistics."
+        ),
+        fix="call model.eval() before the evaluation and model.train() after it",
+    ),
+    "TT430": ContractTexts(
+        title=lambda broken: f"{row(broken.names, MAX_NAMED)} never changes",
+        cause=lambda broken: (
+            f"It has the form of the trained model, and its weights were the same at every look during {broken.count} "
+            "updates of the optimizer."
+        ),
+        fix="copy or average the weights of the trained model into it every so many steps; nothing to do if it is "
+            "fixed on purpose",
+    ),
+    "TT431": ContractTexts(
+        title=lambda broken: f"the loss receives the output of {_kind(broken)}, and expects logits",
+        cause=lambda broken: (
+            f"In the graph next to the loss the result of {_kind(broken)} goes into an operation that applies "
+            f"{_kind(broken)} itself: the loss has a floor above 0, and its gradients are small."
+        ),
+        fix="give the loss the logits, without softmax or sigmoid at the end of the model",
+    ),
+    "TT432": ContractTexts(
+        title=lambda broken: f"the loss compares {broken.value or 0:.0f} predictions with each of as many targets",
+        cause=lambda broken: (
+            f"Prediction and target have the shapes [{broken.value or 0:.0f}, 1] and [{broken.value or 0:.0f}], and "
+            f"are broadcast to [{broken.value or 0:.0f}, {broken.value or 0:.0f}]: each prediction is drawn "
+            "to the mean of all targets."
+        ),
+        fix="give both the same shape: prediction.squeeze(-1), or target.unsqueeze(-1)",
+    ),
+    "TT435": ContractTexts(
+        title=lambda _: "the steps of the optimizer change no weight",
+        cause=lambda broken: (
+            f"At {counted(broken.count, 'look')} in a row {counted(int(broken.share or 0), 'tensor')} of "
+            f"{_kind(broken)} with a gradient had the same bits before and after the step, at a learning rate of "
+            f"{short(broken.value or 0.0)}: the update is lost in rounding."
+        ),
+        fix="raise the learning rate, or check whether its schedule has already ended; if the weights have 16 bits, "
+            "keep them in float32 and compute in 16 bits with torch.autocast",
+    ),
+    "TT436": ContractTexts(
+        title=lambda broken: f"the step counter of {_kind(broken)} does not advance",
+        cause=lambda broken: (
+            f"At {counted(broken.count, 'look')} in a row it was not above the one of the look before (now "
+            f"{short(broken.value or 0.0)}), although the optimizer had made steps."
+        ),
+        fix="look for code that loads, replaces or clears the state of the optimizer in the loop",
     ),
 }

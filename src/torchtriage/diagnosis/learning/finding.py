@@ -20,7 +20,17 @@ from torchtriage.diagnosis.learning.rules import (
 )
 from torchtriage.diagnosis.rules import finding, fingerprint_of, rule
 from torchtriage.findings.catalogue import rule as catalogue_rule
-from torchtriage.findings.model import YOU, Check, CheckKind, Evidence, Finding, Fix, SampledValue, Severity
+from torchtriage.findings.model import (
+    UNKNOWN_PLACE,
+    YOU,
+    Check,
+    CheckKind,
+    Evidence,
+    Finding,
+    Fix,
+    SampledValue,
+    Severity,
+)
 from torchtriage.recording.recording import Process
 from torchtriage.text import and_more, row, times
 
@@ -121,6 +131,7 @@ def _finding(incident: Incident, folded: Sequence[Incident]) -> Finding:
         title=_title(incident),
         cause=_cause(incident),
         fix=Fix(text=learning_rule.fix_text(incident)),
+        location=UNKNOWN_PLACE if learning_rule.place is None else learning_rule.place(incident),
         owner=YOU,
         severity=min(_severity(one) for one in (incident, *folded)),
         evidence=Evidence(

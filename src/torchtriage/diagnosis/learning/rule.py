@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from torchtriage.diagnosis.learning.memory import median
-from torchtriage.findings.model import Severity
+from torchtriage.findings.model import Location, Severity
 from torchtriage.recording.recording import Process, Series
 from torchtriage.recording.series import LOSS
 from torchtriage.text import row
@@ -142,6 +142,7 @@ class LearningRule:
     select: Callable[[Sequence[Breach], Process], Sequence[Breach]] | None = None   # the breaches that count
     is_problem: Callable[[Incident], bool] | None = None    # None: every incident is one
     milder: str = ""                # the rule with a lower limit of the same quantity; it is folded into this one
+    place: Callable[[Incident], Location] | None = None     # of the line to change, where it is known
     names_tensors: bool = False     # another set of tensors is another problem, with its own fingerprint
 
     def fix_text(self, incident: Incident) -> str:

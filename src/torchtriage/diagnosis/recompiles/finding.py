@@ -20,6 +20,7 @@ from torchtriage.diagnosis.recompiles.patterns import (
     is_ragged,
 )
 from torchtriage.diagnosis.recompiles.remedies import Scene, remedy
+from torchtriage.diagnosis.recompiles.settings import shown
 from torchtriage.diagnosis.rules import finding, fingerprint_of, rule
 from torchtriage.findings.catalogue import rule as catalogue_rule
 from torchtriage.findings.fingerprint import portable_path
@@ -118,6 +119,7 @@ def _finding(group: RecompileGroup, process: Process) -> Finding:
         batches=_same_sizes(group, process), dynamic=_set_dynamic(group, process),
         inside=str(place.owner) if is_inside else "",
         broken_at=short_place(broken.path, broken.line) if broken else "", has_specs=_has_shape_specs(process),
+        calls=tuple(f"{_short(call, process)} with {shown(call)}" for call in group.calls),
     )
     owner = place.owner
     if is_yours:
@@ -152,6 +154,8 @@ def _title(code: str, scene: Scene) -> str:
         form = "{subject} change"
     elif group.kind is Kind.ATTRIBUTE and code == "TT218":
         form = "{subject} is sometimes missing"
+    elif group.num_settings > 1:
+        form = "torch.compile was called on it with other settings"
     change = form.format(subject=scene.subject)
     if len(group.dims) > 1:
         change = change.replace("keeps changing", "keep changing").replace("is sometimes", "are sometimes")
@@ -219,6 +223,8 @@ def _part(group: RecompileGroup, dim: int | None) -> str:
 
 def _cause(code: str, scene: Scene, process: Process) -> str:
     group = scene.group
+    if scene.calls:
+        return f"compiled at {listed(scene.calls)}; torch compiles a function once for each backend with its settings"
     parts = [f"{_took(group, scene.subject)}{_at_steps(_steps(group))}", _guard(group.reasons[0], process)]
     if group.call and (code == "TT202" or scene.is_static):
         parts.append(f"compiled at {scene.compiled_at} with dynamic={group.call.dynamic}")

@@ -9,6 +9,12 @@ from torchtriage.diagnosis.compiles.frames import Compile, CompileHistory, Frame
 from torchtriage.diagnosis.compiles.resume_frames import breaks_of_resume_frames
 from torchtriage.diagnosis.compiles.targets import call_behind
 from torchtriage.diagnosis.recompiles.guard_text import Kind, Reason, parse_reason, readable
+from torchtriage.diagnosis.recompiles.settings import (
+    calls_behind,
+    other_settings,
+    settings_of,
+    without_other_settings,
+)
 from torchtriage.findings.fingerprint import normalised_reason
 from torchtriage.recording.events import CompileCall, LimitHit, Recompile
 from torchtriage.recording.recording import Process
@@ -37,6 +43,7 @@ class RecompileGroup:
     also: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     limit: LimitHit | None = None
     call: CompileCall | None = None
+    calls: tuple[CompileCall, ...] = ()     # if the backend changed: every call that compiled the frame
     in_one_step: bool | None = None     # whether every variant was compiled within a single step; None if unknown
 
     @property
@@ -62,11 +69,19 @@ class RecompileGroup:
             return False
         if _num_states(self.reasons[0]) is not None:
             return True
+        if self.num_settings > 1:
+            return len(self.compiles) < self.num_settings
         return len(self.compiles) == 1 and self.call is not None and self.call.dynamic is not False
+
+    @property
+    def num_settings(self) -> int:
+        return len({settings_of(call) for call in self.calls})
 
     @property
     def keeps_on(self) -> bool:
         """Whether it grows with the run: it recurs again and again, or only the limit ended it."""
+        if self.num_settings > len(self.compiles) and self.limit is None:
+            return False
         return len(self.compiles) >= MIN_TO_KEEP_ON or self.limit is not None
 
 
@@ -98,11 +113,14 @@ def _in_one_step(group: RecompileGroup, process: Process) -> bool | None:
 def _frame_groups(frame: Frame, history: CompileHistory, process: Process) -> list[RecompileGroup]:
     members: dict[tuple[GroupKey, str, Policy], list[Member]] = defaultdict(list)
     calls: dict[Policy, CompileCall | None] = {}
+    originals = {compile_.position: compile_ for compile_ in frame.compiles}
     attribution = _Attribution()
-    for compile_ in frame.compiles:
-        if compile_.recompile is not None:
-            reason = attribution.cause(compile_)
-            call = call_behind(process, compile_)
+    for original in frame.compiles:
+        if original.recompile is not None:
+            compile_ = without_other_settings(original, frame, process)
+            is_first_of_settings = bool(original.reasons) and not compile_.reasons
+            reason = other_settings(original) if is_first_of_settings else attribution.cause(compile_)
+            call = None if reason.is_of_backend else call_behind(process, compile_)
             policy = (call.path, call.line, call.dynamic) if call is not None else None
             calls[policy] = call
             members[_key(reason), _code_object(compile_), policy].append((compile_, reason))
@@ -115,9 +133,9 @@ def _frame_groups(frame: Frame, history: CompileHistory, process: Process) -> li
         for part in parts:
             compiles, reasons = zip(*part, strict=True)
             groups.append(RecompileGroup(
-                frame=frame, key=key, compiles=compiles, reasons=reasons,
-                values=_values(part, key, frame.limits, history), hidden=_hidden(part, key), also=also,
-                call=calls[policy],
+                frame=frame, key=key, compiles=tuple(originals[compile_.position] for compile_ in compiles),
+                reasons=reasons, values=_values(part, key, frame.limits, history), hidden=_hidden(part, key), also=also,
+                call=calls[policy], calls=calls_behind(frame, process) if reasons[0].is_of_backend else (),
             ))
     return _with_limit(groups, frame, attribution, history)
 

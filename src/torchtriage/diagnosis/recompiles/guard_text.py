@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 
 from torchtriage.text import pattern
 
+BACKEND = "the backend"     # the source of a guard that compares the backends of two torch.compile calls
+
 
 class Kind(enum.StrEnum):
     """The property that the failed guard checks; the value is part of fingerprints."""
@@ -51,6 +53,10 @@ class Reason:
     place: str = ""             # path:line of that line
     by_torch: str = ""          # path:line in torch, if torch guards for its own purposes and not for a user's line
     hint: str = ""              # torch's own hint
+
+    @property
+    def is_of_backend(self) -> bool:
+        return self.kind is Kind.IDENTITY and self.source == BACKEND
 
     @property
     def is_global(self) -> bool:
@@ -293,7 +299,7 @@ _FORMS: tuple[tuple[str, Read], ...] = (
     (r"___?check_obj_id\((?P<path>.+), \d+\)(?:, type=.+)?", _as(Kind.IDENTITY)),
     (r"CodeGuardAccessor: Not a function on (?P<path>.+)", _as(Kind.IDENTITY)),
     (r"Cache line invalidated because (?P<path>.+) got deallocated", _as(Kind.IDENTITY, new="deallocated")),
-    (r"BACKEND_MATCH failure: .*", _as(Kind.IDENTITY, path="the backend")),
+    (r"BACKEND_MATCH failure: .*", _as(Kind.IDENTITY, path=BACKEND)),
     (r"Duplicate tensors? found.*?\[['\"](?P<path>[^'\"]+)['\"].*",
      _as(Kind.IDENTITY, old="a separate tensor", new="the same tensor as another argument")),
     (r"(?P<absent>not )?___dict_contains\((?P<key>.+), (?P<path>.+)\)", _contains),

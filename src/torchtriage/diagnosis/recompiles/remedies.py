@@ -27,6 +27,7 @@ class Scene:
     inside: str = ""    # the library of the function, if torch.compile was not called on this function
     broken_at: str = ""     # the graph break that keeps such a function out of its caller's graph
     has_specs: bool = False     # torch.compile has dynamic_shapes=
+    calls: tuple[str, ...] = ()     # if the backend changed: "train.py:31 with backend='eager'"
 
     @property
     def is_static(self) -> bool:
@@ -384,6 +385,8 @@ def _length(scene: Scene) -> Fix:
             f"each number of layers is a separate program: call {scene.name} outside compiled code, "
             "or decorate it with @torch.compiler.disable, which breaks the graph there"
         ))
+    if _is_dict(scene.group) and _is_read_by_name(scene):
+        return Fix(text=_same_keys(scene))
     if _is_dict(scene.group):
         return Fix(text=(
             f"pass the values as one tensor: {_stacked(scene)} {scene.before_call}, whose size "
@@ -403,12 +406,23 @@ def _length(scene: Scene) -> Fix:
 
 
 def _growth(scene: Scene) -> str:
-    """The statement of the function that makes a list of its module longer; empty if the source shows none."""
-    if not scene.group.source.startswith("self."):
-        return ""
+    """The statement of the function that makes the list longer; empty if the source shows none."""
     body = f"{scene.body}\n{scene.group.reasons[0].code}"
     found = re.search(rf"^\s*({re.escape(scene.group.source)}(?:\.(?:append|extend|insert)\(.*| \+= .*))$", body, re.M)
     return found[1].strip() if found else ""
+
+
+def _is_read_by_name(scene: Scene) -> bool:
+    """Whether the function reads entries of the dict by a fixed key, so that each has a role of its own."""
+    name = re.escape(scene.group.source)
+    return re.search(rf"\b{name}(?:\.get\(|\.pop\(|\[)\s*['\"]|['\"] (?:not )?in {name}\b", scene.body) is not None
+
+
+def _same_keys(scene: Scene) -> str:
+    return (
+        f"give {scene.group.source} the same keys in every call: where one is missing, {scene.before_call}, put one "
+        "that has no effect (zeros if it is added, ones if it multiplies, all False if it is a mask)"
+    )
 
 
 def _stacked(scene: Scene) -> str:
@@ -452,7 +466,10 @@ def _neutral(scene: Scene) -> str:
 
 def _identity(scene: Scene) -> Fix:
     reason = scene.group.reasons[0]
-    if reason.source == "the backend":
+    if scene.group.num_settings > 1:
+        nothing = "nothing to do if you need each of them; otherwise " if scene.group.is_settled else ""
+        return Fix(text=f"{nothing}call torch.compile on {scene.name} once, with one set of settings, for all uses")
+    if reason.is_of_backend:
         return Fix(text=(
             f"create the backend once, outside the loop, and pass the same object to torch.compile{scene.at_compile}"
         ))
@@ -549,6 +566,8 @@ def _keys(scene: Scene) -> Fix:
             f"look the key up outside {name} and pass the value, or pass the values as a list in a fixed order; "
             "keys of another type, such as strings or flat indices, recompile as well"
         ))
+    if _is_read_by_name(scene):
+        return Fix(text=_same_keys(scene))
     return Fix(text=(
         f"pass the values without their keys: {_stacked(scene)} {scene.before_call}, whose size "
         f"becomes dynamic, and put the keys back outside {name}; or give {source} the same keys in every call; a list "

@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Mapping, Sequence
 
+from torchtriage.lint.reach.hooks import REGISTERS, HookEvaluator, one_of_modules
 from torchtriage.lint.reach.machine import MAX_CONTEXTS, MAX_DEPTH, MAX_EAGER_CONTEXTS, MAX_EAGER_DEPTH
 from torchtriage.lint.reach.model import Hop, Reached, SiteCall, TargetSite
 from torchtriage.lint.reach.objects import ObjectEvaluator, find_member, is_module, module_items
@@ -78,6 +79,10 @@ _SAME_ITEMS = frozenset(
         "deque",
     }
 )
+# The compiler draws these numbers inside the graph, so their values are not known while it is made.
+_DRAWN_IN_GRAPH = {
+    "random.random": "float", "random.uniform": "float", "random.randint": "int", "random.randrange": "int",
+}
 _TENSOR_HOLDERS = ("torch.nn.Sequential", "torch.nn.ModuleList", "torch.nn.ModuleDict")
 _CHAINED = frozenset(
     {
@@ -98,7 +103,7 @@ _CHAINED = frozenset(
 )
 
 
-class CallEvaluator(ObjectEvaluator):
+class CallEvaluator(ObjectEvaluator, HookEvaluator):
     """Calls of every kind of value."""
 
     def call(
@@ -157,7 +162,9 @@ class CallEvaluator(ObjectEvaluator):
         if find_member(instance.of, name) is None and is_module(instance.of):
             name = "forward"
         method = self.attribute(called, name, node, scope)
-        return join([self.call(m, arguments, keywords, node, scope) for m in options(method)])
+        result = join([self.call(m, arguments, keywords, node, scope) for m in options(method)])
+        self.run_hooks(called, arguments, result, node, scope)
+        return result
 
     def _call_library_object(
         self,
@@ -171,11 +178,13 @@ class CallEvaluator(ObjectEvaluator):
             value: Value = arguments[0] if arguments else UNKNOWN
             for item in module_items(called):
                 value = join([self.call(option, (value,), {}, node, scope) for option in options(item)])
+            self.run_hooks(called, arguments, TENSOR if value == UNKNOWN else value, node, scope)
             return TENSOR if value == UNKNOWN else value
         if called.name.startswith("torch.nn."):
+            self.run_hooks(called, arguments, module_result(called.name), node, scope)
             return module_result(called.name)
-        if called.name == "functools.partial":
-            return UNKNOWN
+        if called.name == "functools.partial" and called.items:
+            return self.call(called.items[0], (*called.items[1:], *arguments), keywords, node, scope)
         if called.name.startswith(("torch.compile", "torch._dynamo.optimize")) and arguments:
             return self._compile(arguments[0], _kept_options(called), node, scope)
         if called.name.startswith("disabled"):
@@ -195,6 +204,8 @@ class CallEvaluator(ObjectEvaluator):
         owner, name = called.owner, called.name
         if name == "static":
             return self.call(owner, arguments, keywords, node, scope)
+        if isinstance(owner, ClassValue):
+            return self._apply_function(owner, arguments, node, scope)
         if isinstance(owner, TensorValue):
             return tensor_method(owner, name, arguments, "dim" in keywords)
         if isinstance(owner, ContainerValue):
@@ -206,6 +217,15 @@ class CallEvaluator(ObjectEvaluator):
                 return self._module_method(owner, name, arguments, keywords, node, scope)
             return object_method(owner, name)
         return UNKNOWN
+
+    def _apply_function(
+        self, class_: ClassValue, arguments: Sequence[Value], node: ast.AST, scope: NameScope
+    ) -> Value:
+        """`apply` of a torch.autograd.Function: its forward is compiled too."""
+        forward = find_member(class_, "forward")
+        context = () if find_member(class_, "setup_context") is not None else (LibraryObject("torch.autograd.ctx"),)
+        result = UNKNOWN if forward is None else self.call(forward, (*context, *arguments), {}, node, scope)
+        return TENSOR if result == UNKNOWN else result
 
     def _module_method(
         self,
@@ -226,6 +246,8 @@ class CallEvaluator(ObjectEvaluator):
                 if isinstance(owner, ObjectValue):
                     owner.instance.attributes["__call__"] = site
                 return NONE
+        if name in REGISTERS:
+            return self.register_hook(owner, name, arguments, keywords, node, scope)
         if name in ("parameters", "buffers"):
             return ContainerValue("iterator", TENSOR)
         if name in ("named_parameters", "named_buffers"):
@@ -235,7 +257,12 @@ class CallEvaluator(ObjectEvaluator):
             if isinstance(label, str):
                 owner.instance.attributes[label] = arguments[1]
             return NONE
-        if name in ("items", "values", "keys", "append", "extend", "insert", "children", "modules", "__getitem__"):
+        if name in ("children", "modules"):
+            return ContainerValue("iterator", one_of_modules(owner, node, with_itself=name == "modules"))
+        if name in ("named_children", "named_modules"):
+            part = one_of_modules(owner, node, with_itself=name == "named_modules")
+            return ContainerValue("iterator", ContainerValue("tuple", UNKNOWN, (STR, part)))
+        if name in ("items", "values", "keys", "append", "extend", "insert", "__getitem__"):
             return self._module_items(owner, name)
         if name == "forward" and isinstance(owner, LibraryObject):
             return self._call_library_object(owner, arguments, keywords, node, scope)
@@ -350,6 +377,8 @@ class CallEvaluator(ObjectEvaluator):
             return arguments[0] if arguments else LibraryName("functools.wraps.identity")
         if name in _CALLS_ITS_FIRST and arguments:
             return join([self.call(a, arguments[1:], {}, node, scope) for a in options(arguments[0])])
+        if name in _DRAWN_IN_GRAPH and self.site is not None:
+            return TensorValue(True, _DRAWN_IN_GRAPH[name])
         if name.startswith("builtins."):
             return self._builtin(name.partition(".")[2], arguments, node, scope)
         return library_call(name, arguments, tuple(keywords), node)
@@ -360,11 +389,14 @@ class CallEvaluator(ObjectEvaluator):
             return LibraryObject("torch.compile", node, (ContainerValue("options", UNKNOWN, tuple(keywords.values())),))
         if isinstance(first, FunctionValue):
             preset = (*first.preset, *arguments[1:])
-            return FunctionValue(first.file, first.node, first.outer, first.bound, first.owner, preset)
+            named = tuple({**dict(first.named), **keywords}.items())
+            return FunctionValue(first.file, first.node, first.outer, first.bound, first.owner, preset, named)
         return LibraryObject("functools.partial", node, tuple(arguments))
 
     def _builtin(self, name: str, arguments: Sequence[Value], node: ast.AST, scope: NameScope) -> Value:
         first = arguments[0] if arguments else UNKNOWN
+        if name == "open":
+            return LibraryObject("builtins.open", node)
         tensor = next((t for t in map(tensor_in, arguments) if t is not None), None)
         if name in ("len", "hash", "id", "ord"):
             return INT
@@ -460,6 +492,7 @@ class CallEvaluator(ObjectEvaluator):
                 callers.append((scope.file, node))
         limit = MAX_DEPTH if self.site is not None else MAX_EAGER_DEPTH
         given = (*function.preset, *arguments)
+        keywords = {**dict(function.named), **keywords}
         if function.bound is not None:
             given = (function.bound, *given)
         try:

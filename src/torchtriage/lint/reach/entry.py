@@ -100,7 +100,11 @@ def entry_value(
     parameters = [*spec.posonlyargs, *spec.args][skip + len(function.preset) :]
     num_defaults = len(spec.defaults)
     arguments: list[Value] = []
+    named = dict(function.named)
     for number, parameter in enumerate(parameters):
+        if parameter.arg in named:
+            arguments.append(named[parameter.arg])
+            continue
         has_default = number >= len(parameters) - num_defaults
         default = spec.defaults[number - len(parameters) + num_defaults] if has_default else None
         passed = [
@@ -111,6 +115,8 @@ def entry_value(
         arguments.append(_one(machine, function, parameter, passed, default, is_first=number == 0))
     keywords = {}
     for parameter, default in zip(spec.kwonlyargs, spec.kw_defaults, strict=True):
+        if parameter.arg in named:
+            continue
         passed = [call.keywords.get(parameter.arg) for call in site.calls if not call.attribute]
         keywords[parameter.arg] = _one(machine, function, parameter, passed, default)
     if spec.vararg is not None:

@@ -94,7 +94,19 @@ class ExpressionEvaluator(Machine):
         for keyword in node.keywords:
             if keyword.arg is None:
                 self.evaluate(keyword.value, scope)
+                keywords.update(self._written_out(keyword.value, scope))
         return join([self.call(option, arguments, keywords, node, scope) for option in options(called)])
+
+    def _written_out(self, node: ast.expr, scope: NameScope) -> dict[str, Value]:
+        """The items of `**OPTIONS` if a dict at the top of a file gives them."""
+        definition = self.tree.resolve(node, scope.file)
+        written = definition.node if definition is not None else node
+        if isinstance(written, ast.Dict):
+            pairs = zip(written.keys, written.values, strict=True)
+            return {str(k.value): self.evaluate(v, scope) for k, v in pairs if isinstance(k, ast.Constant)}
+        if isinstance(written, ast.Call) and isinstance(written.func, ast.Name) and written.func.id == "dict":
+            return {k.arg: self.evaluate(k.value, scope) for k in written.keywords if k.arg}
+        return {}
 
     def _value_starred(self, node: ast.Starred, scope: NameScope) -> Value:
         return self.evaluate(node.value, scope)

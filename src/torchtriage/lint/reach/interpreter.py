@@ -8,8 +8,9 @@ from torchtriage.lint.project import SourceTree
 from torchtriage.lint.reach.calls import CallEvaluator
 from torchtriage.lint.reach.entry import entry_value
 from torchtriage.lint.reach.expressions import ExpressionEvaluator
+from torchtriage.lint.reach.hooks import hook_key
 from torchtriage.lint.reach.machine import MAX_STEPS
-from torchtriage.lint.reach.model import Reach, TargetSite
+from torchtriage.lint.reach.model import Hop, Reach, TargetSite
 from torchtriage.lint.reach.programs import Relevance, relevance_of
 from torchtriage.lint.reach.statements import StatementEvaluator
 from torchtriage.lint.source import SourceFile
@@ -123,6 +124,7 @@ class Interpreter(StatementEvaluator, ExpressionEvaluator, CallEvaluator):
                 instance.attributes["__call__"] = saved
             if own is not None:
                 instance.attributes["forward"] = own
+            self._enter_hooks(target, method, site, scope)
             target = method
         if isinstance(target, CompiledValue):
             return
@@ -131,6 +133,15 @@ class Interpreter(StatementEvaluator, ExpressionEvaluator, CallEvaluator):
             self.run_function(target, arguments, keywords, site.node, scope)
         elif isinstance(target, LibraryObject):
             self.call(target, (), {}, site.node, scope)
+
+
+    def _enter_hooks(self, module: ObjectValue, method: Value, site: TargetSite, scope: NameScope) -> None:
+        """The hooks of a module that is compiled itself run in its graph, around its forward."""
+        if hook_key(module) in self.reach.hooks and isinstance(method, FunctionValue):
+            arguments, _ = entry_value(self, method, site)
+            self.path.append(Hop(method, site.file, site.node))
+            self.run_hooks(module, arguments, UNKNOWN, site.node, scope)
+            self.path.pop()
 
 
 def _plain(value: Value) -> Value:

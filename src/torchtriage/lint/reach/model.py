@@ -73,6 +73,8 @@ class Reached:
     path: tuple[Hop, ...]
     scope: NameScope
     values: dict[ast.AST, Value] = field(default_factory=dict)
+    # Calls of modules that have a backward hook, with the line that registers it.
+    backward_hooks: dict[ast.AST, int] = field(default_factory=dict)
 
     @property
     def file(self) -> SourceFile:
@@ -97,6 +99,18 @@ class Reached:
         return text
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ModuleHook:
+    """A hook that eager code registers on a module, or on all modules in it."""
+
+    function: Value
+    file: SourceFile
+    node: ast.AST
+    is_backward: bool
+    is_before: bool
+    takes_keywords: bool
+
+
 @dataclass(eq=False, slots=True)
 class Reach:
     """All compile calls of a tree and all that they reach."""
@@ -105,5 +119,7 @@ class Reach:
     reached: list[Reached] = field(default_factory=list)
     # Files of which a part could not be followed: the first line of that part and the reason.
     cut: list[tuple[SourceFile, int, str]] = field(default_factory=list)
+    # For each module, the hooks on it; the keys are those of `hook_key`.
+    hooks: dict[object, list[ModuleHook]] = field(default_factory=dict)
     # For each function, the calls of it in eager code.
     callers: dict[ast.AST, list[tuple[SourceFile, ast.AST]]] = field(default_factory=dict)

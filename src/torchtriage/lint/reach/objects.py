@@ -87,7 +87,15 @@ class ObjectEvaluator(Machine):
                     )
             else:
                 self.run([statement], inner)
+        self._decorate_class(made, scope)
         return made
+
+    def _decorate_class(self, made: ClassValue, scope: NameScope) -> None:
+        """Call the decorators of the project, which may put the class into a table of classes."""
+        for decorator in reversed(made.node.decorator_list):
+            for value in options(self.evaluate(decorator, scope)):
+                if isinstance(value, FunctionValue):
+                    self.call(value, (made,), {}, decorator, scope)
 
     def annotation(self, node: ast.expr | None, scope: NameScope) -> Value | None:
         """The value that an annotation promises; None if it says nothing."""
@@ -138,6 +146,8 @@ class ObjectEvaluator(Machine):
             return MethodValue(value, name)
         if isinstance(value, ClassValue):
             found = find_member(value, name)
+            if found is None and name == "apply" and "torch.autograd.Function" in library_bases(value):
+                return MethodValue(value, name)
             return UNKNOWN if found is None else found
         return UNKNOWN
 
@@ -163,6 +173,9 @@ class ObjectEvaluator(Machine):
         found = find_member(instance.of, name, above=owner.above)
         if found is None:
             if is_module(instance.of):
+                known = module_attribute(name) if library_bases(instance.of) - {MODULE} else None
+                if known is not None:
+                    return known
                 return BOOL if name == "training" else MethodValue(ObjectValue(instance), name)
             return UNKNOWN
         return self._bound(found, ObjectValue(instance), node, scope)
@@ -172,7 +185,9 @@ class ObjectEvaluator(Machine):
             bound = self._bound(member.target, owner, node, scope)
             return self.call(bound, (), {}, node, scope)
         if isinstance(member, FunctionValue) and member.bound is None:
-            return FunctionValue(member.file, member.node, member.outer, owner, member.owner, member.preset)
+            return FunctionValue(
+                member.file, member.node, member.outer, owner, member.owner, member.preset, member.named
+            )
         if isinstance(member, MethodValue) and member.name == "static":
             return member.owner
         if isinstance(member, CompiledValue):

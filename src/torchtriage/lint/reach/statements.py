@@ -204,8 +204,12 @@ class StatementEvaluator(Machine):
             self._rebind(target.value, ContainerValue(owner.kind, known, None, keys), scope)
 
     def _rebind(self, node: ast.expr, value: Value, scope: NameScope) -> None:
-        if isinstance(node, ast.Name) and node.id in scope.names:
-            scope.names[node.id] = value
+        if isinstance(node, ast.Name):
+            holder: NameScope | None = scope
+            while holder is not None and node.id not in holder.names:
+                holder = holder.outer
+            if holder is not None:
+                holder.names[node.id] = value
         elif isinstance(node, ast.Attribute):
             self._assign_attribute(node, value, scope)
 

@@ -1,13 +1,24 @@
-"""TT109, TT110, TT118: autograd and the optimizer inside compiled code."""
+"""TT109, TT110, TT116, TT118: autograd, its hooks and the optimizer inside compiled code."""
 
 import ast
 from collections.abc import Iterator
 
 from torchtriage.lint.reach.model import Reached
 from torchtriage.lint.rules.hazard import Hazard, calls, hazard_rule, is_set, names_of, quote
-from torchtriage.lint.types.values import LibraryObject, MethodValue, PythonValue, TensorValue, options, tensor_in
+from torchtriage.lint.rules.places import last_part
+from torchtriage.lint.types.values import (
+    FunctionValue,
+    LibraryObject,
+    MethodValue,
+    PythonValue,
+    TensorValue,
+    options,
+    tensor_in,
+)
+from torchtriage.lint.variation.bindings import BindingKind, bindings
 
 _GRAD = frozenset({"torch.autograd.grad", "torch.autograd.backward"})
+_EFFECTS = frozenset({"append", "extend", "add", "update", "print", "setdefault", "item", "info", "warning"})
 _ONLY_SELF = "compile the forward and the loss"
 
 
@@ -41,24 +52,67 @@ def _method_of_tensor(called: object, name: str) -> TensorValue | None:
 
 
 @hazard_rule
+def tensor_hooks(reached: Reached) -> Iterator[Hazard]:
+    """register_hook on a tensor that the compiled code makes."""
+    for call in calls(reached):
+        tensor = _method_of_tensor(reached.value(call.func), "register_hook")
+        receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
+        hook = reached.value(call.args[0]) if call.args else None
+        has_effect = isinstance(hook, FunctionValue) and _has_effect(hook)
+        is_made_inside = isinstance(receiver, ast.Name) and receiver.id not in _parameters(reached)
+        if tensor is None or not isinstance(receiver, ast.Name) or not (is_made_inside and has_effect):
+            continue
+        yield Hazard(
+            code="TT116",
+            node=call,
+            subject=quote(reached, call),
+            may=not tensor.sure,
+            cause="a hook with effects outside of the graph, on a tensor that the graph makes, cannot be traced",
+            fix=f"return {receiver.id} from the compiled function, and register the hook on it outside",
+        )
+
+
+def _has_effect(hook: FunctionValue) -> bool:
+    """Whether a hook does more than return a gradient: it fills a list, sets an attribute, prints."""
+    for node in ast.walk(hook.node):
+        if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):
+            return True
+        if isinstance(node, ast.Call) and last_part(node.func) in _EFFECTS:
+            return True
+    return False
+
+
+@hazard_rule
+def backward_hooks(reached: Reached) -> Iterator[Hazard]:
+    """A call of a module that has a backward hook."""
+    for call, line in reached.backward_hooks.items():
+        if isinstance(call, ast.Call):
+            yield Hazard(
+                code="TT116",
+                node=call,
+                subject=quote(reached, call),
+                cause=f"the module has a backward hook, registered at line {line}",
+                fix="register hooks on the outputs of the compiled function, outside: out.register_hook(...)",
+            )
+
+
+@hazard_rule
 def requires_grad(reached: Reached) -> Iterator[Hazard]:
     """requires_grad_() on a tensor in compiled code."""
     parameters = _parameters(reached)
     for call in calls(reached):
         tensor = _method_of_tensor(reached.value(call.func), "requires_grad_")
         receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
-        if (
-            tensor is None
-            or not (isinstance(receiver, ast.Name) and receiver.id in parameters)
-            or _sets_false(call, reached)
-        ):
+        is_input = isinstance(receiver, ast.Name) and receiver.id in parameters and not _sets_false(call, reached)
+        is_weight = isinstance(receiver, ast.Name) and _sets_false(call, reached) and _is_weight(receiver, reached)
+        if tensor is None or not (is_input or is_weight):
             continue
         yield Hazard(
             code="TT110",
             node=call,
             subject=quote(reached, call),
             may=not tensor.sure,
-            cause="requires_grad of an input cannot be changed inside the graph",
+            cause="requires_grad of an input or a parameter cannot be changed inside the graph",
             fix=f"set requires_grad before the compiled call instead of {quote(reached, call)}; detach() inside the "
             "graph does not break",
         )
@@ -72,6 +126,15 @@ def _parameters(reached: Reached) -> set[str]:
         n.id for n in ast.walk(reached.function.node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
     }
     return names - assigned
+
+
+def _is_weight(name: ast.Name, reached: Reached) -> bool:
+    """Whether a loop gives the name the parameters of a module."""
+    for binding in bindings(reached.file, name, name.id):
+        iterated = binding.value if binding.kind is BindingKind.ITEM else None
+        if isinstance(iterated, ast.Call) and isinstance(iterated.func, ast.Attribute):
+            return iterated.func.attr in ("parameters", "named_parameters")
+    return False
 
 
 def _sets_false(call: ast.Call, reached: Reached) -> bool:

@@ -1,4 +1,4 @@
-"""TT206, TT207, TT220: state that compiled code reads and that changes between calls."""
+"""TT206, TT207, TT217, TT220: state that compiled code reads and that changes between calls."""
 
 import ast
 from collections.abc import Iterator
@@ -11,16 +11,23 @@ from torchtriage.lint.reach.objects import is_module
 from torchtriage.lint.rule import source_finding, tree_rule
 from torchtriage.lint.rules.places import frame_place
 from torchtriage.lint.source import SourceFile
-from torchtriage.lint.types.values import FunctionValue, ObjectValue, PythonValue
+from torchtriage.lint.types.values import ContainerValue, FunctionValue, ObjectValue, PythonValue
+from torchtriage.lint.variation.describe import Describer
+from torchtriage.lint.variation.kinds import any_varies
+
+_GUARDED = ("int", "float", "bool", "str")
 
 
 @tree_rule
 def changing_state(tree: SourceTree) -> Iterator[Finding]:
     """Counters, globals and indices that are constants to the compiler."""
-    for reached in reach_of(tree).reached:
+    reach = reach_of(tree)
+    describer = Describer(tree, reach)
+    for reached in reach.reached:
         yield from _counters(reached, tree)
-        yield from _globals(reached, tree)
+        yield from _globals(reached, tree, describer)
         yield from _layer_constants(reached, tree)
+        yield from _growing_lists(reached, tree)
 
 
 def _own_attribute(node: ast.AST, reached: Reached) -> str:
@@ -36,11 +43,12 @@ def _own_attribute(node: ast.AST, reached: Reached) -> str:
 def _counters(reached: Reached, tree: SourceTree) -> Iterator[Finding]:
     bound = reached.function.bound
     for node in ast.walk(reached.function.node):
-        if not isinstance(node, ast.AugAssign) or not isinstance(bound, ObjectValue):
+        target = _counted(node, reached)
+        if target is None or not isinstance(bound, ObjectValue):
             continue
-        name = _own_attribute(node.target, reached)
+        name = _own_attribute(target, reached)
         value = bound.instance.attributes.get(name)
-        if name and isinstance(value, PythonValue) and value.type in ("int", "float") and node.target in reached.values:
+        if name and isinstance(value, PythonValue) and value.type in ("int", "float") and _is_evaluated(node, reached):
             yield source_finding(
                 "TT206",
                 reached.file,
@@ -54,7 +62,22 @@ def _counters(reached: Reached, tree: SourceTree) -> Iterator[Finding]:
             )
 
 
-def _globals(reached: Reached, tree: SourceTree) -> Iterator[Finding]:
+def _counted(node: ast.AST, reached: Reached) -> ast.expr | None:
+    """The target of `self.n += 1`, or of `self.n = self.n + 1`."""
+    if isinstance(node, ast.AugAssign):
+        return node.target
+    if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.value, ast.BinOp):
+        name = _own_attribute(node.targets[0], reached)
+        reads = [part for part in (node.value.left, node.value.right) if _own_attribute(part, reached) == name]
+        return node.targets[0] if name and reads else None
+    return None
+
+
+def _is_evaluated(node: ast.AST, reached: Reached) -> bool:
+    return any(inner in reached.values for inner in ast.walk(node))
+
+
+def _globals(reached: Reached, tree: SourceTree, describer: Describer) -> Iterator[Finding]:
     file = reached.file
     local = {n.id for n in ast.walk(reached.function.node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     local |= {p.arg for p in ast.walk(reached.function.node) if isinstance(p, ast.arg)}
@@ -65,7 +88,7 @@ def _globals(reached: Reached, tree: SourceTree) -> Iterator[Finding]:
         seen.add(node.id)
         value = reached.value(node)
         changed = (
-            _changed_at(file, node.id) if isinstance(value, PythonValue) and value.type in ("int", "float") else None
+            _changed_at(file, node.id, describer) if isinstance(value, PythonValue) and value.type in _GUARDED else None
         )
         if changed is not None:
             yield source_finding(
@@ -80,7 +103,7 @@ def _globals(reached: Reached, tree: SourceTree) -> Iterator[Finding]:
             )
 
 
-def _changed_at(file: SourceFile, name: str) -> ast.stmt | None:
+def _changed_at(file: SourceFile, name: str, describer: Describer) -> ast.stmt | None:
     """The statement that changes a global again and again: an increment, or the loop over its values."""
     owners = [
         f for f in file.of_type(ast.FunctionDef) if any(isinstance(s, ast.Global) and name in s.names for s in f.body)
@@ -90,7 +113,9 @@ def _changed_at(file: SourceFile, name: str) -> ast.stmt | None:
             if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id == name:
                 return node
             if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets):  # noqa: SIM102 - two questions
-                if any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(node.value)):
+                if any(isinstance(n, ast.Name) and n.id == name for n in ast.walk(node.value)) or any_varies(
+                    describer.of(node.value, file)
+                ):
                     return node
     for statement in file.tree.body:
         if isinstance(statement, (ast.For, ast.While)):
@@ -102,6 +127,11 @@ def _changed_at(file: SourceFile, name: str) -> ast.stmt | None:
                 return statement
             for node in ast.walk(statement):
                 if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id == name:
+                    return node
+                is_set = isinstance(node, ast.Assign) and any(
+                    isinstance(t, ast.Name) and t.id == name for t in node.targets
+                )
+                if isinstance(node, ast.Assign) and is_set and any_varies(describer.of(node.value, file)):
                     return node
     return None
 
@@ -132,6 +162,43 @@ def _layer_constants(reached: Reached, tree: SourceTree) -> Iterator[Finding]:
                 fix=f"compile the model that holds the layers, once, instead of each layer; or keep self.{name} "
                     f"as a tensor",
             )
+
+
+def _growing_lists(reached: Reached, tree: SourceTree) -> Iterator[Finding]:
+    """A list of the object that compiled code makes longer in each call."""
+    for call in list(reached.values):
+        called = call.func if isinstance(call, ast.Call) else None
+        if not isinstance(called, ast.Attribute) or called.attr not in ("append", "extend", "insert"):
+            continue
+        bound, name = reached.function.bound, _own_name(called.value, reached)
+        held = bound.instance.attributes.get(name) if isinstance(bound, ObjectValue) and name else None
+        if isinstance(held, ContainerValue) and held.kind == "list" and not _is_emptied(reached, name):
+            yield source_finding(
+                "TT217", reached.file, call, tree, reason=name, raised_at=frame_place(reached.path[0].function),
+                title=f"self.{name} grows in {reached.name}, which is compiled again for each length",
+                cause=f"the length of a list is a guard; {reached.path_text}",
+                fix=f"return the value and append it to self.{name} outside the compiled function",
+            )
+
+
+def _own_name(node: ast.AST, reached: Reached) -> str:
+    """`seen` for `self.seen`, in a method of any class."""
+    parameters = reached.function.node.args.args
+    is_self = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and bool(parameters)
+    return node.attr if isinstance(node, ast.Attribute) and is_self and (
+        getattr(node.value, "id", "") == parameters[0].arg
+    ) else ""
+
+
+def _is_emptied(reached: Reached, name: str) -> bool:
+    """Whether the same function begins with an empty list."""
+    for node in ast.walk(reached.function.node):
+        if isinstance(node, ast.Assign) and any(_own_name(target, reached) == name for target in node.targets):
+            return True
+        cleared = node.func if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+        if cleared is not None and cleared.attr == "clear" and _own_name(cleared.value, reached) == name:
+            return True
+    return False
 
 
 def _is_per_instance(reached: Reached) -> bool:

@@ -1,15 +1,17 @@
-"""TT203 to TT205, TT216 to TT218, TT224: arguments of compiled functions that change from call to call."""
+"""TT202 to TT205, TT211 to TT224: arguments of compiled functions that change from call to call."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from torchtriage.findings.model import Finding
+from torchtriage.findings.model import Finding, Severity
 from torchtriage.lint.project import SourceTree
 from torchtriage.lint.reach.interpreter import reach_of
 from torchtriage.lint.reach.model import SiteCall, TargetSite
 from torchtriage.lint.rule import source_finding, tree_rule
-from torchtriage.lint.rules.places import frame_place, loops_around, names_in, scope_around
+from torchtriage.lint.rules.places import NO_GRAD, frame_place, is_under
+from torchtriage.lint.rules.specialised import needs_float, needs_int
 from torchtriage.lint.types.values import (
     ContainerValue,
     FunctionValue,
@@ -20,8 +22,15 @@ from torchtriage.lint.types.values import (
     is_none,
     options,
 )
+from torchtriage.lint.variation.bindings import BindingKind, bindings, repeats_around
+from torchtriage.lint.variation.describe import Describer
+from torchtriage.lint.variation.kinds import NUMBERS, ValueKind
 
-_SPECIALISES = frozenset({"dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout"})
+_SETTLES = Severity.P4      # each of two variants is compiled once, as at run time
+MAX_SETTLED = 3             # known values: the report of a run calls two recompiles settled
+_INT_WHY = "it is used as an index or a bound"
+_FLOAT_WHY = "it is a constant of the operator that receives it"
+_STATIC_WHY = "with dynamic=False each value is compiled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,202 +40,208 @@ class Argument:
     call: SiteCall
     node: ast.expr
     parameter: str
+    kinds: tuple[ValueKind, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentChange:
+    """One way in which the values of an argument differ; `what` differs, and `why` it is compiled."""
+
+    code: str
+    what: str
+    why: str
+    severity: Severity | None = None
 
 
 @tree_rule
 def changing_arguments(tree: SourceTree) -> Iterator[Finding]:
-    """Arguments that a loop changes, and that the compiled code treats as constants."""
+    """Arguments that differ from call to call, where the compiled code holds for one of them."""
     reach = reach_of(tree)
+    describer = Describer(tree, reach)
     for site in reach.sites:
-        function = _function(site, tree)
-        if function is None:
-            continue
+        functions = compiled_functions(site)
+        by_parameter: dict[str, list[Argument]] = {}
         for call in site.calls:
-            for argument in _arguments(call, function):
-                yield from _changes(argument, function, site, tree)
-        yield from _none_or_not(site, function, tree)
+            for argument in _arguments(call, functions[0] if functions else None, describer):
+                by_parameter.setdefault(argument.parameter, []).append(argument)
+                if describer.is_repeated(call.file, call.node):
+                    for change in _changes(argument, functions, site):
+                        if change.code != "TT215" or _is_recorded(argument):
+                            yield _found(functions, change, argument, site, tree)
+        for arguments in by_parameter.values():
+            if len(arguments) > 1:
+                for change in _differences([kind for argument in arguments for kind in argument.kinds]):
+                    if change.code != "TT218":      # absent_arguments finds it, also where the default is None
+                        yield _found(functions, change, arguments[0], site, tree)
 
 
-def _function(site: TargetSite, tree: SourceTree) -> FunctionValue | None:
-    """The function that a site compiles: itself, or the forward of a module of the project."""
+def compiled_functions(site: TargetSite) -> list[FunctionValue]:
+    """The functions that a site compiles: itself, or the forward of a module of the project."""
+    found = []
     for target in (*site.bound, *options(site.target)):
         if isinstance(target, FunctionValue):
-            return target
+            found.append(target)
         if isinstance(target, ObjectValue):
             member = target.instance.of.members.get("forward")
             if isinstance(member, FunctionValue):
-                return FunctionValue(member.file, member.node, member.outer, target, member.owner)
-    return None
+                found.append(FunctionValue(member.file, member.node, member.outer, target, member.owner))
+    return found
+
+
+def _arguments(call: SiteCall, function: FunctionValue | None, describer: Describer) -> Iterator[Argument]:
+    if call.attribute or any(isinstance(a, ast.Starred) for a in call.node.args):
+        return
+    names = _parameters(function) if function is not None else [f"input {n}" for n in range(len(call.node.args))]
+    for name, node in zip(names, call.node.args, strict=False):
+        yield Argument(call, node, name, describer.of(node, call.file))
+    for keyword in call.node.keywords:
+        name = keyword.arg or "the keyword arguments"
+        yield Argument(call, keyword.value, name, describer.of(keyword.value, call.file))
 
 
 def _parameters(function: FunctionValue) -> list[str]:
     spec = function.node.args
     names = [parameter.arg for parameter in (*spec.posonlyargs, *spec.args)]
-    return names[1:] if function.bound is not None or function.owner is not None else names
+    skipped = 1 if function.bound is not None or function.owner is not None else 0
+    return names[skipped + len(function.preset):]
 
 
-def _arguments(call: SiteCall, function: FunctionValue) -> Iterator[Argument]:
-    if call.attribute or any(isinstance(a, ast.Starred) for a in call.node.args):
-        return
-    for name, node in zip(_parameters(function), call.node.args, strict=False):
-        yield Argument(call, node, name)
-    for keyword in call.node.keywords:
-        if keyword.arg:
-            yield Argument(call, keyword.value, keyword.arg)
+def _changes(argument: Argument, functions: Sequence[FunctionValue], site: TargetSite) -> Iterator[ArgumentChange]:
+    """What differs between the passes of the loop around one call."""
+    is_static = site.is_set("dynamic", False) and "mark_dynamic" not in argument.call.file.text
+    for kind in argument.kinds:
+        if kind.varies:
+            yield from _changing_value(kind, argument.parameter, functions, is_static)
+        if kind.length_varies:
+            yield ArgumentChange("TT217", "length", "its length is a guard")
+        if kind.keys_vary:
+            yield ArgumentChange("TT216", "keys", "its keys are a guard")
+        if kind.type == "fresh":
+            yield ArgumentChange("TT219", "object", "its code or class is made anew for each call, which is a guard")
+    if is_static and (any(kind.has_varying_size for kind in argument.kinds) or _sizes_differ(argument.kinds)):
+        yield ArgumentChange("TT202", "size", "with dynamic=False each size is compiled")
+    elif not is_static and len(argument.kinds) == 1 and any(map(_crosses_one, argument.kinds[0].sizes or ())):
+        yield ArgumentChange("TT221", "size", "a size of 0 or 1 is compiled apart from all others")
+    functions_given = {kind.values for kind in argument.kinds if kind.type == "function" and kind.values}
+    if len(functions_given) > 1:
+        settles = _SETTLES if len(functions_given) <= MAX_SETTLED else None
+        yield ArgumentChange("TT219", "function", "its identity is a guard", settles)
+    yield from _differences(argument.kinds)
 
 
-def _changes(argument: Argument, function: FunctionValue, site: TargetSite, tree: SourceTree) -> Iterator[Finding]:
-    for loop in loops_around(argument.call.file, argument.call.node):
-        if not isinstance(loop, ast.For):
-            continue
-        kinds = _loop_values(loop, argument)
-        names = names_in(argument.node) & set(kinds)
-        if isinstance(argument.node, ast.Name) and names:
-            kind = kinds[argument.node.id]
-            if kind == "int" and _needs_int(function, argument.parameter):
-                yield _found(
-                    function, "TT204", argument, site, tree, "int", "is used as an index or a bound, so each "
-                        "value is compiled"
-                )
-            elif kind == "float" and _needs_float(function, argument.parameter):
-                yield _found(function, "TT205", argument, site, tree, "float", "is a constant of the operator "
-                    "that receives it")
-            elif kind == "str":
-                yield _found(function, "TT224", argument, site, tree, "text", "is a constant to the compiler")
-        elif names and isinstance(argument.node, ast.ListComp) and _counts(argument.node, names):
-            yield _found(function, "TT217", argument, site, tree, "length", "is a guard, so each length is compiled")
-        elif isinstance(argument.node, ast.Dict) and any(
-            k is not None and names_in(k) & set(kinds) for k in argument.node.keys
-        ):
-            yield _found(function, "TT216", argument, site, tree, "keys", "are a guard, so each set of keys is "
-                "compiled")
-        elif isinstance(argument.node, ast.Name):
-            code = _growth(loop, argument.node.id, kinds)
-            if code:
-                what = "keys" if code == "TT216" else "length"
-                yield _found(function, code, argument, site, tree, what, "changes in the loop, and each is compiled")
+def _changing_value(
+    kind: ValueKind, name: str, functions: Sequence[FunctionValue], is_static: bool,
+) -> Iterator[ArgumentChange]:
+    settles = _SETTLES if 0 < len(kind.values) <= MAX_SETTLED else None
+    if kind.type == "int" and (is_static or any(needs_int(function, name) for function in functions)):
+        yield ArgumentChange("TT204", "int", _INT_WHY if not is_static else _STATIC_WHY, settles)
+    elif kind.type == "float" and (is_static or any(needs_float(function, name) for function in functions)):
+        yield ArgumentChange("TT205", "float", _FLOAT_WHY if not is_static else _STATIC_WHY, settles)
+    elif kind.type in ("str", "enum", "bool"):
+        what = {"str": "text", "enum": "enum member", "bool": "flag"}[kind.type]
+        settles = _SETTLES if kind.type == "bool" else settles
+        yield ArgumentChange("TT224", what, "it is a constant to the compiler", settles)
 
 
-def _loop_values(loop: ast.For, argument: Argument) -> dict[str, str]:
-    """The names that a loop gives a new Python value in each pass, with the type of it."""
-    iterated, target = loop.iter, loop.target
-    if isinstance(iterated, ast.Call) and isinstance(iterated.func, ast.Name) and isinstance(target, ast.Name):
-        return {target.id: "int"} if iterated.func.id == "range" else {}
-    if isinstance(iterated, ast.Call) and isinstance(iterated.func, ast.Name) and iterated.func.id == "enumerate":
-        first = target.elts[0] if isinstance(target, ast.Tuple) and target.elts else None
-        return {first.id: "int"} if isinstance(first, ast.Name) else {}
-    if isinstance(target, ast.Name):
-        items = _literal(iterated, argument)
-        types = {type(item.value).__name__ for item in items if isinstance(item, ast.Constant)}
-        if len(items) > 1 and len(types) == 1 and all(isinstance(item, ast.Constant) for item in items):
-            return {target.id: types.pop()}
-    return {}
+def _sizes_differ(kinds: Sequence[ValueKind]) -> bool:
+    known = {kind.sizes for kind in kinds if kind.type == "tensor" and kind.sizes is not None}
+    ranks = {len(sizes) for sizes in known}
+    return len(known) > 1 and len(ranks) == 1 and all(size.values for sizes in known for size in sizes)
 
 
-def _literal(node: ast.expr, argument: Argument) -> list[ast.expr]:
-    """The items of a tuple or list that is written out, there or at the top of the file."""
-    if isinstance(node, ast.Name):
-        for statement in argument.call.file.tree.body:
-            names = (
-                [t.id for t in statement.targets if isinstance(t, ast.Name)]
-                if isinstance(statement, ast.Assign)
-                else []
-            )
-            if node.id in names and isinstance(statement, ast.Assign):
-                node = statement.value
-                break
-    return node.elts if isinstance(node, (ast.Tuple, ast.List)) else []
+def _crosses_one(size: ValueKind) -> bool:
+    """Whether a size takes the value 0 or 1 and at least two others."""
+    values = {value for value in size.values if isinstance(value, int)}
+    return size.varies and bool(values & {0, 1}) and len(values - {0, 1}) > 1
 
 
-def _needs_int(function: FunctionValue, name: str) -> bool:
-    """Whether the code needs the number itself: an index into a list, the bound of a range."""
-    for node in ast.walk(function.node):
-        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name) and node.slice.id == name:
-            owner = node.value
-            if isinstance(owner, ast.Name) and isinstance(
-                _global_value(function, owner.id), (ast.List, ast.Tuple, ast.Dict)
-            ):
-                return True
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "range":  # noqa: SIM102 - two questions
-            if any(isinstance(a, ast.Name) and a.id == name for a in node.args):
-                return True
-    return False
+def _is_recorded(argument: Argument) -> bool:
+    """Whether autograd records at the call itself; a function that is given its tensors may run under no_grad."""
+    file, node = argument.call.file, argument.node
+    reaching = bindings(file, node, node.id) if isinstance(node, ast.Name) else []
+    if any(binding.kind is BindingKind.PARAMETER for binding in reaching):
+        return False
+    return not is_under(argument.call, NO_GRAD) and "set_grad_enabled(False)" not in file.text
 
 
-def _global_value(function: FunctionValue, name: str) -> ast.expr | None:
-    for statement in function.file.tree.body:
-        if isinstance(statement, ast.Assign) and any(
-            isinstance(t, ast.Name) and t.id == name for t in statement.targets
-        ):
-            return statement.value
-    return None
+def _differences(kinds: Sequence[ValueKind]) -> Iterator[ArgumentChange]:
+    """What differs between alternatives: of one argument in several passes, or of several calls."""
+    tensors = [kind for kind in kinds if kind.type == "tensor"]
+    values = [kind for kind in kinds if kind.type not in ("", "None", "earlier")]
+    if values and any(kind.type == "None" for kind in kinds):
+        yield ArgumentChange("TT218", "None or a value", "whether it is None is a guard", _SETTLES)
+    if tensors and any(kind.type in NUMBERS for kind in kinds):
+        yield ArgumentChange("TT223", "type", "it is a number in one call and a tensor in another", _SETTLES)
+    if len({len(kind.sizes) for kind in tensors if kind.sizes is not None}) > 1:
+        yield ArgumentChange("TT214", "number of dimensions", "the number of dimensions is a guard", _SETTLES)
+    if _dtypes_differ(kinds):
+        yield ArgumentChange("TT211", "dtype", "the dtype is a guard", _SETTLES)
+    if len({kind.is_transposed for kind in tensors}) > 1:
+        yield ArgumentChange("TT213", "memory layout", "it is transposed in one call and not in another", _SETTLES)
+    containers = {kind.values for kind in kinds if kind.type == "list" and kind.parts}
+    if len(containers) > 1:
+        yield ArgumentChange("TT223", "type", "it is a list in one call and a tuple in another", _SETTLES)
+    if {kind.has_grad for kind in tensors} >= {True, False}:
+        yield ArgumentChange("TT215", "requires_grad", "it requires grad in one call and not in another", _SETTLES)
 
 
-def _needs_float(function: FunctionValue, name: str) -> bool:
-    for node in ast.walk(function.node):
-        if isinstance(node, ast.Call):
-            called = function.file.dotted(node.func).rpartition(".")[2]
-            given = [*node.args, *(k.value for k in node.keywords)]
-            if called in _SPECIALISES and any(isinstance(a, ast.Name) and a.id == name for a in given):
-                return True
-    return False
-
-
-def _counts(node: ast.ListComp, names: set[str]) -> bool:
-    """Whether the number of items depends on these names."""
-    return any(names_in(part.iter) & names for part in node.generators)
-
-
-def _growth(loop: ast.For, name: str, kinds: dict[str, str]) -> str:
-    """TT217 for a list that the loop fills and passes on, TT216 for a dict to which it adds keys; else empty."""
-    for node in ast.walk(loop):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append":  # noqa: SIM102 - two questions
-            if _is_variable(node.func.value, name):
-                return "TT217"
-        for target in node.targets if isinstance(node, ast.Assign) else ():
-            is_new_key = (
-                isinstance(target, ast.Subscript)
-                and _is_variable(target.value, name)
-                and isinstance(target.slice, (ast.JoinedStr, ast.Tuple))
-                and names_in(target.slice) & set(kinds)
-            )
-            if is_new_key:
-                return "TT216"
-    return ""
-
-
-def _is_variable(node: ast.expr, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name
+def _dtypes_differ(kinds: Sequence[ValueKind]) -> bool:
+    """Two known dtypes; or one that a conversion made, beside the value without the conversion."""
+    dtypes = {kind.dtype for kind in kinds if kind.type == "tensor"}
+    return len(dtypes - {""}) > 1 or (len(dtypes) > 1 and len({kind.sizes for kind in kinds}) == 1)
 
 
 def _found(
-    function: FunctionValue, code: str, argument: Argument, site: TargetSite, tree: SourceTree, what: str, why: str,
+    functions: Sequence[FunctionValue], change: ArgumentChange, argument: Argument, site: TargetSite, tree: SourceTree,
 ) -> Finding:
-    name = argument.call.file.segment(argument.call.node.func)
+    file, name = argument.call.file, argument.parameter
+    fields: dict[str, Any] = {} if change.severity is None else {"severity": change.severity}
+    if functions:
+        fields["raised_at"] = frame_place(functions[0])
     return source_finding(
-        code,
-        argument.call.file,
-        argument.call.node,
-        tree,
-        title=f"{name} is compiled again for each {what} of {argument.parameter}"
-        if what != "keys"
-        else f"{name} is compiled again when the keys of {argument.parameter} change",
-        cause=f"the loop around the call changes `{argument.call.file.segment(argument.node)}`; "
-            f"{argument.parameter} {why}; "
-        f"compiled at {site.place}",
-        fix=_FIXES[code].format(name=argument.parameter),
-        reason=argument.parameter, raised_at=frame_place(function),
+        change.code, file, argument.call.node, tree,
+        title=_title(file.segment(argument.call.node.func), change, name),
+        cause=f"`{file.segment(argument.node)}` has another {change.what} in other calls; {change.why}; "
+              f"compiled at {site.place}",
+        fix=_FIXES[change.code].format(name=name), reason=name, **fields,
     )
 
 
+def _title(called: str, change: ArgumentChange, name: str) -> str:
+    if change.code == "TT216":
+        return f"{called} is compiled again when the keys of {name} change"
+    if change.code == "TT218":
+        return f"{called} is compiled twice: {name} is sometimes None"
+    if change.severity is _SETTLES:
+        return f"{called} is compiled twice: {name} changes its {change.what}"
+    return f"{called} is compiled again for each {change.what} of {name}"
+
+
 _FIXES = {
+    "TT202": "drop dynamic=False, or torch._dynamo.maybe_mark_dynamic({name}, dim) before the call, or pad to a few "
+             "sizes",
     "TT204": "pass {name} as a tensor (torch.tensor(value)) and index a tensor with it, or index before the call",
     "TT205": "pass {name} as a 0-dimensional tensor, or apply the operator outside the compiled function",
+    "TT211": "convert {name} to one dtype before the compiled call",
+    "TT213": "{name}.contiguous() before the compiled call",
+    "TT214": "add the missing dimension before the call: {name}[None]",
+    "TT215": "nothing if one extra compile is fine; else {name}.detach() where the gradient is not needed",
     "TT216": "stack the values into one tensor with a fixed size, and keep the keys outside the compiled function",
     "TT217": "pad to a fixed number of items, or stack the tensors into one before the compiled call",
     "TT218": "pass a tensor in every call (a mask of ones instead of None), or compile one function for each case",
+    "TT219": "define it once, at the top of the module, and pass the same object in every call",
+    "TT221": "pad to at least two, or call the original function for a size of 0 or 1",
+    "TT223": "pass {name} as a tensor in every call: torch.zeros(...) instead of a number",
     "TT224": "keep {name} the same, or choose the function by {name} outside the compiled call",
 }
+
+
+@tree_rule
+def absent_arguments(tree: SourceTree) -> Iterator[Finding]:
+    """A parameter that one call leaves at None and another one gives a tensor."""
+    for site in reach_of(tree).sites:
+        for function in compiled_functions(site)[:1]:
+            yield from _none_or_not(site, function, tree)
 
 
 def _none_or_not(site: TargetSite, function: FunctionValue, tree: SourceTree) -> Iterator[Finding]:
@@ -242,17 +257,12 @@ def _none_or_not(site: TargetSite, function: FunctionValue, tree: SourceTree) ->
         present = [v is not None and not is_none(v) and not isinstance(v, PythonValue) and _is_known(v) for v in given]
         if any(missing) and any(present):
             call = calls[present.index(True)]
-            argument = Argument(call, call.node, name)
+            line = calls[missing.index(True)].node.lineno
             yield source_finding(
-                "TT218",
-                call.file,
-                call.node,
-                tree,
-                reason=name, raised_at=frame_place(function),
+                "TT218", call.file, call.node, tree, reason=name, severity=_SETTLES, raised_at=frame_place(function),
                 title=f"{call.file.segment(call.node.func)} is compiled twice: {name} is sometimes None",
-                cause=f"{name} is None at line {calls[missing.index(True)].node.lineno} and a value here; compiled at "
-                f"{site.place}",
-                fix=_FIXES["TT218"].format(name=argument.parameter),
+                cause=f"{name} is None at line {line} and a value here; compiled at {site.place}",
+                fix=_FIXES["TT218"].format(name=name),
             )
 
 
@@ -267,11 +277,13 @@ def _passed(call: SiteCall, number: int, name: str) -> Value | None:
 @tree_rule
 def ragged_batches(tree: SourceTree) -> Iterator[Finding]:
     """dynamic=False and a DataLoader whose last batch may be smaller."""
-    for site in reach_of(tree).sites:
+    reach = reach_of(tree)
+    describer = Describer(tree, reach)
+    for site in reach.sites:
         if not site.is_set("dynamic", False):
             continue
         for call in site.calls:
-            loader = None if "mark_dynamic" in call.file.text else _loader(call)
+            loader = None if "mark_dynamic" in call.file.text else _loader(call, describer)
             if loader is not None:
                 yield source_finding(
                     "TT203",
@@ -289,18 +301,26 @@ def ragged_batches(tree: SourceTree) -> Iterator[Finding]:
                 break
 
 
-def _loader(call: SiteCall) -> ast.Call | None:
-    """The DataLoader that the loop around a call iterates over, if it keeps a smaller last batch."""
-    for loop in loops_around(call.file, call.node):
-        names = names_in(loop.iter) if isinstance(loop, ast.For) else set()
-        for node in ast.walk(scope_around(call.file, call.node)):
-            if not (isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)):
-                continue
-            is_loader = call.file.dotted(node.value.func).endswith(".DataLoader")
-            is_iterated = any(isinstance(t, ast.Name) and t.id in names for t in node.targets)
-            if is_loader and is_iterated and not _drops_last(node.value):
-                return node.value
+def _loader(call: SiteCall, describer: Describer) -> ast.Call | None:
+    """The DataLoader that a loop around a call iterates over, if it keeps a smaller last batch."""
+    for loop in repeats_around(call.file, call.node):
+        iterated = [loop.iter] if isinstance(loop, (ast.For, ast.AsyncFor)) else []
+        iterated += [part.iter for part in getattr(loop, "generators", ())]
+        for node in iterated:
+            for kind in describer.of(_inner(node), call.file):
+                loader = kind.values[0] if kind.type == "loader" else None
+                if isinstance(loader, ast.Call) and not _drops_last(loader):
+                    return loader
     return None
+
+
+def _inner(node: ast.expr) -> ast.expr:
+    """The loader in `enumerate(loader)` or `tqdm(loader)`."""
+    while isinstance(node, ast.Call) and node.args and not isinstance(node.func, ast.Attribute):
+        if isinstance(node.func, ast.Name) and node.func.id not in ("enumerate", "tqdm", "iter", "list"):
+            break
+        node = node.args[0]
+    return node
 
 
 def _drops_last(call: ast.Call) -> bool:

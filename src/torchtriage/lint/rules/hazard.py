@@ -107,13 +107,15 @@ class Block:
 
 
 def _block(reached: Reached, node: ast.AST) -> Block | None:
-    """The nearest loop, try or with around a place, or around a call on the path to it."""
+    """The nearest loop, try or with around a place, or around a call on the path to it; or a property on the path."""
     own = _block_around(reached.file, node)
     if own:
         return Block(own, reached.name)
     for number in range(len(reached.path) - 1, 0, -1):
         hop, caller = reached.path[number], reached.path[number - 1]
         around = _block_around(hop.file, hop.node)
+        if isinstance(hop.node, ast.Attribute):
+            around = around or f"the property {hop.name}"
         if around:
             return Block(around, caller.name)
     return None

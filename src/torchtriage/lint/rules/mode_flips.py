@@ -8,28 +8,36 @@ from torchtriage.lint.project import SourceTree
 from torchtriage.lint.reach.interpreter import reach_of
 from torchtriage.lint.reach.model import SiteCall, TargetSite
 from torchtriage.lint.rule import source_finding, tree_rule
-from torchtriage.lint.rules.places import assigned_name, enclosing_loop, with_items
+from torchtriage.lint.rules.places import NO_GRAD, assigned_name, enclosing_loop, is_under, loops_around, with_items
 from torchtriage.lint.source import SourceFile
+from torchtriage.lint.variation.describe import Describer
+from torchtriage.lint.variation.kinds import any_varies
 
 # Each mode is compiled once, so a flip settles, as it does at run time.
 _SETTLES = Severity.P4
-_NO_GRAD = ("torch.no_grad", "torch.inference_mode")
+_SETTINGS = frozenset({
+    "torch.set_num_threads", "torch.set_default_dtype", "torch.use_deterministic_algorithms",
+    "torch.set_float32_matmul_precision", "torch.set_default_device",
+})
 _AUTOCAST = ("torch.autocast", "torch.amp.autocast", "torch.cuda.amp.autocast", "torch.cpu.amp.autocast")
 
 
 @tree_rule
 def mode_flips(tree: SourceTree) -> Iterator[Finding]:
     """Calls of one compiled function under different modes."""
-    for site in reach_of(tree).sites:
+    reach = reach_of(tree)
+    describer = Describer(tree, reach)
+    for site in reach.sites:
         yield from _grad_flips(site, tree)
-        yield from _autocast_flips(site, tree)
+        yield from _autocast_flips(site, tree, describer)
+        yield from _setting_flips(site, tree, describer)
         yield from _autocast_beside(site, tree)
         yield from _train_flips(site, tree)
 
 
 def _grad_flips(site: TargetSite, tree: SourceTree) -> Iterator[Finding]:
     calls = [call for call in site.calls if not call.attribute]
-    without = [call for call in calls if _is_under(call, _NO_GRAD)]
+    without = [call for call in calls if is_under(call, NO_GRAD)]
     with_grad = [call for call in calls if call not in without]
     beside = [(one, other) for one in without for other in with_grad if _is_beside(one, other)]
     if beside:
@@ -55,39 +63,49 @@ def _is_beside(one: SiteCall, other: SiteCall) -> bool:
     return one.file is other.file and one.file.enclosing_function(one.node) is other.file.enclosing_function(other.node)
 
 
-def _is_under(call: SiteCall, names: tuple[str, ...]) -> bool:
-    items = [item.func if isinstance(item, ast.Call) else item for item in with_items(call.file, call.node)]
-    function = call.file.enclosing_function(call.node)
-    if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        items += [d.func if isinstance(d, ast.Call) else d for d in function.decorator_list]
-    return any(call.file.dotted(item) in names for item in items)
-
-
-def _autocast_flips(site: TargetSite, tree: SourceTree) -> Iterator[Finding]:
+def _autocast_flips(site: TargetSite, tree: SourceTree, describer: Describer) -> Iterator[Finding]:
+    """A context manager around a call that is autocast in some passes only, or that a varying flag enables."""
     for call in site.calls:
         for item in with_items(call.file, call.node):
+            kinds = describer.of(item, call.file)
+            is_on = any(kind.type == "autocast" for kind in kinds)
             choice = _choice(call.file, item)
-            if choice is not None:
-                yield source_finding(
-                    "TT210",
-                    call.file,
-                    call.node,
-                    tree,
-                    severity=_SETTLES,
-                    title=f"{call.file.segment(call.node.func)} is compiled twice: with and without autocast",
-                    cause=f"`{call.file.segment(choice)}` decides whether autocast is on; it is a guard; compiled at "
-                    f"{site.place}",
-                    fix="keep autocast on or off for all calls: torch.autocast(..., enabled=...) with a "
-                        "constant, or compile "
-                    "one function for each",
-                )
-                return
+            if choice is None and not (is_on and (len(kinds) > 1 or any_varies(kinds))):
+                continue
+            text = call.file.segment(item if choice is None else choice)
+            yield source_finding(
+                "TT210", call.file, call.node, tree, severity=_SETTLES,
+                title=f"{call.file.segment(call.node.func)} is compiled twice: with and without autocast",
+                cause=f"`{text}` decides whether autocast is on; it is a guard; compiled at {site.place}",
+                fix="keep autocast on or off for all calls: torch.autocast(..., enabled=...) with a constant, or "
+                    "compile one function for each",
+            )
+            return
+
+
+def _setting_flips(site: TargetSite, tree: SourceTree, describer: Describer) -> Iterator[Finding]:
+    """A global setting of torch that the loop around a call gives other values."""
+    for call in site.calls:
+        for loop in loops_around(call.file, call.node):
+            for node in ast.walk(loop):
+                name = call.file.dotted(node.func) if isinstance(node, ast.Call) and node.args else ""
+                if not isinstance(node, ast.Call) or name not in _SETTINGS:
+                    continue
+                if any_varies(describer.of(node.args[0], call.file)):
+                    yield source_finding(
+                        "TT210", call.file, call.node, tree, severity=_SETTLES, reason=name,
+                        title=f"{call.file.segment(call.node.func)} is compiled again for each value of {name}",
+                        cause=f"`{call.file.segment(node)}` at line {node.lineno} changes it in the loop; it is a "
+                              f"guard; compiled at {site.place}",
+                        fix=f"call {name} once, before the loop",
+                    )
+                    return
 
 
 def _autocast_beside(site: TargetSite, tree: SourceTree) -> Iterator[Finding]:
     """One call under autocast and one without, in the same loop."""
     calls = [call for call in site.calls if not call.attribute]
-    under = [call for call in calls if _is_under(call, _AUTOCAST)]
+    under = [call for call in calls if is_under(call, _AUTOCAST)]
     for call in under:
         loop = enclosing_loop(call.file, call.node)
         for other in calls:

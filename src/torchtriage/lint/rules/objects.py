@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from torchtriage.lint.reach.model import Reached
 from torchtriage.lint.rules.hazard import Hazard, calls, hazard_rule, is_conditional, is_set, names_of, quote
+from torchtriage.lint.rules.places import last_part
 from torchtriage.lint.types.torch_calls import RECURRENT
 from torchtriage.lint.types.values import (
     ContainerValue,
@@ -16,7 +17,16 @@ from torchtriage.lint.types.values import (
 )
 
 _BREAKS = frozenset({"torch._dynamo.graph_break"})
+# Context managers that send the function to eager, on torch 2.9 to 2.13.
+_UNSUPPORTED_CONTEXTS = frozenset({
+    "torch.random.fork_rng", "torch.autograd.detect_anomaly", "torch.autograd.set_detect_anomaly",
+    "torch.autograd.graph.saved_tensors_hooks", "torch.autograd.graph.save_on_cpu",
+    "torch.autograd.set_multithreading_enabled", "torch.autograd.profiler.emit_itt", "torch.backends.cudnn.flags",
+    "torch.backends.mkldnn.flags", "decimal.localcontext", "numpy.errstate", "contextlib.redirect_stdout",
+    "contextlib.redirect_stderr", "torch.device",
+})
 _LOCKS = ("threading.Lock", "threading.RLock", "threading.Condition", "threading.Semaphore", "multiprocessing.Lock")
+_ITERATORS = frozenset({"zip", "map", "filter", "iter", "enumerate", "reversed", "items", "values", "keys"})
 _STORAGE = frozenset({"untyped_storage", "storage"})
 
 
@@ -86,12 +96,51 @@ def iterators(reached: Reached) -> Iterator[Hazard]:
 
 
 @hazard_rule
+def loops_over_iterators(reached: Reached) -> Iterator[Hazard]:
+    """A loop of the compiled function over an iterator that its caller made."""
+    if len(reached.path) != 1:
+        return
+    passed = _iterator_parameters(reached)
+    for loop in ast.walk(reached.function.node):
+        iterated = loop.iter if isinstance(loop, (ast.For, ast.comprehension)) else None
+        if isinstance(iterated, ast.Name) and iterated.id in passed:
+            yield Hazard(
+                code="TT113",
+                node=iterated,
+                subject=quote(reached, iterated),
+                cause=f"`{passed[iterated.id]}` is an iterator, which cannot be drawn from inside the graph",
+                fix=f"pass a list: list({passed[iterated.id]})",
+            )
+
+
+def _iterator_parameters(reached: Reached) -> dict[str, str]:
+    """The parameters that every call gives an iterator, with the source of one."""
+    function, given = reached.function, dict[str, list[str]]()
+    for call in reached.site.calls:
+        names = [p.arg for p in function.node.args.args][(1 if function.bound is not None else 0):]
+        for name, argument in zip(names, call.node.args, strict=False):
+            made_by = last_part(argument.func) if isinstance(argument, ast.Call) else ""
+            if made_by in _ITERATORS or isinstance(argument, ast.GeneratorExp):
+                given.setdefault(name, []).append(call.file.segment(argument))
+    return {name: sources[0] for name, sources in given.items() if len(sources) == len(reached.site.calls)}
+
+
+@hazard_rule
 def context_managers(reached: Reached) -> Iterator[Hazard]:
-    """A lock that is taken in compiled code."""
+    """A lock, or another context manager that the compiler does not enter, in compiled code."""
     for node in list(reached.values):
         parent = reached.file.parent(node)
         if not isinstance(parent, ast.withitem) or parent.context_expr is not node:
             continue
+        called = getattr(node, "func", None)
+        for name in sorted(names_of(reached.value(called)) & _UNSUPPORTED_CONTEXTS) if called is not None else ():
+            yield Hazard(
+                code="TT115",
+                node=node,
+                subject=f"`with {reached.file.segment(node)}`",
+                cause=f"the compiler cannot enter {name}",
+                fix=f"enter {quote(reached, node)} around the compiled call instead of inside it",
+            )
         for value in options(reached.value(node)):
             if isinstance(value, LibraryObject) and value.name in _LOCKS:
                 yield Hazard(

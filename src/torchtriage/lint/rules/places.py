@@ -4,9 +4,11 @@ import ast
 from collections.abc import Iterator
 
 from torchtriage.findings.model import Location
+from torchtriage.lint.reach.model import SiteCall
 from torchtriage.lint.source import SourceFile
 from torchtriage.lint.types.values import FunctionValue
 
+NO_GRAD = ("torch.no_grad", "torch.inference_mode")
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
@@ -25,6 +27,11 @@ def loops_around(file: SourceFile, node: ast.AST) -> Iterator[ast.For | ast.Asyn
         if isinstance(parent, LOOPS) and child is not getattr(parent, "iter", None):
             yield parent
         child = parent
+
+
+def last_part(node: ast.AST) -> str:
+    """`items` for `table.items`, `zip` for `zip`; empty for another expression."""
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def scope_around(file: SourceFile, node: ast.AST) -> ast.AST:
@@ -71,3 +78,12 @@ def frame_place(function: FunctionValue) -> Location:
     decorators = [] if isinstance(function.node, ast.Lambda) else function.node.decorator_list
     line = min([function.node.lineno, *(d.lineno for d in decorators)])
     return Location(path=function.file.path, line=line, function=function.file.qualname(function.node))
+
+
+def is_under(call: SiteCall, names: tuple[str, ...]) -> bool:
+    """Whether a context manager or decorator of these names is around a call."""
+    items = [item.func if isinstance(item, ast.Call) else item for item in with_items(call.file, call.node)]
+    function = call.file.enclosing_function(call.node)
+    if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        items += [d.func if isinstance(d, ast.Call) else d for d in function.decorator_list]
+    return any(call.file.dotted(item) in names for item in items)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from torchtriage.lint.reach.model import Reached
 from torchtriage.lint.rules.hazard import Hazard, calls, hazard_rule, is_conditional, is_set, names_of, quote
+from torchtriage.lint.types.torch_calls import EXTERNAL_OBJECTS
 from torchtriage.lint.types.values import (
     UNKNOWN,
     ContainerValue,
@@ -38,7 +39,9 @@ _PRINTS = frozenset(
 _NOT_TRACED = re.compile(
     r"^(zlib|hashlib|pickle|json|bisect|struct|binascii|subprocess|socket|shutil|tempfile|ctypes|gc|requests|csv)\.\w"
     r"|^os\.(path\.(exists|isfile|isdir|getsize|getmtime)|listdir|makedirs|remove|stat|system|getpid|urandom|popen)$"
-    r"|^torch\.(save|load)$|^torch\.cuda\.(synchronize|empty_cache|memory_allocated|max_memory_allocated|memory_reserved)$"
+    r"|^torch\.(save|load|manual_seed|get_rng_state|set_rng_state|set_num_threads)$|^torch\.random\.(manual_seed|seed)$"
+    r"|^torch\.cuda\.(manual_seed|manual_seed_all|set_rng_state)$|^warnings\.(simplefilter|filterwarnings|resetwarnings)$"
+    r"|^torch\.cuda\.(synchronize|empty_cache|memory_allocated|max_memory_allocated|memory_reserved)$"
     r"|^builtins\.(open|input|breakpoint|exec|eval)$"
 )
 _CLOCK = re.compile(
@@ -46,6 +49,18 @@ _CLOCK = re.compile(
     r"|^datetime\.datetime\.(now|utcnow|today)$|^uuid\.uuid\d$|^secrets\.\w+$"
     r"|^random\.(gauss|normalvariate|choice|choices|shuffle|sample|betavariate|expovariate|seed|triangular)$"
 )
+
+
+# Functions of NumPy without a counterpart in torch._numpy of torch 2.13.
+_NOT_IN_TORCH = frozenset({
+    "apply_along_axis", "apply_over_axes", "argpartition", "array2string", "asanyarray", "block", "compress",
+    "cumulative_sum", "delete", "digitize", "ediff1d", "extract", "frombuffer", "fromfunction", "fromiter",
+    "histogram_bin_edges", "insert", "interp", "intersect1d", "isin", "lexsort", "loadtxt", "nanargmax",
+    "nanargmin", "nancumsum", "nanmax", "nanmean", "nanmedian", "nanmin", "nanpercentile", "nanprod",
+    "nanquantile", "nanstd", "nansum", "nanvar", "packbits", "partition", "piecewise", "poly", "polyfit",
+    "polyval", "putmask", "ravel_multi_index", "roots", "save", "savetxt", "savez", "select", "setdiff1d",
+    "setxor1d", "trapezoid", "trim_zeros", "union1d", "unpackbits", "unravel_index", "unwrap",
+})
 
 
 @hazard_rule
@@ -139,6 +154,23 @@ def _clock_fix(name: str) -> str:
 
 
 @hazard_rule
+def file_objects(reached: Reached) -> Iterator[Hazard]:
+    """A method of a file, writer or connection in compiled code."""
+    for call in calls(reached):
+        called = reached.value(call.func)
+        owner = called.owner if isinstance(called, MethodValue) else None
+        if isinstance(owner, LibraryObject) and owner.name in EXTERNAL_OBJECTS:
+            yield Hazard(
+                code="TT112",
+                node=call,
+                subject=quote(reached, call),
+                cause=f"a method of {owner.name} is not Python code that the compiler can trace",
+                fix=f"call {quote(reached, call)} outside the compiled function, with what it returns",
+                may=is_conditional(reached, call),
+            )
+
+
+@hazard_rule
 def copies(reached: Reached) -> Iterator[Hazard]:
     """A deepcopy of something that holds tensors."""
     for call in calls(reached):
@@ -157,6 +189,21 @@ def copies(reached: Reached) -> Iterator[Hazard]:
                     may=not holds,
                     cause="copy.deepcopy of an object that holds tensors cannot be traced",
                     fix=f"copy before the compiled call, or x.clone() for a tensor, instead of {quote(reached, call)}",
+                )
+
+
+@hazard_rule
+def numpy_functions(reached: Reached) -> Iterator[Hazard]:
+    """A function of NumPy that torch does not trace."""
+    for call in calls(reached):
+        for name in sorted(names_of(reached.value(call.func))):
+            if name.startswith("numpy.") and name.removeprefix("numpy.") in _NOT_IN_TORCH:
+                yield Hazard(
+                    code="TT114",
+                    node=call,
+                    subject=quote(reached, call),
+                    cause=f"torch has no {name} to trace in its place",
+                    fix=f"compute {quote(reached, call)} with torch, or before the compiled call",
                 )
 
 

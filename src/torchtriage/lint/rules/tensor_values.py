@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from torchtriage.lint.reach.model import Reached
 from torchtriage.lint.rules.hazard import Hazard, calls, hazard_rule, is_set, names_of, quote
-from torchtriage.lint.types.values import MethodValue, TensorValue, Value, options, tensor_in
+from torchtriage.lint.types.values import LibraryObject, MethodValue, TensorValue, Value, options, tensor_in
 
 SCALARS = "torch._dynamo.config.capture_scalar_outputs = True"
 SHAPES = "torch._dynamo.config.capture_dynamic_output_shape_ops = True"
@@ -124,6 +124,9 @@ def _read(call: ast.Call, reached: Reached) -> tuple[TensorValue | None, str]:
                 return called.owner, called.name
     names = names_of(reached.value(call.func))
     if names & {"builtins.int", "builtins.float"} and len(call.args) == 1:
+        read = reached.value(call.args[0])
+        if isinstance(read, LibraryObject) and read.name == "numpy.ndarray":
+            return TensorValue(), "array"       # torch traces NumPy with tensors
         return _sure_only(reached.value(call.args[0])), "int"
     if names & {"torch.equal", "torch.allclose"}:
         return TensorValue(), "equal"

@@ -153,6 +153,11 @@ _DTYPES = frozenset(
 _CONSTANTS = frozenset({"pi", "inf", "nan", "e"})
 _MULTI = frozenset({"MultiheadAttention", "LSTM", "GRU", "RNN", "LSTMCell"})
 _CONTEXTS = frozenset({"no_grad", "enable_grad", "inference_mode", "set_grad_enabled", "autocast"})
+# Objects that talk to the world outside of Python.
+EXTERNAL_OBJECTS = frozenset({
+    "csv.writer", "csv.reader", "io.StringIO", "io.BytesIO", "builtins.open", "sqlite3.connect", "socket.socket",
+    "hashlib.sha256", "hashlib.md5", "queue.Queue", "torch.utils.tensorboard.SummaryWriter",
+})
 _LOGGERS = frozenset({"logging.getLogger", "logging.Logger", "structlog.get_logger", "absl.logging.get_absl_logger"})
 
 
@@ -242,6 +247,8 @@ def library_call(name: str, args: Sequence[Value], keywords: Sequence[str], node
         return _PYTHON_FUNCTIONS[name]
     if name in _LOGGERS:
         return LibraryObject("logging.Logger")
+    if name in EXTERNAL_OBJECTS:
+        return LibraryObject(name, node)
     room, _, last = name.rpartition(".")
     if name.startswith("torch."):
         return _torch_call(name, room, last, args, keywords, node)

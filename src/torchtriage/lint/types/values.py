@@ -92,6 +92,7 @@ class FunctionValue(Value):
     bound: Value | None = None
     owner: ClassValue | None = None
     preset: tuple[Value, ...] = ()  # of functools.partial
+    named: tuple[tuple[str, Value], ...] = ()  # its keyword arguments
 
     @property
     def name(self) -> str:

@@ -122,6 +122,7 @@ def _source(run: Mapping[str, Any]) -> str:
         "recording": "a recording",
         "trace": "a structured trace",
         "log": "a text log",
+        "scalars": "a log of scalars",
         "watch": "a watched block",
     }
     return sources.get(str(run.get("origin")), "a report")

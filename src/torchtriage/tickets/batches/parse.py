@@ -29,6 +29,7 @@ class FindingRow:
     severity: str
     issue: str
     line: int
+    rule: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +197,7 @@ def _finding_rows(section: ReportSection, file: str = "") -> Iterator[FindingRow
                 id=plain_value(row.cell("id")), file=plain_value(row.cell("file", "file(s)")) or file,
                 lines=plain_value(row.cell("line", "lines", "line(s)", "location")),
                 severity=plain_value(row.cell("severity")), issue=row.cell("issue", "summary", "finding"),
-                line=row.line,
+                line=row.line, rule=plain_value(row.cell("rule")),
             )
 
 

@@ -8,12 +8,13 @@ analysis.
 A handwritten report without any such line is refused: its tables may list findings that have no ticket, and replacing
 them would lose those findings. To keep one of its tables up to date, put the pair of lines around it; the keys are
 files, executive-summary, cross-cutting, missing-tests, memory, severity-summary, detailed-findings, recommendations,
-main-concerns. Tickets do not say which PyTorch version a feature needs, so the version matrix is left to people.
+main-concerns. Tickets do not say which PyTorch version a feature needs, so without the reviewed source the version
+matrix is left to people. `source_sections.py` has the parts that follow from the source.
 """
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchtriage.errors import TriageError
@@ -28,6 +29,20 @@ from torchtriage.tickets.batches.sections import (
     files_of,
     findings_key,
     table,
+)
+from torchtriage.tickets.batches.source_facts import SourceFacts
+from torchtriage.tickets.batches.source_sections import (
+    ALLOCATIONS,
+    COMPILES,
+    CONCERNS,
+    FILES,
+    FOCUS,
+    OTHERS,
+    UNTESTED,
+    VERSIONS,
+    about_key,
+    is_source_key,
+    source_parts,
 )
 from torchtriage.tickets.checks.matching import base_name
 from torchtriage.tickets.files.read import TicketFile
@@ -54,20 +69,24 @@ class ReportPart:
 
 def render_batch(
     batch: str, files: Sequence[TicketFile], existing: str | None, imported: BatchReport = NO_REPORT,
+    facts: SourceFacts | None = None,
 ) -> str:
     """The report of one batch; `existing` is its earlier text with unchanged line endings.
 
-    A new report takes over what people wrote in the report that the tickets were imported from.
+    A new report takes over what people wrote in the report that the tickets were imported from. With `facts`, the
+    report is about that source, with or without findings.
     """
     batch = batch_name(batch)
     tickets = sorted((file.ticket for file in files if batch_of(file.ticket) == batch), key=_order)
-    if not tickets:
+    if not tickets and facts is None:
         batches = sorted({batch_of(file.ticket) for file in files} - {""})
         available = f"there are tickets of {listed(batches)}" if batches else "no ticket names a batch"
         raise TriageError(f"no ticket belongs to batch {batch}; {available}")
-    if existing is None or not existing.strip():
+    if existing is not None and existing.strip():
+        return _rewrite_report(existing, tickets, facts)
+    if facts is None:
         return _new_report(batch, tickets, imported)
-    return _rewrite_report(existing, tickets)
+    return _new_review(batch, tickets, facts)
 
 
 def is_derived(text: str) -> bool:
@@ -116,6 +135,46 @@ def _new_report(batch: str, tickets: Sequence[Ticket], imported: BatchReport) ->
     return _SEPARATOR.join(chapters) + "\n"
 
 
+def _new_review(batch: str, tickets: Sequence[Ticket], facts: SourceFacts) -> str:
+    """A new report about source, with places for what people write."""
+    parts = {
+        key: _block(key, text)
+        for key, text in (derived_parts(tickets, _paths(facts)) | source_parts(facts, tickets)).items()
+    }
+    labels = file_labels([*files_of(tickets), *_paths(facts)])
+    subject = f": {facts.domain}" if facts.domain else ""
+    files = sorted(set(files_of(tickets)) - {""})
+    analyses = [_review_section(number, file, labels[file], parts) for number, file in enumerate(files, start=1)]
+    cross_cutting = [
+        "## Cross-Cutting Integration Risks", "### 1. torch.compile Compatibility", parts[COMPILES],
+        "### 2. Missing Test Coverage", parts["missing-tests"], parts[UNTESTED],
+        "### 3. Memory Pressure Analysis", parts["memory"], parts[ALLOCATIONS],
+        "### 4. Findings in Several Files", parts["cross-cutting"],
+    ]
+    strengths = _labelled("Key Strengths", "")
+    chapters = [
+        f"# Batch {batch} Code Review{subject}\n\n{parts[FOCUS]}\n\n**Files Reviewed:**\n\n{parts[FILES]}",
+        BLOCK_GAP.join(["## Executive Summary", parts["executive-summary"], strengths, parts[CONCERNS]]),
+        "## File-by-File Analysis\n\n" + _SEPARATOR.join([parts[OTHERS], *analyses]),
+        BLOCK_GAP.join(cross_cutting),
+        f"## Severity Summary\n\n{parts['severity-summary']}",
+        f"## Detailed Findings Table\n\n{parts['detailed-findings']}",
+        f"## Recommendations\n\n{parts['recommendations']}",
+        f"## PyTorch Version Compatibility Matrix\n\n{parts[VERSIONS]}",
+        f"## Conclusion\n\n{EMPTY}\n\n{parts['main-concerns']}",
+    ]
+    return _SEPARATOR.join(chapters) + "\n"
+
+
+def _paths(facts: SourceFacts | None) -> list[str]:
+    return [file.path for file in facts.files] if facts else []
+
+
+def _review_section(number: int, file: str, label: str, parts: Mapping[str, str]) -> str:
+    lines = [f"### {number}. {label}", parts[about_key(file)], "**Findings:**", parts[findings_key(file)]]
+    return BLOCK_GAP.join([*lines, _labelled("Strengths", ""), _labelled("Code Quality", "")])
+
+
 def _analysis_of(file: str, report: BatchReport) -> FileAnalysis | None:
     return next((each for each in report.analyses if base_name(each.file) == base_name(file)), None)
 
@@ -141,18 +200,24 @@ def _labelled(label: str, text: str) -> str:
     return f"**{label}:**{BLOCK_GAP if text.startswith(('-', '*', '1')) else ' '}{text or EMPTY}"
 
 
-def _rewrite_report(existing: str, tickets: Sequence[Ticket]) -> str:
+def _rewrite_report(existing: str, tickets: Sequence[Ticket], facts: SourceFacts | None) -> str:
     parts = list(split(existing))
+    reviewed = _paths(facts) or _reviewed(parts)
     file_parts = [at for at, part in enumerate(parts) if part.key.startswith(f"{FINDINGS} ")]
-    derived = {parts[at].key: NO_FINDINGS for at in file_parts} | derived_parts(tickets)
-    _check_keys([part.key for part in parts if part.key], list(derived))
+    derived = {parts[at].key: NO_FINDINGS for at in file_parts} | derived_parts(tickets, reviewed)
+    derived |= source_parts(facts, tickets) if facts else {}
+    keys = [part.key for part in parts if part.key]
+    _check_keys([key for key in keys if not is_source_key(key)], list(derived))
     newline = "\r\n" if "\r\n" in existing else "\n"
     texts = []
     for part in parts:
-        texts.append(f"\n{derived[part.key]}\n\n".replace("\n", newline) if part.key else part.text)
-    if file_parts:
-        new_sections = _new_sections([parts[at].key for at in file_parts], tickets, derived)
-        after = file_parts[-1] + 1
+        is_replaced = part.key in derived
+        texts.append(f"\n{derived[part.key]}\n\n".replace("\n", newline) if is_replaced else part.text)
+    anchor = file_parts or [at for at, part in enumerate(parts) if part.key == OTHERS]
+    if anchor:
+        labels = file_labels([*files_of(tickets), *reviewed])
+        new_sections = _new_sections([parts[at].key for at in file_parts], tickets, derived, labels)
+        after = anchor[-1] + 1
         texts[after] = _with_sections(texts[after], new_sections.replace("\n", newline), newline)
     return "".join(texts)
 
@@ -172,14 +237,25 @@ def _check_keys(keys: Sequence[str], valid: Sequence[str]) -> None:
             raise TriageError(f"unknown derived part {key!r}; {hint}")
 
 
-def _new_sections(keys: Sequence[str], tickets: Sequence[Ticket], derived: Mapping[str, str]) -> str:
+def _reviewed(parts: Iterable[ReportPart]) -> list[str]:
+    """The files that a review listed in the report."""
+    listed_files = "".join(part.text for part in parts if part.key == FILES)
+    return re.findall(r"^\d+\. `(.+)`$", listed_files, re.M)
+
+
+def _new_sections(
+    keys: Sequence[str], tickets: Sequence[Ticket], derived: Mapping[str, str], labels: Mapping[str, str],
+) -> str:
     """The sections of files that the report does not have yet."""
-    labels = file_labels(files_of(tickets))
-    new_files = [file for file in labels if findings_key(file) not in keys]
+    new_files = [file for file in sorted(set(files_of(tickets)) - {""}) if findings_key(file) not in keys]
     text = ""
     for number, file in enumerate(new_files, start=len(keys) + 1):
-        key = findings_key(file)
-        text += _file_section(number, labels[file], _block(key, derived[key])) + _SEPARATOR
+        keys_of_file = [key for key in (about_key(file), findings_key(file)) if key in derived]
+        blocks = {key: _block(key, derived[key]) for key in keys_of_file}
+        if about_key(file) in blocks:
+            text += _review_section(number, file, labels[file], blocks) + _SEPARATOR
+        else:
+            text += _file_section(number, labels[file], blocks[findings_key(file)]) + _SEPARATOR
     return text
 
 

@@ -10,6 +10,7 @@ from torchtriage.text import counted
 from torchtriage.tickets.markdown.lines import TEXT, scan
 from torchtriage.tickets.markdown.lists import label_of
 from torchtriage.tickets.model import ENDED, Status, Ticket
+from torchtriage.tickets.naming import RECORDING_AGENT
 
 EMPTY = "Nothing written yet."
 NO_FINDINGS = "No ticket of this batch names this file."
@@ -19,11 +20,13 @@ PRIORITIES: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 _SEVERITIES = tuple(severity.name for severity in Severity)
 _MAX_FIX = 300
+_RULE = re.compile(r"TT\d{3}\b")
 
 
-def derived_parts(tickets: Sequence[Ticket]) -> dict[str, str]:
-    """Every derived part by its key, in the order of the report."""
-    labels = file_labels(files_of(tickets))
+def derived_parts(tickets: Sequence[Ticket], more_files: Iterable[str] = ()) -> dict[str, str]:
+    """Every derived part by its key, in the order of the report; no label fits one of `more_files` as well."""
+    own = set(files_of(tickets))
+    labels = {file: label for file, label in file_labels([*own, *more_files]).items() if file in own}
     unfinished = [ticket for ticket in tickets if ticket.status.lower() not in ENDED]
     file_tables = {
         findings_key(file): _file_table([ticket for ticket in tickets if file in ticket.files]) for file in labels
@@ -122,6 +125,8 @@ def _file_list(labels: Iterable[str]) -> str:
 
 
 def _executive_summary(tickets: Sequence[Ticket], labels: Mapping[str, str]) -> str:
+    if not tickets:
+        return "No finding has a ticket of this batch."
     severities = _counts(map(severity_of, tickets), _SEVERITIES)
     totals = f"{counted(len(tickets), 'finding')} in {counted(len(labels), 'file')}"
     lines = [f"{totals}: {severities}. Status: {_status_counts(tickets)}."]
@@ -133,8 +138,14 @@ def _executive_summary(tickets: Sequence[Ticket], labels: Mapping[str, str]) -> 
 
 
 def _file_table(tickets: Sequence[Ticket]) -> str:
-    rows = [(ticket.id, severity_of(ticket), _lines(ticket, "L"), _summary(ticket)) for ticket in tickets]
+    rows = [(ticket.id, severity_of(ticket), _lines(ticket, "L"), _issue(ticket)) for ticket in tickets]
     return table(("ID", "Severity", "Location", "Issue"), rows)
+
+
+def _issue(ticket: Ticket) -> str:
+    """The summary that a person wrote; of a finding, whose summary is that of its rule, what it says itself."""
+    cause = _first_paragraph(ticket.wrong) if ticket.fingerprint else ""
+    return f"**{ticket.title}:** {cause}" if cause else _summary(ticket)
 
 
 def _cross_cutting(tickets: Sequence[Ticket], labels: Mapping[str, str]) -> str:
@@ -168,7 +179,8 @@ def _severity_summary(tickets: Sequence[Ticket]) -> str:
         group = [ticket for ticket in tickets if severity_of(ticket) == severity]
         rows.append((severity, str(len(group)), "; ".join(_key_issue(ticket) for ticket in group)))
     rows_table = table(("Severity", "Count", "Key Issues"), rows)
-    return f"{rows_table}\n\nTotal: {counted(len(tickets), 'finding')} ({_status_counts(tickets)})."
+    statuses = f" ({_status_counts(tickets)})" if tickets else ""
+    return f"{rows_table}\n\nTotal: {counted(len(tickets), 'finding')}{statuses}."
 
 
 def _key_issue(ticket: Ticket) -> str:
@@ -176,10 +188,21 @@ def _key_issue(ticket: Ticket) -> str:
 
 
 def _detailed(tickets: Sequence[Ticket], labels: Mapping[str, str]) -> str:
+    """One row per ticket, with its rule if torchtriage found any of them."""
     rows = [
-        (t.id, _in_files(t, labels), _lines(t), severity_of(t), t.status, t.title or t.summary) for t in tickets
+        (t.id, _in_files(t, labels), _lines(t), severity_of(t), t.status, rule_of(t), t.title or t.summary)
+        for t in tickets
     ]
-    return table(("ID", "File", "Line", "Severity", "Status", "Issue"), rows)
+    header = ("ID", "File", "Line", "Severity", "Status", "Rule", "Issue")
+    if any(rule_of(ticket) for ticket in tickets):
+        return table(header, rows)
+    return table([*header[:5], header[6]], [[*cells[:5], cells[6]] for cells in rows])
+
+
+def rule_of(ticket: Ticket) -> str:
+    """The code of the rule that a ticket is from; empty for a ticket that a person wrote."""
+    match = _RULE.match(ticket.report_section)
+    return match[0] if match and ticket.agent == RECORDING_AGENT else ""
 
 
 def _recommendations(tickets: Sequence[Ticket]) -> str:

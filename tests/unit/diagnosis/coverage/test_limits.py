@@ -37,6 +37,12 @@ def test_a_frame_at_its_limit_is_reported_with_its_eager_calls() -> None:
     assert "415 guard misses, 3 of them recompiled, 9 hits" in finding.evidence.notes[0]
 
 
+def test_the_call_that_hits_the_limit_runs_eager_although_the_meter_starts_after_it() -> None:
+    finding = the_one(
+        recompile_limit_hit, LIMIT, eager_calls={"eager": 0, "misses": 0, "recompiles": 0, "hits": 3})
+    assert finding.title == "f hit its recompile limit (8): only the call that hit it ran eager at step 96"
+
+
 def test_a_limit_without_counted_eager_calls_says_so() -> None:
     finding = the_one(recompile_limit_hit, LimitHit(**F))
     assert finding.title == "f hit its recompile limit: later calls may run eager (not counted)"

@@ -246,6 +246,14 @@ def test_logger_methods_get_the_setting_that_ignores_them() -> None:
     assert "ignore_logging_functions.add(logging.Logger.warning_once)" in remedy.full
 
 
+def test_a_test_of_the_log_level_is_named_and_ignored_by_its_own_name() -> None:
+    event = a_break("logging.Logger method not supported for non-export cases", "GB0291",
+                    context="method: <Logger __main__ (INFO)>.isEnabledFor, args: []")
+    cause = classify(event, "if self.training and log.isEnabledFor(logging.INFO):")
+    assert cause.subject == "log.isEnabledFor()"
+    assert "ignore_logging_functions.add(logging.Logger.isEnabledFor)" in cause.remedy.full
+
+
 def test_functions_that_log_get_the_setting_that_moves_them() -> None:
     remedy = classify(a_skip("_warnings", "warn"), "warnings.warn('a')").remedy
     assert remedy.setting == "torch._dynamo.config.reorderable_logging_functions.add(warnings.warn)"

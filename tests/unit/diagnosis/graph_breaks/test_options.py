@@ -64,6 +64,10 @@ def test_values_that_are_not_tensors_are_not_selected_with_where(body: str) -> N
     ("return x, {'loss': loss.item()}", "item", "call .item() on it outside f"),
     ("return x[done.argmax().item()]", "item", "`x.index_select(0, done.argmax())[0]` instead of `x[done.argmax()."),
     ("best = int(done.argmax())\nreturn x[best]", "int", "index with .index_select(0, done.argmax().long())[0]"),
+    ("h = self.table[ids[-1]]\nreturn h", "table", "`self.table.index_select(0, ids[-1])[0]` instead of "),
+    ("out.append(x[i])", "append", "`x.index_select(0, i)[0]` instead of `x[i]`"),
+    ("return sorted(x, key=lambda part: float(part.sum()))", "sorted", "before the compiled call and pass its result"),
+    ("return min(x, key=lambda part: part.item())", "min", "before the compiled call and pass its result"),
     ("top = np.max(x.numpy())\nreturn x / float(top)", "float", "compute `top` with torch instead of NumPy"),
     ("return x[:int(done.sum())]", "int", "before the compiled call and pass it as an argument"),
     ("n = int(done.sum())\nreturn x[:n]", "int", "before the compiled call and pass it as an argument"),
@@ -71,6 +75,11 @@ def test_values_that_are_not_tensors_are_not_selected_with_where(body: str) -> N
 ])
 def test_read_option_fits_the_use_of_the_number(body: str, marked: str, option: str) -> None:
     assert option in read_options(statement(in_function(body), marked), "f.py:2")[0]
+
+
+@pytest.mark.parametrize("body", ["y = x[0] + loss", "y = x[i] + loss[j]", "y = x[1:n]"])
+def test_without_a_single_index_that_may_be_a_tensor_nothing_is_offered(body: str) -> None:
+    assert read_options(statement(in_function(body), "y ="), "f.py:2") == []
 
 
 @pytest.mark.parametrize(("body", "option"), [

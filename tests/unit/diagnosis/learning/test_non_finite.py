@@ -105,4 +105,4 @@ def test_the_origin_stays_open_without_averages_of_the_gradients() -> None:
     }}
     finding = next(iter(findings_of(of_series(looks(), facts=facts)).values()))
     assert "whether a gradient or an update was first was not observed" in finding.cause
-    assert "set_detect_anomaly" in finding.fix.text
+    assert "torchtriage replay" in finding.fix.text

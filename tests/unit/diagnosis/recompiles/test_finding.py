@@ -529,11 +529,22 @@ def test_a_tensor_that_is_read_as_an_index_goes_through_index_select() -> None:
     assert (finding.code, ".index_select(0, t) instead of [t]" in finding.fix.text) == ("TT222", True)
 
 
-def test_a_list_that_the_function_makes_longer_is_not_padded() -> None:
-    line = "self.seen.append(x.mean())"
-    reasons = [f"len(self.seen) == {n}  # {line}  # net.py:6 in forward" for n in range(4)]
+@pytest.mark.parametrize("name", ["self.seen", "seen"])
+def test_a_list_that_the_function_makes_longer_is_not_padded(name: str) -> None:
+    line = f"{name}.append(x.mean())"
+    reasons = [f"len({name}) == {n}  # {line}  # net.py:6 in forward" for n in range(4)]
     [finding] = findings_of(events_of(*reasons))
     assert finding.fix.text.startswith(f"take `{line}` out of Net.forward")
+
+
+@pytest.mark.parametrize("reason", [
+    "len(batch) != 1", "list(dict.keys(batch))[0] == 'a'", "___dict_contains('mask', batch)",
+])
+def test_a_dict_that_is_read_by_name_is_not_stacked(reason: str) -> None:
+    lines = ("", "    def forward(self, batch):", "        if 'mask' in batch:", "            x = batch['x']")
+    sources = {("/p/net.py", 5): Source(first_line=4, lines=lines, qualname="Net.forward")}
+    [finding] = findings_of(events_of(reason), sources)
+    assert finding.fix.text.startswith("give batch the same keys in every call: where one is missing")
 
 
 def test_an_index_that_changed_once_needs_no_action() -> None:

@@ -1,4 +1,4 @@
-"""TT414, TT415: the course of the loss."""
+"""TT414, TT415, TT434: the course of the loss."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,13 +11,16 @@ from torchtriage.diagnosis.learning.rule import (
     LearningRule,
     WindowLimits,
     batch_to_check,
+    learning_rates,
     limit,
     short,
 )
 from torchtriage.diagnosis.learning.rules.non_finite import loss_value
+from torchtriage.findings.model import Severity
 from torchtriage.recording.series import LOSS
 
 QUANTITIES = frozenset({LOSS})
+MILD_RISE = 3.0     # times the start
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +38,12 @@ class LossLimits(WindowLimits):
     loss_block: int = limit(50, sagemaker=10, at_least=2)
     loss_blocks: int = limit(4, sagemaker=1)
     loss_min_gain: float = limit(0.01, sagemaker=0.0)
+
+    # TT434: two blocks whose median is above the start by half of it, and by four spreads of the first block, which
+    # noise is not.
+    loss_rise: float = 0.5
+    loss_rise_sigmas: float = 4.0
+    loss_rise_patience: int = 2
 
 
 def breaches(row: Mapping[str, float], is_policy: bool, memory: Memory, limits: LossLimits) -> Iterator[Breach]:
@@ -90,6 +99,8 @@ def _not_decreasing(loss: float, start: float, memory: Memory, limits: LossLimit
     if num_observed % limits.loss_block:
         return
     level, sigma = spread(block)
+    noise = memory.numbers.setdefault("loss_noise", sigma)
+    yield from _rising(level, noise, start, memory, limits)
     best = memory.numbers["loss_best"] = min(level, memory.numbers.get("loss_best", math.inf))
     # The start is the median of a few values: half a spread is the error that it may have by chance.
     most = start - max(limits.loss_min_gain * abs(start), 0.5 * sigma)
@@ -99,6 +110,31 @@ def _not_decreasing(loss: float, start: float, memory: Memory, limits: LossLimit
             text=f"the loss has not clearly decreased in {num_observed} observations: it started at {short(start)}, "
                  f"the lowest median of {limits.loss_block} values is {short(best)}",
         )
+
+
+# TT434
+
+def _rising(level: float, noise: float, start: float, memory: Memory, limits: LossLimits) -> Iterator[Breach]:
+    most = start + max(limits.loss_rise * abs(start), limits.loss_rise_sigmas * noise)
+    if memory.streak("loss_rise", level > most, limits.loss_rise_patience).is_active:
+        yield Breach(
+            code="TT434", type="loss_rising", quantity=LOSS, value=level, limit=most,
+            text=f"the loss rose from {short(start)} to {short(level)}, a median of {limits.loss_block} values",
+        )
+
+
+def _rise_severity(incident: Incident) -> Severity | None:
+    """A rise to a small multiple of the start may come from a term that is switched on during the run."""
+    series = incident.process.series.get(LOSS)
+    first = series.values[:incident.limits.loss_start] if series is not None else ()
+    return Severity.P3 if len(first) and incident.worst.value < MILD_RISE * abs(median(first)) else None
+
+
+def _fix_rise(incident: Incident) -> str:
+    return (
+        f"lower the learning rate{learning_rates(incident)} by 10x; if the loss still rises, look for a wrong sign "
+        "(maximize=True, -loss), or for a target that depends on the model and runs away"
+    )
 
 
 def _lasts_to_the_end(incident: Incident) -> bool:
@@ -112,6 +148,7 @@ def _lasts_to_the_end(incident: Incident) -> bool:
 
 RULES = (
     LearningRule(code="TT414", fix=_fix_spike),
+    LearningRule(code="TT434", fix=_fix_rise, severity=_rise_severity, is_problem=_lasts_to_the_end),
     LearningRule(
         code="TT415", is_problem=_lasts_to_the_end,
         fix="overfit one batch first: if that fails too, the labels, the loss or the connections of the model are "

@@ -4,8 +4,9 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from torchtriage.diagnosis.learning import origin as replays
 from torchtriage.diagnosis.learning.rule import Breach, Incident, LearningRule, batch_to_check, short
-from torchtriage.findings.model import Severity
+from torchtriage.findings.model import UNKNOWN_PLACE, Location, Severity
 from torchtriage.recording.facts import NonFiniteLoss
 from torchtriage.recording.recording import Process
 from torchtriage.recording.series import (
@@ -148,6 +149,16 @@ def _origin(incident: Incident) -> str:
     order = _order_of_origin(incident.others)
     if incident.code not in order:
         return ""
+    replayed = incident.process.learning.non_finite_origin
+    if replayed is None:
+        return _recorded_origin(incident, order)
+    if replayed.state in replays.FOUND:
+        return replays.explanation(replayed)
+    return f"{_recorded_origin(incident, order)}. {replays.explanation(replayed)}"
+
+
+def _recorded_origin(incident: Incident, order: Sequence[str]) -> str:
+    """What the looks of the run itself say."""
     if first := incident.process.learning.non_finite_loss:
         return _origin_of_tested_loss(first)
     places = [f"in the {_ORIGINS[code][0]} at step {incident.others[code].steps[0]}" for code in order]
@@ -239,13 +250,27 @@ def _weights_stayed_finite(incident: Incident) -> bool:
     return any(len(series.steps) and series.steps[-1] > step for series in weights)
 
 
+def _fix_of_replay(fix: Callable[[Incident], str]) -> Callable[[Incident], str]:
+    """The fix that follows from the operation, where a replay found one; else that of the rule."""
+    def text(incident: Incident) -> str:
+        replayed = incident.process.learning.non_finite_origin
+        return (replays.fix(replayed) if replayed is not None else "") or fix(incident)
+
+    return text
+
+
+def _place_of_replay(incident: Incident) -> Location:
+    replayed = incident.process.learning.non_finite_origin
+    return UNKNOWN_PLACE if replayed is None else replays.location(replayed)
+
+
 def _find_operation(incident: Incident) -> str:
     first = incident.process.learning.non_finite_loss
     batch = batch_to_check(incident)
     if first is not None and _known_origin(incident.process) == "TT401":
         batch = f"inspect the batch of step {first.step}"
     return (
-        f"return to an earlier checkpoint and {batch}; torch.autograd.set_detect_anomaly(True) names the operation"
+        f"return to an earlier checkpoint and {batch}; torchtriage replay RECORDING names the operation"
     )
 
 
@@ -277,7 +302,10 @@ def _fix_weight(incident: Incident) -> str:
 
 
 RULES = (
-    LearningRule(code="TT401", fix=_fix_loss, explanation=_origin),
-    LearningRule(code="TT402", fix=_fix_gradient, explanation=_origin, severity=_gradient_severity),
-    LearningRule(code="TT403", fix=_fix_weight, explanation=_origin),
+    LearningRule(code="TT401", fix=_fix_of_replay(_fix_loss), explanation=_origin, place=_place_of_replay),
+    LearningRule(
+        code="TT402", fix=_fix_of_replay(_fix_gradient), explanation=_origin, severity=_gradient_severity,
+        place=_place_of_replay,
+    ),
+    LearningRule(code="TT403", fix=_fix_of_replay(_fix_weight), explanation=_origin, place=_place_of_replay),
 )

@@ -1,0 +1,1 @@
+"""Small training programs, each with seeded faults and healthy variants."""

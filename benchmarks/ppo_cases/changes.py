@@ -1,0 +1,156 @@
+"""Faults that are seeded into the programs of this folder, and healthy variants of them."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Edits of a program. `causes`: the codes that name a fault; empty for a healthy variant."""
+
+    program: str
+    name: str
+    edits: tuple[tuple[str, str], ...] = ()
+    causes: frozenset[str] = frozenset()
+    is_fault: bool = True
+
+    def apply(self, source: str) -> str:
+        for old, new in self.edits:
+            if source.count(old) < 1:
+                raise SystemExit(f"{self.program}.py does not contain {old!r}, which {self.name} replaces")
+            source = source.replace(old, new)
+        return source
+
+
+def _faults(program: str, *rows: tuple[str, str, tuple[tuple[str, str], ...]]) -> list[Change]:
+    return [
+        Change(program=program, name=name, causes=frozenset(causes.split()), edits=edits)
+        for name, causes, edits in rows
+    ]
+
+
+def _healthy(program: str, *rows: tuple[str, tuple[tuple[str, str], ...]]) -> list[Change]:
+    return [Change(program=program, name=name, edits=edits, is_fault=False) for name, edits in rows]
+
+
+FAULTS = [
+    *_faults(
+        "vectorised",
+        ("minus of the policy loss missing", "TT621", (("= -mb_advantages", "= mb_advantages"),)),
+        ("bootstrap with the wrong sign", "TT605",
+         (("rewards[t] + gamma * following", "rewards[t] - gamma * following"),)),
+        ("old log-probabilities computed again", "TT619",
+         (("logratio = newlogprob - b_logprobs[mb]", "logratio = newlogprob - newlogprob.detach()"),)),
+        ("ratio inverted", "TT616", (("newlogprob - b_logprobs[mb]", "b_logprobs[mb] - newlogprob"),)),
+        ("clip missing", "TT618", (("pg_loss = torch.max(pg_loss1, pg_loss2).mean()", "pg_loss = pg_loss1.mean()"),)),
+        ("larger objective", "TT618", (("torch.max(pg_loss1, pg_loss2)", "torch.min(pg_loss1, pg_loss2)"),)),
+        ("entropy minimised", "TT616", (("- ent_coef *", "+ ent_coef *"),)),
+        ("value loss maximised", "TT616", (("+ vf_coef *", "- vf_coef *"),)),
+        ("value error broadcast", "TT617", (("newvalue = newvalue.view(-1)", "pass"),)),
+        ("value target with a gradient", "TT615",
+         (("(newvalue - b_returns[mb])", "(newvalue - (b_advantages[mb] + newvalue))"),)),
+        ("same minibatch again", "TT623",
+         (("mb = order[start : start + size // num_minibatches]", "mb = np.arange(128)"),)),
+        ("next observation stored", "TT604",
+         (("        obs[t] = next_obs\n", ""), ("        rewards[t] =", "        obs[t] = torch.tensor(step_obs)\n        rewards[t] ="))),
+        ("done mask dropped", "TT624",
+         (("(next_done if t == num_steps - 1 else dones[t + 1])", "0.0"),)),
+        ("done mask one step late", "TT624",
+         (("(next_done if t == num_steps - 1 else dones[t + 1])", "dones[t]"),)),
+        ("learning rate x 100", "TT602 TT603 TT608 TT612", (("0.5, 2.5e-3", "0.5, 2.5e-1"),)),
+        ("discount 0", "TT625", (("= 0.99, 0.95, 0.2", "= 0.0, 0.95, 0.2"),)),
+        ("rewards x 1,000", "TT605", (("reward = 1.0\n", "reward = 1000.0\n"),)),
+        ("other action executed", "TT604",
+         (("        actions[t] = action\n", "        actions[t] = (action + t) % 2\n"),)),
+        ("policy not in the optimizer", "TT420 TT620",
+         (("Adam(agent.parameters()", "Adam(agent.critic.parameters()"),)),
+        ("advantages of other samples", "TT622",
+         (("mb_advantages = b_advantages[mb]", "mb_advantages = b_advantages[: len(mb)]"),)),
+        ("advantages flattened in another order", "TT622",
+         (("advantages.reshape(-1), returns", "advantages.t().reshape(-1), returns"),)),
+        ("dropout in the policy", "TT604",
+         (("nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 2)", "nn.Linear(64, 64), nn.Tanh(), nn.Dropout(0.2), nn.Linear(64, 2)"),)),
+        ("zero_grad missing", "TT422", (("            optimizer.zero_grad()\n", ""),)),
+        ("advantages of the first rollout", "TT622",
+         (("        returns = advantages + values\n",
+           "        returns = advantages + values\n"
+           "    kept = advantages if update == 0 else kept\n    advantages = kept\n"),)),
+        ("advantages centred per sample", "TT611",
+         (("(mb_advantages - mb_advantages.mean())", "(mb_advantages - mb_advantages.unsqueeze(1).mean(1))"),)),
+        ("rewards never stored", "TT626", (("        rewards[t] = torch.tensor(reward)\n", ""),)),
+    ),
+    *_faults(
+        "plain",
+        ("log-probabilities of the rollout with a gradient", "TT615",
+         (("            dist = policy(x)\n            action = dist.sample()\n            logp = dist.log_prob(action).sum(1)\n",
+           "            pass\n"),
+          ("        with torch.no_grad():\n            pass\n            value",
+           "        dist = policy(x)\n        action = dist.sample()\n        logp = dist.log_prob(action).sum(1)\n"
+           "        with torch.no_grad():\n            value"),
+          ("policy_loss.backward()", "policy_loss.backward(retain_graph=True)"))),
+        ("action clipped after its log-probability", "TT604",
+         (("next_x, reward", "action = action.clamp(-0.3, 0.3)\n        next_x, reward"),)),
+        ("policy step missing", "TT620", (("            policy_optimizer.step()\n", ""),)),
+        ("minus of the policy loss missing, two optimizers", "TT621",
+         (("policy_loss = -objective", "policy_loss = objective"),)),
+        ("entropy minimised, continuous", "TT616", (("- ent_coef *", "+ ent_coef *"),)),
+        ("one log-probability per dimension", "TT604 TT617",
+         (("            logp = dist.log_prob(action).sum(1)\n", "            logp = dist.log_prob(action)[:, 0]\n"),)),
+        ("learning rate of the policy x 100", "TT602 TT603 TT608 TT612", (("lr=1e-3", "lr=1e-1"),)),
+        ("observation statistics change", "TT604",
+         (("        return Normal", "        x = x * (1.0 + 0.3 * torch.is_grad_enabled())\n        return Normal"),)),
+        ("critic from the wrong samples", "TT622", (("R[mb])", "R[torch.randperm(len(R))[: len(mb)]])"),)),
+    ),
+    *_faults(
+        "recurrent",
+        ("state never reset", "TT505", (("keep = (1.0 - done_now)", "keep = (1.0 - 0.0 * done_now)"),)),
+        ("state reset in the rollout only", "TT604",
+         (("keep = (1.0 - done_now)", "keep = (1.0 - done_now * (not torch.is_grad_enabled()))"),)),
+        ("state after the rollout used", "TT604",
+         (("state = (first_state[0][:, mb], first_state[1][:, mb])",
+           "state = (next_state[0][:, mb], next_state[1][:, mb])"),)),
+        ("environments mixed in the update", "TT604",
+         (("obs[:, mb], state", "obs[:, torch.randperm(num_envs)[: len(mb)]], state"),)),
+    ),
+]
+HEALTHY = [
+    *_healthy(
+        "vectorised",
+        ("as it is", ()),
+        ("no entropy bonus",
+         (("ent_coef, vf_coef, max_norm, lr = 0.99, 0.95, 0.2, 0.01",
+           "ent_coef, vf_coef, max_norm, lr = 0.99, 0.95, 0.2, 0.0"),)),
+        ("one epoch of one minibatch",
+         (("num_epochs, num_minibatches = 8, 64, 4, 4", "num_epochs, num_minibatches = 8, 64, 1, 1"),)),
+        ("advantages not normalised",
+         (("            mb_advantages = (mb_advantages - mb_advantages.mean()) / (mb_advantages.std() + 1e-8)\n",
+           ""),)),
+        ("smaller rewards, clipped values",
+         (("reward = 1.0\n", "reward = 0.01\n"),
+          ("            v_loss = 0.5 * ((newvalue - b_returns[mb]) ** 2).mean()\n",
+           "            v_unclipped = (newvalue - b_returns[mb]) ** 2\n"
+           "            v_clipped = b_values[mb] + torch.clamp(newvalue - b_values[mb], -clip, clip)\n"
+           "            v_loss = 0.5 * torch.max(v_unclipped, (v_clipped - b_returns[mb]) ** 2).mean()\n"))),
+        ("penalty on the KL divergence",
+         (("pg_loss = torch.max(pg_loss1, pg_loss2).mean()",
+           "pg_loss = pg_loss1.mean() + 0.5 * ((ratio - 1) - logratio).mean()"),)),
+        ("discounted returns as targets",
+         (("gae_lambda, clip, ent_coef", "gae_lambda, clip, ent_coef"), ("= 0.99, 0.95, 0.2", "= 0.99, 1.0, 0.2"))),
+        ("stops at a target KL",
+         (("                approx_kl =",
+           "                if update and approx_kl > 0.015:\n                    continue\n                approx_kl ="),)),
+        ("learning rate annealed",
+         (("    with torch.no_grad():\n        next_value",
+           "    optimizer.param_groups[0]['lr'] = lr * (1 - update / num_updates)\n    with torch.no_grad():\n        next_value"),)),
+        ("compiled agent",
+         (("agent = Agent()",
+           "agent = Agent()\nagent.actor.compile(backend='eager')\nagent.critic.compile(backend='eager')"),)),
+    ),
+    *_healthy(
+        "plain",
+        ("as it is, continuous", ()),
+        ("smooth L1", (("F.mse_loss", "F.smooth_l1_loss"),)),
+        ("advantages from a separate estimate",
+         (("    R = A + V\n", "    R = A + V\n    A = A + 0.3 * torch.randn_like(A)\n"),)),
+    ),
+    *_healthy("recurrent", ("as it is, recurrent", ()), ("larger episodes", (("integers(4, 8)", "integers(6, 12)"),))),
+]

@@ -1,0 +1,1 @@
+"""Contracts of one subject each: what must hold in any training."""

@@ -1,0 +1,74 @@
+"""BatchNorm counts its forward passes in training mode: those that no backward pass follows are an evaluation."""
+
+import weakref
+from collections.abc import Iterable
+
+import torch
+
+from torchtriage.telemetry.contract_checks.count import Count
+
+BATCH_NORM = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm)
+NUM_USUAL = 8           # updates at the start that show how many forward passes belong to a backward pass
+MIN_EXTRA = 2           # one may be a batch that was skipped
+MIN_EVENTS = 2          # the first one may be a calibration
+MAX_LAYERS = 4          # one per model; more would tell the same
+
+
+class BatchNormCounts:
+    """Compares, from step to step, the forward passes that a layer counted with the number of backward passes."""
+
+    def __init__(self, count: Count) -> None:
+        self._count = count
+        self._layers: list[tuple[str, weakref.ref[torch.nn.Module]]] = []
+        self._last: dict[int, float] = {}       # the count of a layer at the end of the last step, by its place
+        self._usual: dict[int, float] = {}
+        self._num_extra: dict[int, int] = {}
+        self._num_events: dict[int, int] = {}
+        self._num_updates = 0
+        self.num_backwards = 0                  # since the last step
+
+    def follow(self, roots: Iterable[torch.nn.Module]) -> None:
+        """Follow the first layer of each of these models."""
+        self._layers = []
+        for root in roots:
+            name, layer = next(((n, m) for n, m in root.named_modules() if _counts(m)), ("", None))
+            if layer is not None and len(self._layers) < MAX_LAYERS:
+                self._layers.append((name, weakref.ref(layer)))
+
+    def step_ended(self, step: int) -> None:
+        if not self._layers:
+            return
+        self._num_updates += 1
+        for place, (name, ref) in enumerate(self._layers):
+            layer = ref()
+            total = _total(layer) if layer is not None else None
+            if total is not None:
+                self._compare(place, name, total, step)
+        self.num_backwards = 0
+
+    def _compare(self, place: int, name: str, total: float, step: int) -> None:
+        before, self._last[place] = self._last.get(place), total
+        if before is None or not self.num_backwards:
+            return
+        new = total - before
+        if self._num_updates <= NUM_USUAL:
+            self._usual[place] = max(self._usual.get(place, 0.0), new / self.num_backwards)
+            return
+        extra = new - self._usual.get(place, 0.0) * self.num_backwards
+        if extra >= MIN_EXTRA and place in self._usual:
+            num = self._num_events[place] = self._num_events.get(place, 0) + 1
+            self._num_extra[place] = self._num_extra.get(place, 0) + round(extra)
+            self._count(
+                "TT429", num >= MIN_EVENTS, 1, step, name=name, value=float(self._num_extra[place]), share=float(num),
+            )
+
+
+def _counts(module: torch.nn.Module) -> bool:
+    return isinstance(module, BATCH_NORM) and isinstance(getattr(module, "num_batches_tracked", None), torch.Tensor)
+
+
+def _total(layer: torch.nn.Module) -> float | None:
+    counted = getattr(layer, "num_batches_tracked", None)
+    if not isinstance(counted, torch.Tensor) or not counted.is_cpu:
+        return None
+    return float(counted.item())

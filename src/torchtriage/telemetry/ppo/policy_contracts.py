@@ -1,0 +1,209 @@
+"""What must hold in any update of PPO, tested on its minibatches.   N samples."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from torchtriage.recording.facts import BrokenContract, to_dict
+from torchtriage.telemetry.ppo.policy_update import FollowedMinibatch, PolicyUpdate
+
+PATIENCE = 3            # updates in a row
+MIN_MINIBATCHES = 3     # of an update, to judge what they have in common
+MIN_SAMPLES = 16        # of a minibatch, to judge a correlation
+SAME_RATIO = 1e-6       # float32 log-probabilities that were computed twice differ by less
+USUAL_LOW, USUAL_HIGH = 0.8, 1.2        # the clipping range of the paper
+FAR_SHARE = 0.1         # of the samples beyond that range, where nothing clips them
+# The advantage of generalized advantage estimation is target minus value, so their correlation is 1 in the
+# first minibatch; 0.3 to 1 where targets are computed in another way, such as discounted returns.
+AGREEING = 0.2
+OPPOSED = -0.5
+MIN_TERMINALS = 4       # ends of episodes in a rollout
+MAX_END_SHARE = 0.25    # of the steps of a rollout that end an episode, for the others to have a future
+# Mean target over the target of an end: several times larger where rewards are summed up, about 1 where one-step
+# targets meet a critic that has not learned, and 0.5 where the next value is subtracted.
+NO_FUTURE = 0.9
+LEARNED_AFTER = 8       # updates
+TARGET_RTOL, TARGET_ATOL = 1e-4, 1e-6     # rounding of a target that is read as value minus error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Breach:
+    code: str
+    count: int = 0
+    total: int = 0
+    names: tuple[str, ...] = ()
+    value: float | None = None
+    share: float | None = None
+
+
+class PolicyContracts:
+    """The contracts with their memory. A broken contract is kept once, with the step at which it was known."""
+
+    def __init__(self) -> None:
+        self._broken: dict[str, BrokenContract] = {}
+        self._streaks: dict[str, int] = {}
+
+    def facts(self) -> list[dict[str, Any]]:
+        return [to_dict(one) for one in list(self._broken.values())]
+
+    def judge(self, update: PolicyUpdate) -> None:
+        breaches = {breach.code: breach for breach in _breaches(update)}
+        for code in [*self._streaks, *breaches]:
+            self._streaks[code] = self._streaks.get(code, 0) if code in breaches else 0
+        for code, breach in breaches.items():
+            self._streaks[code] += 1
+            if self._streaks[code] >= PATIENCE:
+                self._broken.setdefault(code, BrokenContract(
+                    code=code, step=update.step, count=breach.count, total=breach.total, names=breach.names,
+                    value=breach.value, share=breach.share,
+                ))
+
+
+def _breaches(update: PolicyUpdate) -> Iterator[_Breach]:
+    first = update.minibatches[0]
+    yield from _constants(first)
+    yield from _signs(first)
+    yield from _broadcast(first)
+    yield from _clipping(update)
+    if update.is_start_known:
+        yield from _moving_ratio(update)
+        yield from _agreement(first)
+        yield from _same_samples(update)
+        yield from _ends_of_episodes(update)
+
+
+def _constants(first: FollowedMinibatch) -> Iterator[_Breach]:
+    """TT615: old log-probabilities, advantages and value targets are constants."""
+    surrogate = first.terms.surrogate
+    assert surrogate is not None
+    names = surrogate.trained_constants
+    if any(error.is_target_trained for error in first.terms.errors):
+        names += ("value targets",)
+    if names:
+        yield _Breach(code="TT615", names=names)
+
+
+def _signs(first: FollowedMinibatch) -> Iterator[_Breach]:
+    """TT616: each term has the sign that its purpose needs."""
+    surrogate = first.terms.surrogate
+    assert surrogate is not None
+    names = []
+    if surrogate.is_inverted:
+        names.append("the probability ratio, which is old over new")
+    if any(error.sign < 0 for error in first.terms.errors):
+        names.append("the value loss, which is maximised")
+    if first.terms.entropies and all(entropy.sign > 0 for entropy in first.terms.entropies):
+        names.append("the entropy, which is minimised")
+    if names:
+        yield _Breach(code="TT616", names=tuple(names))
+
+
+def _broadcast(first: FollowedMinibatch) -> Iterator[_Breach]:
+    """TT617: one error of the critic per sample."""
+    count = first.ratios.size
+    for error in first.terms.errors:
+        if count > 1 and error.error_N.size == count * count:
+            yield _Breach(code="TT617", count=count, total=error.error_N.size)
+
+
+def _clipping(update: PolicyUpdate) -> Iterator[_Breach]:
+    """TT618: a ratio far from 1 gives the policy no further push."""
+    surrogate = update.minibatches[0].terms.surrogate
+    assert surrogate is not None
+    if surrogate.is_optimistic:
+        yield _Breach(code="TT618", names=("the larger of the two objectives is used",))
+        return
+    is_clipped = surrogate.low is not None or surrogate.high is not None
+    if is_clipped or any(one.terms.num_others for one in update.minibatches):
+        return      # another term may be a penalty on the KL divergence
+    ratio_N = np.concatenate([one.ratios for one in update.minibatches])
+    share = float(np.mean((ratio_N < USUAL_LOW) | (ratio_N > USUAL_HIGH)))
+    if share >= FAR_SHARE:
+        yield _Breach(code="TT618", share=share)
+
+
+def _moving_ratio(update: PolicyUpdate) -> Iterator[_Breach]:
+    """TT619, TT620: the policy changes within an update, and the ratio shows it."""
+    first, *later = update.minibatches
+    if len(update.minibatches) < MIN_MINIBATCHES or first.weights is None:
+        return
+    has_changed = any(one.weights is not None and not np.array_equal(one.weights, first.weights) for one in later)
+    is_one = all(np.abs(one.ratios - 1.0).max() <= SAME_RATIO for one in update.minibatches)
+    if has_changed and is_one:
+        yield _Breach(code="TT619", count=len(later))
+    elif not has_changed:
+        yield _Breach(code="TT620", count=len(later))
+
+
+def _agreement(first: FollowedMinibatch) -> Iterator[_Breach]:
+    """TT621, TT622: the policy is pushed where targets exceed values."""
+    correlation = agreement(first)
+    if correlation is None or correlation >= AGREEING:
+        return
+    yield _Breach(code="TT621" if correlation <= OPPOSED else "TT622", value=correlation)
+
+
+def agreement(first: FollowedMinibatch) -> float | None:
+    """The correlation of the advantages as used with target minus value; None if either is constant or unknown."""
+    critic = first.critic
+    if critic is None or first.advantages.size < MIN_SAMPLES:
+        return None
+    advantage_N, gain_N = first.advantages, -critic.error_N.reshape(-1)
+    if not (np.isfinite(advantage_N).all() and np.isfinite(gain_N).all()):
+        return None
+    if advantage_N.std() < 1e-9 or gain_N.std() < 1e-9:
+        return None
+    return float(np.corrcoef(advantage_N, gain_N)[0, 1])
+
+
+def _same_samples(update: PolicyUpdate) -> Iterator[_Breach]:
+    """TT623: the minibatches of an update are not all of the same samples."""
+    first, *later = update.minibatches
+    if update.rollout_size is None or len(later) < MIN_MINIBATCHES - 1 or 2 * first.ratios.size > update.rollout_size:
+        return
+    if first.advantages.std() > 1e-9 and all(_has_same_samples(first, one) for one in later):
+        yield _Breach(code="TT623", count=first.advantages.size, total=update.rollout_size)
+
+
+def _has_same_samples(first: FollowedMinibatch, other: FollowedMinibatch) -> bool:
+    """Whether two minibatches have the same advantages and targets, in any order."""
+    if first.targets is None or other.targets is None or first.advantages.size != other.advantages.size:
+        return False
+    if not np.array_equal(np.sort(first.advantages), np.sort(other.advantages)):
+        return False
+    return bool(np.allclose(np.sort(first.targets), np.sort(other.targets), rtol=TARGET_RTOL, atol=1e-5))
+
+
+def _ends_of_episodes(update: PolicyUpdate) -> Iterator[_Breach]:
+    """TT624, TT625: the target of a step that ends an episode is its reward, and those of other steps are larger.
+
+    It is judged where all rewards are equal, as then the targets of all ends are equal too, whatever scales them.
+    """
+    count = len(update.terminal_rewards)
+    if count < MIN_TERMINALS or not update.has_equal_rewards or update.rollout_size is None:
+        return
+    targets = [one.targets for one in update.minibatches]
+    if any(one is None for one in targets) or sum(one.size for one in targets) < update.rollout_size:
+        return
+    target_N = np.concatenate(targets)[:update.rollout_size]
+    num_equal, at_end = _most_equal(target_N)
+    if num_equal < count // 2:
+        smallest = float(target_N[np.abs(target_N).argmin()])
+        yield _Breach(code="TT624", count=count, value=update.terminal_rewards[0], share=smallest)
+    elif count <= MAX_END_SHARE * update.rollout_size and at_end:
+        is_constant = num_equal == target_N.size
+        is_small = update.number >= LEARNED_AFTER and float(target_N.mean()) / at_end <= NO_FUTURE
+        if is_constant or is_small:
+            yield _Breach(code="TT625", count=count, value=at_end, share=float(target_N.mean()))
+
+
+def _most_equal(values_N: Any) -> tuple[int, float]:
+    """The size and the value of the largest set of values that are equal but for rounding."""
+    sorted_N = np.sort(values_N)
+    width_N = TARGET_RTOL * np.abs(sorted_N) + TARGET_ATOL * np.abs(sorted_N).max()
+    ends_N = np.searchsorted(sorted_N, sorted_N + width_N, side="right")
+    count_N = ends_N - np.arange(sorted_N.size)
+    place = int(count_N.argmax())
+    return int(count_N[place]), float(sorted_N[place])

@@ -1,0 +1,189 @@
+"""What must hold in an update of PPO, on hand-made minibatches."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from torchtriage.recording.series import (
+    PPO_ADVANTAGE_STD,
+    PPO_CLIP_FRACTION,
+    PPO_ENTROPY,
+    PPO_EXPLAINED_VARIANCE,
+    PPO_FIRST_RATIO_DEVIATION,
+    PPO_KL,
+    PPO_RATIO_MAX,
+    PPO_RETURNS_STD,
+    PPO_VALUE_LOSS,
+)
+from torchtriage.telemetry.ppo.loss_terms import CriticError, Entropy, LossTerms, Surrogate
+from torchtriage.telemetry.ppo.policy_contracts import PATIENCE, PolicyContracts
+from torchtriage.telemetry.ppo.policy_update import FollowedMinibatch, PolicyUpdate, update_values
+
+N = 32
+DRAW = np.random.default_rng(0)
+
+
+def minibatch(number: int = 0, **changes: Any) -> FollowedMinibatch:
+    """The minibatch of this number in a healthy update."""
+    gain_N, value_N = DRAW.normal(size=N), DRAW.normal(size=N)
+    ratio_N = np.ones(N) if number == 0 else np.exp(0.05 * DRAW.normal(size=N))
+    surrogate = Surrogate(ratio_N=ratio_N, push_N=-(gain_N - gain_N.mean()) / gain_N.std(), low=0.8, high=1.2)
+    error = CriticError(error_N=-gain_N, value_N=value_N)
+    for name, value in changes.items():
+        setattr(surrogate if hasattr(surrogate, name) else error, name, value)
+    entropy = Entropy(sign=-1.0, nats=np.array(0.5 * np.log(4)), num_choices=4)
+    return FollowedMinibatch(
+        terms=LossTerms(surrogate=surrogate, errors=[error], entropies=[entropy]), weights=np.array([float(number)]),
+    )
+
+
+def update(*minibatches: FollowedMinibatch, **fields: Any) -> PolicyUpdate:
+    rows = list(minibatches) or [minibatch(number) for number in range(4)]
+    return replace(PolicyUpdate(step=1, is_start_known=True, minibatches=rows), **fields)
+
+
+def codes(*updates: PolicyUpdate) -> list[str]:
+    contracts = PolicyContracts()
+    for one in updates:
+        contracts.judge(one)
+    return [fact["code"] for fact in contracts.facts()]
+
+
+def after(changed: PolicyUpdate) -> list[str]:
+    return codes(*[changed] * PATIENCE)
+
+
+def test_a_healthy_update_keeps_every_contract() -> None:
+    assert after(update()) == []
+
+
+def test_a_contract_is_broken_in_several_updates_in_a_row() -> None:
+    broken = update(minibatch(is_inverted=True))
+    assert codes(broken, broken, update(), broken, broken) == []
+    assert codes(update(), broken, broken, broken) == ["TT616"]
+
+
+@pytest.mark.parametrize(("changes", "code"), [
+    ({"trained_constants": ("advantages",)}, "TT615"), ({"is_target_trained": True}, "TT615"),
+    ({"is_inverted": True}, "TT616"), ({"sign": -1.0}, "TT616"),
+    ({"error_N": np.ones((N, N))}, "TT617"), ({"is_optimistic": True}, "TT618"),
+])
+def test_a_term_of_the_wrong_form_breaks_its_contract(changes: dict[str, Any], code: str) -> None:
+    assert after(update(minibatch(**changes))) == [code]
+
+
+def test_a_minimised_entropy_breaks_its_contract() -> None:
+    first = minibatch()
+    first.terms.entropies = [Entropy(sign=1.0)]
+    assert after(update(first)) == ["TT616"]
+
+
+def far(low: float | None = None, num_others: int = 0) -> PolicyUpdate:
+    rows = [minibatch(number, low=low, high=None) for number in range(4)]
+    for row in rows[1:]:
+        assert row.terms.surrogate is not None
+        row.terms.surrogate.ratio_N = np.linspace(0.5, 2.0, N)
+        row.terms.num_others = num_others
+    return update(*rows)
+
+
+def test_a_ratio_that_nothing_bounds_breaks_its_contract() -> None:
+    assert after(far()) == ["TT618"]
+
+
+def test_a_ratio_that_is_clipped_or_bounded_by_another_term_may_be_far_from_one() -> None:
+    assert after(far(low=0.8)) == []
+    assert after(far(num_others=1)) == []
+
+
+def ones(weights: list[float]) -> PolicyUpdate:
+    rows = [minibatch(ratio_N=np.ones(N)) for _ in weights]
+    for row, weight in zip(rows, weights, strict=True):
+        row.weights = np.array([weight])
+    return update(*rows)
+
+
+def test_a_ratio_that_stays_one_while_weights_change_breaks_its_contract() -> None:
+    assert after(ones([0.0, 0.1, 0.2])) == ["TT619"]
+
+
+def test_a_policy_that_does_not_change_breaks_its_contract() -> None:
+    assert after(ones([0.0, 0.0, 0.0])) == ["TT620"]
+
+
+def test_few_minibatches_or_an_unknown_start_are_not_judged() -> None:
+    assert after(ones([0.0, 0.0])) == []
+    assert after(replace(ones([0.0, 0.0, 0.0]), is_start_known=False)) == []
+
+
+def with_advantages(mix: float, noise: float) -> PolicyUpdate:
+    first = minibatch()
+    assert first.terms.surrogate is not None
+    push_N = first.terms.surrogate.push_N
+    first.terms.surrogate.push_N = mix * push_N + noise * DRAW.normal(size=N)
+    return update(first)
+
+
+@pytest.mark.parametrize(("mix", "noise", "expected"), [
+    (-1.0, 0.0, ["TT621"]), (0.0, 1.0, ["TT622"]), (1.0, 0.0, []), (1.0, 0.8, []),
+])
+def test_advantages_agree_with_target_minus_value(mix: float, noise: float, expected: list[str]) -> None:
+    DRAW.bit_generator.state = np.random.default_rng(3).bit_generator.state
+    assert after(with_advantages(mix, noise)) == expected
+
+
+def test_the_same_samples_in_every_minibatch_break_their_contract() -> None:
+    first = minibatch()
+    rows = [FollowedMinibatch(terms=first.terms, weights=np.array([float(number)])) for number in range(4)]
+    assert "TT623" in after(update(*rows, rollout_size=2 * N))
+    assert "TT623" not in after(update(*rows, rollout_size=N))
+
+
+def rollout(targets: Any, number: int = 20, ends: int = 8) -> PolicyUpdate:
+    rows = [
+        minibatch(number, value_N=part + 0.0, error_N=np.zeros(N) + 1e-9 * DRAW.normal(size=N))
+        for number, part in enumerate(np.split(targets, 4))
+    ]
+    return update(
+        *rows, rollout_size=4 * N, terminal_rewards=(1.0,) * ends, has_equal_rewards=True, number=number)
+
+
+def test_targets_of_the_ends_of_episodes_are_equal() -> None:
+    targets = np.linspace(5.0, 20.0, 4 * N)
+    assert "TT624" in after(rollout(targets))
+    targets[::16] = 1.0
+    assert {"TT624", "TT625"} & {*after(rollout(targets))} == set()
+
+
+def test_targets_without_a_future_break_their_contract() -> None:
+    assert "TT625" in after(rollout(np.ones(4 * N)))
+    targets = np.linspace(0.3, 0.7, 4 * N)
+    targets[::16] = 1.0
+    assert "TT625" in after(rollout(targets))
+    assert "TT625" not in after(rollout(targets, number=2))       # a critic that has not learned
+
+
+def test_few_ends_are_not_judged() -> None:
+    assert {"TT624", "TT625"} & {*after(rollout(np.linspace(5.0, 20.0, 4 * N), ends=2))} == set()
+
+
+def test_the_series_of_an_update() -> None:
+    error_N, value_N = np.array([1.0, -1.0, 2.0, -2.0]), np.array([0.0, 2.0, 4.0, 6.0])
+    row = minibatch(ratio_N=np.array([1.0, 1.5, 1.0, 0.5]), push_N=np.arange(4.0), error_N=error_N, value_N=value_N)
+    values = update_values(update(row))
+    ratios = np.array([1.0, 1.5, 1.0, 0.5])
+    targets = value_N - error_N
+    assert values == pytest.approx({
+        PPO_RATIO_MAX: 1.5, "ppo/ratio_min": 0.5, PPO_FIRST_RATIO_DEVIATION: 0.5, PPO_CLIP_FRACTION: 0.5,
+        PPO_KL: float(np.mean(ratios - 1 - np.log(ratios))), PPO_ENTROPY: 0.5, PPO_VALUE_LOSS: 2.5,
+        PPO_ADVANTAGE_STD: error_N.std(), PPO_RETURNS_STD: targets.std(),
+        PPO_EXPLAINED_VARIANCE: 1 - error_N.var() / targets.var(),
+    })
+
+
+def test_a_ratio_that_is_not_finite_has_no_divergence() -> None:
+    values = update_values(update(minibatch(ratio_N=np.full(N, np.inf))))
+    assert values[PPO_RATIO_MAX] == np.inf
+    assert np.isnan(values[PPO_KL])
