@@ -91,6 +91,7 @@ def planted(kind: str, payload: bytes, folder: Path) -> list[str]:
                 db.execute("insert into sources values (?, 1, 1, ?, ?)", (text, text, text))
             path.with_suffix(".error").write_bytes(payload)
         (run / "shapes.json").write_bytes(payload)
+        (run / "proofs.json").write_bytes(payload)
         (run / "run_id").write_bytes(payload)
         return ["report", str(run), "--format", "html"]
     if kind == "database":

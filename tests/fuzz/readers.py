@@ -116,6 +116,17 @@ def study(draw: random.Random, folder: Path) -> None:
     _report(draw, run)
 
 
+def proofs(draw: random.Random, folder: Path) -> None:
+    """A recording with a damaged file of proofs."""
+    run = Path(shutil.copytree(draw.choice(RUNS), folder / "x.triage"))
+    value = {"schema": 1, "proofs": [{
+        "fingerprint": "f00d", "label": "safe", "text": "`x.detach()`", "numbers": "equal", "num_steps": 8,
+        "seconds_before": 0.03, "seconds_after": 0.02, "ratio_low": 0.6, "ratio_high": None, "torch": "2.13.0",
+    }]}
+    (run / "proofs.json").write_text(damaged_json(draw, value), encoding="utf-8", errors="surrogatepass")
+    _report(draw, run)
+
+
 def trace(draw: random.Random, folder: Path) -> None:
     path = folder / "trace.log"
     lines = draw.choice(TRACES).read_text(errors="replace").splitlines(keepends=True)
@@ -198,8 +209,8 @@ def checkpoint(draw: random.Random, folder: Path) -> None:
 READERS: dict[str, Callable[[random.Random, Path], None]] = {
     function.__name__: function
     for function in (
-        recording_bytes, recording_values, recording_files, study, trace, log, scalars, tickets, baseline, config,
-        checkpoint)
+        recording_bytes, recording_values, recording_files, study, proofs, trace, log, scalars, tickets, baseline,
+        config, checkpoint)
 }
 
 

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+import torchtriage
+from torchtriage.proof import experiment
+
 PROGRAM = '''\
 import sys, torch
 from torch import nn
@@ -154,6 +157,47 @@ def test_tensor_work_of_a_message_that_compiled_code_skips_is_not_missing(tmp_pa
     proof = json.loads(done.stdout)
     assert proof["after"]["graph_ops"] < 0.8 * proof["before"]["graph_ops"]
     assert (done.returncode, proof["verdict"]) == (0, "verified"), proof["reasons"]
+
+
+@pytest.mark.thorough
+def test_the_end_of_the_budget_is_undecided_whatever_was_seen_until_then(
+    folder: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    endless = "import time\n" + PROGRAM.replace("range(5):\n", "range(10 ** 9):\n    time.sleep(0.1)\n")
+    (folder / "before.py").write_text(endless)
+    (folder / "after.py").write_text(endless.replace(PRINT, ""))
+    monkeypatch.setattr(experiment, "MIN_SECONDS", 12.0)
+    monkeypatch.chdir(folder)
+    said: list[str] = []
+    proof = torchtriage.verify("before.py", "after.py", budget=24, say=said.append)
+    assert proof.verdict == "undecided"
+    assert [(reason.kind, reason.subject) for reason in proof.reasons] == [
+        ("budget-ended", "BEFORE"), ("budget-ended", "AFTER")]
+    assert proof.num_runs == 2
+    assert "stopped at its time limit" in said[-1]
+
+
+@pytest.mark.thorough
+def test_every_run_reads_the_same_stdin(folder: Path) -> None:
+    reading = PROGRAM.replace("torch.manual_seed(0)\n", "torch.manual_seed(len(sys.stdin.read()))\n", 1)
+    (folder / "before.py").write_text(reading)
+    (folder / "after.py").write_text(reading.replace(PRINT, ""))
+    command = [sys.executable, "-m", "torchtriage", "verify", "before.py", "after.py", "--format", "json"]
+    done = subprocess.run(command, cwd=folder, input="some words\n", capture_output=True, text=True, timeout=600)
+    proof = json.loads(done.stdout)
+    assert (proof["verdict"], proof["numbers"]["state"]) == ("verified", "equal"), (proof["reasons"], done.stderr)
+
+
+@pytest.mark.thorough
+def test_two_interpreters_run_one_script(folder: Path) -> None:
+    (folder / "before.py").write_text(CURED)
+    words = ["--python", sys.executable, "--python", sys.executable, "before.py", "--format", "json"]
+    done = verify(folder, *words)
+    proof = json.loads(done.stdout)
+    assert (done.returncode, proof["verdict"], proof["numbers"]["state"]) == (0, "verified", "equal"), done.stderr
+    assert [proof[side]["label"] for side in ("before", "after")] == [sys.executable] * 2
+    wrong = verify(folder, "--python", sys.executable, "--python", "/bin/false", "before.py")
+    assert (wrong.returncode, "/bin/false cannot be observed" in wrong.stderr) == (2, True), wrong.stderr
 
 
 RANKS = PROGRAM.replace("import sys, torch\n", "import torch, torch.distributed as dist\n").replace(

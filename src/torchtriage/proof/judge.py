@@ -24,6 +24,7 @@ from torchtriage.recording.recording import Recording
 WORST_NEW = Severity.P3     # a new finding at this severity or worse refutes
 MIN_SHARE = 0.8             # of the operations of BEFORE that must still be in graphs, relative to what AFTER executes
 MAX_MOMENTS = 500
+_FIRST = ("before", "after")
 _OWN = "TT9"                # findings about the recording
 _REFUTED, _UNDECIDED = ProofVerdict.REFUTED, ProofVerdict.UNDECIDED
 
@@ -52,12 +53,19 @@ def failure_reasons(evidence: ProofRuns) -> Iterator[VerdictReason]:
             kind=ReasonKind.AFTER_FAILS, verdict=_REFUTED, value_after=after.exit_status, detail=after.last_lines)
     elif before.has_failed and not evidence.of("eager"):
         yield VerdictReason(kind=ReasonKind.BEFORE_FAILS, verdict=_UNDECIDED, detail=before.last_lines)
+    stopped = {name: run for name, run in evidence.runs.items() if run.was_stopped}
+    for name in [name for name in stopped if name in _FIRST] or list(stopped)[:1]:
+        yield VerdictReason(
+            kind=ReasonKind.BUDGET_ENDED, verdict=_UNDECIDED, subject=name.upper() if name in _FIRST else "",
+            step=stopped[name].numbers.num_steps)
     for name, run in (("BEFORE", before), ("AFTER", after)):
-        if run.was_stopped:
-            yield VerdictReason(
-                kind=ReasonKind.BUDGET_ENDED, verdict=_UNDECIDED, subject=name, step=run.numbers.num_steps)
-        elif not run.recording.processes and not run.has_failed:
+        if not run.was_stopped and not run.recording.processes and not run.has_failed:
             yield VerdictReason(kind=ReasonKind.UNOBSERVED, verdict=_UNDECIDED, subject=name)
+
+
+def was_cut_short(evidence: ProofRuns) -> bool:
+    """Whether a run was stopped at its time limit, so that its counts and numbers are those of a part of it."""
+    return any(run.was_stopped for run in evidence.runs.values())
 
 
 def step_reasons(evidence: ProofRuns) -> Iterator[VerdictReason]:

@@ -100,8 +100,7 @@ def prove(before: Side, after: Side, work: Path, options: ProofOptions) -> Proof
     runs.first()
     reasons = list(judge.failure_reasons(evidence))
     numbers = NumbersChange()
-    is_hopeless = evidence.runs["after"].has_failed
-    if not is_hopeless:
+    if not evidence.runs["after"].has_failed and not judge.was_cut_short(evidence):
         runs.second_round()
         if not judge_numbers.is_equal(evidence):
             runs.noise()
@@ -115,6 +114,8 @@ def prove(before: Side, after: Side, work: Path, options: ProofOptions) -> Proof
     reasons += judge.finding_reasons(evidence, findings, options.must_fix)
     time, slower = judge.time_of(evidence)
     reasons += slower
+    if judge.was_cut_short(evidence):
+        reasons = list(judge.failure_reasons(evidence))     # nothing else is shown by a run that did not end
     location = None
     if options.locate and any(reason.kind in LOCATED_REASONS for reason in reasons):
         location = _location(evidence, runs, numbers, options)

@@ -57,6 +57,10 @@ def test_a_side_at_its_time_limit_is_undecided() -> None:
     stopped = run(status=130, was_stopped=True)
     reasons = list(judge.failure_reasons(runs(before=run(), after=stopped)))
     assert [(r.kind, r.subject, r.step) for r in reasons] == [(ReasonKind.BUDGET_ENDED, "AFTER", 3)]
+    later = runs(before=run(), after=run(), moved_1=stopped, moved_2=stopped)
+    reasons = list(judge.failure_reasons(later))
+    assert [(r.kind, r.subject, r.step) for r in reasons] == [(ReasonKind.BUDGET_ENDED, "", 3)]
+    assert (judge.was_cut_short(later), judge.was_cut_short(runs(before=run(), after=run()))) == (True, False)
 
 
 @pytest.mark.parametrize(("num", "kind"), [(2, ReasonKind.FEWER_STEPS), (4, ReasonKind.MORE_STEPS)])

@@ -16,7 +16,7 @@ from tests.unit.recording.test_damaged_recording import RUNS, Outcome, assert_en
 from torchtriage.errors import TriageError
 from torchtriage.recording import database
 from torchtriage.recording.events import Tap
-from torchtriage.recording.reader import LAUNCHER_FILE, STUDY_FILE, read_recording
+from torchtriage.recording.reader import LAUNCHER_FILE, PROOFS_FILE, STUDY_FILE, read_recording
 from torchtriage.recording.recorder import Recorder
 from torchtriage.recording.store import Writer, read_process
 
@@ -38,7 +38,9 @@ def full_report(run: Path) -> Outcome:
     return report(run, "--format", "json", "--events", "--verbose")
 
 
-@pytest.mark.parametrize("name", ["{stem}.error", STUDY_FILE, "other-1.sqlite", "launcher.error", "run_id", "joined"])
+@pytest.mark.parametrize("name", [
+    "{stem}.error", STUDY_FILE, PROOFS_FILE, "other-1.sqlite", "launcher.error", "run_id", "joined",
+])
 def test_a_link_in_a_recording_is_not_followed(run: Path, tmp_path: Path, name: str) -> None:
     path = run / name.format(stem=process_file(run).stem)
     path.unlink(missing_ok=True)
@@ -59,7 +61,7 @@ def test_a_link_in_place_of_a_log_is_not_followed(run: Path, tmp_path: Path, suf
 
 
 @pytest.mark.parametrize(
-    "name", ["{stem}.error", STUDY_FILE, "other-1.sqlite", "run_id", "{stem}.sqlite-wal", "joined"],
+    "name", ["{stem}.error", STUDY_FILE, PROOFS_FILE, "other-1.sqlite", "run_id", "{stem}.sqlite-wal", "joined"],
 )
 def test_a_pipe_in_a_recording_is_not_waited_for(run: Path, name: str) -> None:
     path = run / name.format(stem=process_file(run).stem)

@@ -21,6 +21,10 @@ from torchtriage.recording.events import CompileCall, GraphBreak, StackEntry
 from torchtriage.recording.recording import Process
 from torchtriage.text import original_function, short_place
 
+_REPEATED = (
+    ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda, ast.IfExp, ast.BoolOp,
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Call:
@@ -64,6 +68,9 @@ def moved(process: Process, event: GraphBreak) -> Edit | None:
         return None
     if any(_is_bookkeeping(other) for other in body if other is not node):
         return None     # what would be left breaks too: a step of a scheduler or of an optimizer
+    caller = statement_at(process, frame.call.line.path, frame.call.line.line)
+    if caller is None or not _runs_once(caller.node, frame.call.node):
+        return None
     kind, word = (ChangeKind.INSERT, "before") if is_first else (ChangeKind.APPEND, "after")
     where = short_place(frame.call.line.path, frame.call.line.line)
     return Edit(
@@ -73,6 +80,14 @@ def moved(process: Process, event: GraphBreak) -> Edit | None:
             Change(kind=kind, path=frame.call.line.path, line=frame.call.line.line, new=code(outside[0])),
         ),
     )
+
+
+def _runs_once(statement: ast.stmt, call: ast.Call) -> bool:
+    """Whether a call runs exactly once when its statement does: not in a comprehension, a lambda or a condition."""
+    text = code(call)
+    parts = [node for node in own_nodes(statement) if isinstance(node, _REPEATED)]
+    inner = [other for part in parts for other in ast.walk(part) if isinstance(other, ast.Call)]
+    return not isinstance(statement, ast.While) and all(code(other) != text for other in inner)
 
 
 def _is_bookkeeping(node: ast.stmt) -> bool:

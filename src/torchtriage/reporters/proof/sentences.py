@@ -72,7 +72,8 @@ def _not_fixed(reason: VerdictReason) -> str:
 def _budget_ended(reason: VerdictReason) -> str:
     steps = reason.step or 0
     advice = f"give --steps {max(1, steps // 3)}" if steps > 1 else "raise --budget"
-    return f"{reason.subject} was stopped at its time limit after {counted(steps, 'step')}; {advice}"
+    subject = reason.subject or "a further run of the proof"
+    return f"{subject} was stopped at its time limit after {counted(steps, 'step')}; {advice}"
 
 
 def _nothing_compared(reason: VerdictReason) -> str:

@@ -130,6 +130,18 @@ def test_a_statement_at_the_head_is_made_before_the_call() -> None:
     assert new_code(moved(process, event)) == {"remove": "", "insert": "image.requires_grad_()"}
 
 
+@pytest.mark.parametrize(("old", "new"), [
+    ("net(torch.ones(3), masks)", "[net(image, masks) for _ in range(3)]"),
+    ("net(torch.ones(3), masks)", "ready and net(image, masks)"),
+    ("        noise =", "        self.optimizer.step()\n        noise ="),      # breaks as well, and stays
+])
+def test_a_statement_stays_where_the_move_would_change_or_cure_nothing(old: str, new: str) -> None:
+    plain = MODULE.replace("torch.ones(3)", "image")
+    for source, is_moved in ((plain, True), (plain.replace(old.replace("torch.ones(3)", "image"), new), False)):
+        process, event = program(source, "forward", "x.requires", "out =")
+        assert (moved(process, event) is not None) == is_moved
+
+
 def test_a_statement_in_the_middle_stays() -> None:
     process, event = program(MODULE, "forward", "noise =", "out =")
     assert moved(process, event) is None
