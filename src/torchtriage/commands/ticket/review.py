@@ -221,9 +221,10 @@ def _facts(
     facts = source_facts(
         paths, [str(root())], unread=result.unread, num_parameters=num_parameters, domain=args.domain,
     )
+    counts = result.facts
     return replace(
-        facts, recordings=tuple(recordings), num_compile_calls=int(result.facts["num_compile_sites"]),
-        num_reached=int(result.facts["num_reached"]),
+        facts, recordings=tuple(recordings), num_compile_calls=int(counts["num_compile_sites"]),
+        num_reached=int(counts["num_reached"]),
     )
 
 
