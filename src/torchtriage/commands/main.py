@@ -19,7 +19,7 @@ from torchtriage.text import harmless_text
 COMMANDS = {
     "run": ("torchtriage.commands.run", "RunCommand"),
     "report": ("torchtriage.commands.report", "ReportCommand"),
-    "replay": ("torchtriage.commands.replay", "ReplayCommand"),
+    "replay": ("torchtriage.commands.change.replay", "ReplayCommand"),
     "lint": ("torchtriage.commands.lint", "LintCommand"),
     "review": ("torchtriage.commands.ticket.review", "ReviewCommand"),
     "explain": ("torchtriage.commands.explain", "ExplainCommand"),

@@ -52,7 +52,7 @@ def test_a_rule_of_which_nothing_was_tried_says_nothing_of_it(capsys: pytest.Cap
 
 def test_the_page_says_whether_lint_finds_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Also found by lint" in explained(capsys, "TT101")
-    assert "Also found by lint" not in explained(capsys, "TT211")
+    assert "Also found by lint" not in explained(capsys, "TT212")
 
 
 def test_without_a_name_every_rule_is_listed(capsys: pytest.CaptureFixture[str]) -> None:

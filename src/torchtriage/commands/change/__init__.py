@@ -1,1 +1,1 @@
-"""The commands about a change of the program: make it, prove it."""
+"""The commands that run a program again: to make a change, to prove it, to find the origin of a NaN."""
