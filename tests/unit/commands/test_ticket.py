@@ -10,9 +10,22 @@ import pytest
 from tests.unit.tickets.runs.trees import MENDED, SICK, write_tree
 from tests.unit.tickets.samples import REPORT, SEEDS, TICKETS, seed_text
 from torchtriage.commands.main import main
+from torchtriage.commands.ticket import shared
 from torchtriage.tickets.markdown.lines import TextLine, scan
 
-TODAY = datetime.date.today().isoformat()
+TODAY = "2025-06-07"
+
+
+class _Calendar(datetime.date):
+    @classmethod
+    def today(cls) -> datetime.date:
+        return datetime.date.fromisoformat(TODAY)
+
+
+@pytest.fixture(autouse=True)
+def _the_day_does_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of the tests may pass midnight."""
+    monkeypatch.setattr(shared.datetime, "date", _Calendar)
 
 
 @pytest.fixture
