@@ -25,6 +25,8 @@ Change = tuple[str, int | None, str]    # path, line, what to do there
 _FOLLOW_ON = frozenset({"GB0092", "GB0093", "GB0274", "GB7000", "GB0065", "GB0066", "GB4297", "GB9741"})
 _COMPREHENSIONS = frozenset({"<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"})
 _ITERATOR_ARGUMENT = "GB4347"       # a comprehension that is compiled alone gets its iterator as an argument
+# State of a module or of the program outlives the call: without the break it would recompile the caller instead.
+_STATE_CODES = frozenset({"TT206", "TT208", "TT220"})
 # Gradients and the optimizer inside one compiled function are one mistake; the first of these present names it.
 _TRAINING_STEP = ("TT109", "TT118", "TT110")
 
@@ -88,22 +90,27 @@ def _causes_of_effects(process: Process) -> dict[str, str]:
     for group, finding in recompile_findings(process):
         first = group.recompiles[0]
         # Sizes come with the data: they would recompile the caller instead.
-        if finding.owner != YOU or finding.code in SIZE_CODES or is_target(process, first):
+        if finding.owner != YOU or finding.code in SIZE_CODES | _STATE_CODES or is_target(process, first):
             continue
         behind = break_behind(process, first)
         if behind is not None and break_key(behind) in fingerprints:
             causes[finding.fingerprint] = fingerprints[break_key(behind)]
+            if group.limit is not None:     # the limit follows from these recompiles, and so from the same break
+                causes[_limit_fingerprint(group.limit, process)] = fingerprints[break_key(behind)]
     made_by = breaks_of_resume_frames(process)
     for hit in process.of(LimitHit):
         keys = [key for key in made_by.get(frame_key(hit), ()) if key in fingerprints]
         if len(keys) == 1:      # the limit of a resume frame follows from the break that made the frame
-            limit = fingerprint_of("TT301", locate(process, hit), hit.limit_name, process)
-            causes[limit] = fingerprints[keys[0]]
+            causes[_limit_fingerprint(hit, process)] = fingerprints[keys[0]]
     if process.learning.contracts:
         from torchtriage.diagnosis.learning.contracts import causes_of_contracts  # only for a training
 
         causes.update(causes_of_contracts(process))
     return {effect: _root(causes, effect) for effect in causes}
+
+
+def _limit_fingerprint(hit: LimitHit, process: Process) -> str:
+    return fingerprint_of("TT301", locate(process, hit), hit.limit_name, process)
 
 
 def _root(causes: dict[str, str], effect: str) -> str:

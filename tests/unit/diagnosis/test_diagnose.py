@@ -33,18 +33,18 @@ F, G = place_of("f", 3), place_of("g", 30)
 
 
 def int_recompiles(
-    place: dict[str, Any], frame: int, number: int, source: str = "k", at_limit: bool = False,
+    place: dict[str, Any], frame: int, number: int, source: str = "k", at_limit: bool = False, stride: int = 1,
 ) -> list[Event]:
     """A frame that is compiled again for every value of an int, until it is refused."""
     events: list[Event] = [CompileStart(**place, compile_id=f"{frame}/0")]
     for n in range(1, number + 1):
-        reason = f"{frame}/{n - 1}: {source} == {n - 1}"
+        reason = f"{frame}/{n - 1}: {source} == {(n - 1) * stride % 11}"
         events += [
             Recompile(**place, compile_id=f"{frame}/{n}", reasons=(reason,)),
             CompileStart(**place, compile_id=f"{frame}/{n}"),
         ]
     if at_limit:
-        reason = f"{frame}/{number}: {source} == {number}"
+        reason = f"{frame}/{number}: {source} == {number * stride % 11}"
         events.append(LimitHit(**place, compile_id=f"{frame}/{number + 1}", limit=number + 1, reasons=(reason,)))
     return events
 
@@ -76,11 +76,18 @@ def test_a_limit_and_its_recompiles_name_each_other_and_share_the_fix() -> None:
 
 def test_a_limit_that_can_be_raised_is_an_option_behind_those_of_its_recompiles() -> None:
     facts = {**FACTS, "eager_calls": {"eager": 2, "misses": 2, "recompiles": 0, "hits": 9}}
-    findings = diagnose(a_recording(a_process(*int_recompiles(F, 0, 7, at_limit=True), **facts), end=1000.0))
+    events = int_recompiles(F, 0, 7, at_limit=True, stride=3)
+    findings = diagnose(a_recording(a_process(*events, **facts), end=1000.0))
     limit = by_code(findings)["TT301"]
     [cause] = [finding for finding in findings if finding.code.startswith("TT2")]
     assert limit.fix.edits[:-1] == cause.fix.edits
     assert limit.fix.text.startswith(f"{cause.fix.text}; or {limit.fix.edits[-1].text}: ")
+
+
+def test_no_limit_is_offered_for_a_value_that_only_grows() -> None:
+    facts = {**FACTS, "eager_calls": {"eager": 2, "misses": 2, "recompiles": 0, "hits": 9}}
+    findings = diagnose(a_recording(a_process(*int_recompiles(F, 0, 7, at_limit=True), **facts), end=1000.0))
+    assert "recompile_limit" not in by_code(findings)["TT301"].fix.text
 
 
 def test_every_finding_has_its_source_lines_if_they_were_recorded() -> None:

@@ -51,6 +51,29 @@ def test_recompiles_of_a_function_split_off_by_a_break_follow_from_the_break() -
     assert any("TT224" in line for line in finding.evidence.folded)
 
 
+def test_a_counter_in_a_function_split_off_by_a_break_stays_a_finding_with_its_limit() -> None:
+    encode = {"path": APP, "line": 13, "function": "encode"}
+    separate = CompileStart(**encode, compile_id="1/0", stack=(entry(21), entry(13, "encode")))
+    again = [
+        Recompile(**encode, compile_id=f"1/{n}", reasons=(f"1/{n - 1}: self.calls == {n - 1}  # self.calls += 1",))
+        for n in range(1, 4)
+    ]
+    hit = LimitHit(**encode, compile_id="1/4", limit=4, reasons=("1/3: self.calls == 3  # self.calls += 1",))
+    by_code = {finding.code: finding for finding in findings(CALL, START, CRC, FOLLOW_ON, separate, *again, hit)}
+    assert set(by_code) == {"TT301", "TT106", "TT206"}
+    assert "self.calls" in by_code["TT301"].fix.text
+
+
+def test_a_limit_behind_folded_recompiles_follows_from_the_same_break() -> None:
+    row = {"path": APP, "line": 13, "function": "row"}
+    separate = CompileStart(**row, compile_id="1/0", stack=(entry(21), entry(13, "row")))
+    again = Recompile(**row, compile_id="1/1", reasons=("1/0: name == 'age'",))
+    hit = LimitHit(**row, compile_id="1/2", limit=2, reasons=("1/1: name == 'sex'",))
+    [finding] = findings(CALL, START, CRC, FOLLOW_ON, separate, again, hit)
+    assert finding.code == "TT106"
+    assert {line.split()[0] for line in finding.evidence.folded} >= {"TT224", "TT301"}
+
+
 def test_recompiles_of_the_compiled_function_itself_stay_a_finding() -> None:
     again = Recompile(compile_id="0/1", path=APP, line=20, function="forward", reasons=("0/0: name == 'age'",))
     assert sorted(finding.code for finding in findings(CALL, START, CRC, again)) == ["TT106", "TT224"]

@@ -42,7 +42,7 @@ def recompile_limit_hit(process: Process) -> Iterator[Finding]:
         limit = "its recompile limit" if hit.limit is None else f"its recompile limit ({hit.limit})"
         if hit.limit_name.startswith("accumulated"):
             limit = f"the accumulated recompile limit ({hit.limit})"
-        raised = _raised_limit(process, hit, len(at_limit))
+        raised = _raised_limit(process, hit)
         edits = () if raised is None or owner_of(hit.path, process.program) != YOU else (_limit_edit(hit, raised),)
         yield finding(
             "TT301", title=f"{name} hit {limit}: {eager}{since}",
@@ -60,10 +60,11 @@ def recompile_limit_hit(process: Process) -> Iterator[Finding]:
         )
 
 
-def _raised_limit(process: Process, hit: LimitHit, num_frames: int) -> int | None:
+def _raised_limit(process: Process, hit: LimitHit) -> int | None:
     """A limit above all variants of this run, if they are seen to be few and used again; None if that is not shown."""
     calls = process.eager_calls
-    if calls is None or hit.limit is None or num_frames != 1 or hit.limit_name != "recompile_limit":
+    is_alone = len(CompileHistory.of(process).frames) == 1     # else the hits may be those of another frame
+    if calls is None or hit.limit is None or not is_alone or hit.limit_name != "recompile_limit":
         return None
     largest = hit.limit + 1 + calls.eager   # the call that hit the limit, and each eager one, may be another variant
     return largest if calls.hits >= hit.limit and largest <= MAX_LIMIT else None
