@@ -5,7 +5,7 @@ caller.
 from torchtriage.diagnosis.compiles.eager import EagerFrames
 from torchtriage.diagnosis.compiles.frames import Compile, CompileHistory, frame_key
 from torchtriage.diagnosis.places import is_wrapped
-from torchtriage.recording.events import CompileCall, GraphBreak, Placed
+from torchtriage.recording.events import CompileCall, GraphBreak, Placed, StackEntry
 from torchtriage.recording.recording import Process
 from torchtriage.text import original_function
 
@@ -15,13 +15,13 @@ def is_target(process: Process, event: Placed) -> bool:
     calls = list(process.of(CompileCall))
     if not calls or not all(call.target_path for call in calls) or is_wrapped(event):
         return True
-    return bool(_targets(process, event)) and not _is_nested(event)
+    return bool(_targets(process, event)) and not _is_nested(process, event)
 
 
 def target_name(process: Process, event: Placed) -> str:
     """The function that the user compiled, where the frame is only a decorator's wrapper around it; else empty."""
     names = _targets(process, event)
-    return names.pop() if len(names) == 1 and not _is_nested(event) else ""
+    return names.pop() if len(names) == 1 and not _is_nested(process, event) else ""
 
 
 def call_behind(process: Process, compile_: Compile) -> CompileCall | None:
@@ -54,9 +54,19 @@ def _targets(process: Process, event: Placed) -> set[str]:
     return {c.target for c in process.of(CompileCall) if (c.target_path, c.target_line) == (event.path, event.line)}
 
 
-def _is_nested(event: Placed) -> bool:
+def _is_nested(process: Process, event: Placed) -> bool:
     """Whether the same code already runs above it: a decorator's wrapper serves every function that it decorates."""
-    return (event.path, event.function) in {(entry.path, entry.function) for entry in event.stack[:-1]}
+    return any(_is_same_code(process, event, entry) for entry in event.stack[:-1])
+
+
+def _is_same_code(process: Process, event: Placed, entry: StackEntry) -> bool:
+    """Whether a line of the stack is in the function of an event: `forward` is the name of many functions of a file."""
+    if (entry.path, entry.function) != (event.path, event.function):
+        return False
+    own, other = (process.sources.get((event.path, line or 0)) for line in (event.line, entry.line))
+    if own is not None and other is not None and own.qualname and other.qualname:
+        return own.qualname == other.qualname
+    return event.line is None or entry.line is None or entry.line >= event.line
 
 
 def break_behind(process: Process, event: Placed) -> GraphBreak | None:
@@ -66,7 +76,7 @@ def break_behind(process: Process, event: Placed) -> GraphBreak | None:
     Torch omits some callers from the stack of a frame: where no break fits, it is the last that left a frame to eager.
     """
     history = CompileHistory.of(process)
-    split = _separate_compile(history, event)
+    split = _separate_compile(process, history, event)
     if split is None or split.start is None:
         return None
     earlier = [
@@ -88,9 +98,9 @@ def break_behind(process: Process, event: Placed) -> GraphBreak | None:
     return candidates[-1] if candidates else None
 
 
-def _separate_compile(history: CompileHistory, event: Placed) -> Compile | None:
+def _separate_compile(process: Process, history: CompileHistory, event: Placed) -> Compile | None:
     """The first compile of the event's frame; its own compile where one wrapper serves several functions."""
-    if _is_nested(event):
+    if _is_nested(process, event):
         return history.compile_of(event)
     frame = history.frames.get(frame_key(event))
     if frame is None:

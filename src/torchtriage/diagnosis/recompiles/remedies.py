@@ -321,7 +321,7 @@ def _float(scene: Scene) -> Fix:
     static = f"{scene.not_static}, or " if scene.is_static else ""
     name = source.rpartition(".")[2]
     reason = scene.group.reasons[0]
-    if re.search(rf"dropout\d?d?\([^()]*\b{re.escape(name)}\b", reason.code):     # its rate must be a Python number
+    if _passes_to(reason.code, name, "dropout"):
         return Fix(text=(
             f"write the dropout with a tensor as rate: x * (torch.rand_like(x) >= {name}) / (1 - {name}), "
             f"where {name} is a tensor (other random numbers than before)"
@@ -334,11 +334,20 @@ def _float(scene: Scene) -> Fix:
     ))
 
 
+def _passes_to(line: str, name: str, functions: str) -> bool:
+    """Whether a line passes a value to one of these functions, which need a Python number."""
+    return bool(re.search(rf"(?:{functions})\w*\([^()]*\b{re.escape(name)}\b", line))
+
+
+_TAKES_A_NUMBER = "dropout|range|view|reshape|chunk|split|topk|pad|roll|narrow|unfold|pool|conv|interpolate|norm"
+
+
 def _per_layer(scene: Scene) -> Fix:
     whole = f"compile the model that holds the layers instead of {scene.name}: its one frame inlines every layer"
-    if scene.group.kind is not Kind.EQUALS:
+    reason = scene.group.reasons[0]
+    if scene.group.kind is not Kind.EQUALS or _passes_to(reason.code, reason.source.rpartition(".")[2], _TAKES_A_NUMBER):
         return Fix(text=whole)
-    is_int = scene.group.reasons[0].value_type == "int"
+    is_int = reason.value_type == "int"
     unspec = ", or set torch._dynamo.config.allow_unspec_int_on_nn_module = True" if is_int else ""
     return Fix(text=f"{whole}; or make {scene.group.source} a buffer or a tensor argument{unspec}")
 

@@ -1,5 +1,6 @@
 """A library function that is compiled apart from its caller: the break behind it, its owner, its fix."""
 
+from dataclasses import replace
 from typing import Any
 
 from torchtriage.diagnosis.compiles.targets import break_behind, is_target
@@ -8,7 +9,7 @@ from torchtriage.diagnosis.diagnose import diagnose
 from torchtriage.diagnosis.recompiles.finding import recompiles
 from torchtriage.findings.model import Finding
 from torchtriage.recording.events import CompileCall, CompileStart, Event, GraphBreak, LimitHit, Recompile, StackEntry
-from torchtriage.recording.recording import Process, Recording
+from torchtriage.recording.recording import Process, Recording, Source
 
 SITE = "/v/lib/python3.11/site-packages"
 VIT, EINOPS = f"{SITE}/vit/na_vit.py", f"{SITE}/einops/einops.py"
@@ -116,6 +117,21 @@ def test_a_wrapper_nested_in_itself_is_not_the_compiled_function() -> None:
     finding = finding_of(wrapped, HELPER, MODEL, BREAK, inner, start)
     assert finding.title.startswith("rearrange recompiled once")
     assert finding.fix.text.startswith("remove the graph break at na_vit.py:318")
+
+
+def test_another_method_of_the_same_name_above_it_is_not_the_same_code() -> None:
+    """Block.forward below Net.forward, both in one file."""
+    app = "/app/net.py"
+    call = CompileCall(path=app, line=40, target="Block.forward", target_path=app, target_line=5)
+    below = (StackEntry(path=app, line=22, function="forward"), StackEntry(path=app, line=7, function="forward"))
+    start = CompileStart(path=app, line=5, function="forward", compile_id="0/0", stack=below)
+    names = {22: "Net.forward", 5: "Block.forward"}
+    sources = {(app, line): Source(first_line=line, lines=("",), qualname=name) for line, name in names.items()}
+    assert is_target(Process(events=(call, start), facts=FACTS, sources=sources), start)
+    above = replace(start, stack=(StackEntry(path=app, line=2, function="forward"), below[1]))
+    assert is_target(process(call, above), above)
+    recursive = replace(start, stack=(below[1], below[1]))
+    assert not is_target(process(call, recursive), recursive)
 
 
 def test_the_limit_of_a_wrapper_is_named_after_the_compiled_function() -> None:
