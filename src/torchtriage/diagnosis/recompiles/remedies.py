@@ -407,11 +407,26 @@ def _length(scene: Scene) -> Fix:
             f"take `{growth}` out of {scene.name}: it makes {source} longer in each call, and each length is compiled; "
             f"return the value, and append it outside {scene.name}"
         ))
+    if _holds_numbers(scene.group):
+        passed = f"torch.tensor({scene.value})" if scene.value else f"the numbers of {scene.described} as one tensor"
+        return Fix(text=(
+            f"pass {passed}, whose size becomes dynamic: each number of a list is a guard too; in {scene.name}, "
+            f"index with the tensor, or reduce it, in place of a loop over {source}"
+        ))
     value = scene.value
     stacked = f"pass torch.stack({value})" if value else "stack it to one tensor with torch.stack"
     return Fix(text=(
         f"pad {value or scene.described} to a fixed length {scene.before_call}, or {stacked}: its size becomes dynamic"
     ))
+
+
+def _holds_numbers(group: RecompileGroup) -> bool:
+    """Whether torch guards the items of the list by their values, as it does with Python numbers."""
+    item = re.compile(rf"{re.escape(group.source)}\[\d+\]$")
+    return any(
+        item.match(readable(source)) and re.fullmatch(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?", value)
+        for compile_ in group.compiles for source, value in compile_.values.items()
+    )
 
 
 def _growth(scene: Scene) -> str:
@@ -500,10 +515,11 @@ def _identity(scene: Scene) -> Fix:
 def _zero_one(scene: Scene) -> Fix:
     if scene.batches:
         return Fix(text=scene.batches)
+    nothing = "nothing to do: 0 and 1 are each compiled once; to save this compile, " if scene.group.is_settled else ""
     if not scene.group.dims or scene.inside or not scene.value:
-        return Fix(text="pad to at least 2, or skip calls with 0 or 1")
+        return Fix(text=f"{nothing}pad to at least 2, or skip calls with 0 or 1")
     return Fix(text=(
-        "pad to at least 2, or skip calls with 0 or 1; or torch._dynamo.decorators.mark_unbacked("
+        f"{nothing}pad to at least 2, or skip calls with 0 or 1; or torch._dynamo.decorators.mark_unbacked("
         f"{scene.value}, {scene.group.dims[0]}) {scene.before_call}, which breaks the graph at a branch "
         f"on the size and raises if a 1 is broadcast{_shape_spec(scene)}"
     ))

@@ -172,6 +172,12 @@ def test_a_dict_is_not_stacked_like_a_list() -> None:
     assert "torch.stack(batch)" in of_list.fix.text
 
 
+def test_a_list_of_numbers_becomes_a_tensor_in_place_of_a_stack() -> None:
+    value = GuardValue(compile_id="0/1", source="L['tokens'][0]", value="23")
+    [finding] = findings_of([*events_of("len(tokens) == 2"), value])
+    assert finding.fix.text.startswith("pass torch.tensor(tokens), whose size becomes dynamic")
+
+
 def test_a_finding_gives_the_source_values_steps_and_guard() -> None:
     [finding] = findings_of(with_steps(events_of(*[size(31 + n, 32 + n) for n in range(1, 11)]), every=3))
     assert finding.title == "Net.forward recompiled 10 times: x.size(0) keeps changing"
