@@ -111,7 +111,7 @@ def keyed_agreement(evidence: ProofRuns) -> tuple[Agreement, Agreement] | None:
     pairs = [(exact.numbers, run.numbers) for run in evidence.of("moved 1", "moved 2")] if exact is not None else []
     compiled = compare(eager[0].numbers, after[0].numbers, RoundingNoise(pairs))
     printed = compare_printed(eager[0].stdout, after[0].stdout, [], None, [])
-    # Without tensors the compiled side is judged by what it prints, which has no measured noise of its own.
+    # Without tensors the compiled side is judged by what it prints, which has no measured noise.
     return keyed, Agreement(tensors=compiled, printed=PrintedComparison() if compiled.num_rows else printed)
 
 

@@ -89,7 +89,7 @@ def _head(f: Finding, width: int) -> list[Line]:
 
 
 def _fitted(parts: list[str], width: int, indent: int) -> list[str]:
-    """The parts in one line, three spaces apart; if that is too long, each in lines of its own, the first outdented."""
+    """The parts in one line, three spaces apart; if that is too long, each on separate lines, the first outdented."""
     parts = [part for part in parts if part]
     line = "   ".join(parts)
     if len(line) <= width:

@@ -30,7 +30,7 @@ class FindingSource(NamedTuple):
 def confirm_tickets(
     store: "Store", findings: "Sequence[Finding]", evidence: FindingSource, args: argparse.Namespace, config: Config,
 ) -> "tuple[list[Finding], int]":
-    """(the selected findings that need a ticket of their own, the number of doubtful matches that were not taken)."""
+    """(the selected findings that need a new ticket, the number of doubtful matches that were not taken)."""
     from torchtriage.tickets.runs.confirm import match_in
     from torchtriage.tickets.runs.update import tickets_by_fingerprint
 

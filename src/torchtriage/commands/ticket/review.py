@@ -187,7 +187,7 @@ def _apply_run(
 
 
 def _link(store: "Store", known: "Finding", other: "Finding", evidence: FindingSource) -> None:
-    """Add a second finding about the hazard of a ticket to it, so that it never gets a ticket of its own."""
+    """Add a second finding about the hazard of a ticket to it, so that it never gets a separate ticket."""
     from torchtriage.tickets.runs.update import confirmed_by, tickets_by_fingerprint
 
     ids = tickets_by_fingerprint(store.every)

@@ -40,7 +40,7 @@ def compile_did_nothing(process: Process) -> Iterator[Finding]:
         name = call.target.rsplit(".", 1)[-1]
         is_used = (call.target_path, call.target_line) in touched or (call.target_path, name) in inlined
         is_used = is_used or (through_wrapper and name == "forward")
-        # A scheduler wraps the optimizer's step; the graph break at this wrapper has a finding of its own.
+        # A scheduler wraps the optimizer's step; the graph break at this wrapper has a separate finding.
         is_used = is_used or (through_wrapper and call.target_path.endswith("torch/optim/lr_scheduler.py"))
         if is_used or not call.target_path or place.owner.kind is not OwnerKind.YOU:
             continue

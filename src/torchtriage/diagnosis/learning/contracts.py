@@ -222,7 +222,7 @@ TEXTS: Mapping[str, ContractTexts] = {
             f"It has the form of the trained model, and its weights were the same at every look during {broken.count} "
             "updates of the optimizer."
         ),
-        fix="copy or average the weights of the trained model into it every so many steps; nothing to do if it is "
+        fix="copy or average the weights of the trained model into it every N steps; nothing to do if it is "
             "fixed on purpose",
     ),
     "TT431": ContractTexts(

@@ -437,7 +437,7 @@ def _growth(scene: Scene) -> str:
 
 
 def _is_read_by_name(scene: Scene) -> bool:
-    """Whether the function reads entries of the dict by a fixed key, so that each has a role of its own."""
+    """Whether the function reads entries of the dict by a fixed key, so that each has a separate role."""
     name = re.escape(scene.group.source)
     return re.search(rf"\b{name}(?:\.get\(|\.pop\(|\[)\s*['\"]|['\"] (?:not )?in {name}\b", scene.body) is not None
 

@@ -12,7 +12,7 @@ from torchtriage.lint.source import SourceFile
 MARKERS = ("pyproject.toml", "setup.py", "setup.cfg", ".git")
 MAX_LEVELS = 6          # folders above the linted ones in which a project may begin
 MAX_OTHER_FILES = 3000  # a larger tree is not read for the sake of a few names
-# What is below such a folder is a project of its own, not a part of the one around it.
+# What is below such a folder is a separate project, not a part of the one around it.
 _SEPARATE = frozenset({"test", "tests", "fixtures", "examples", "benchmarks"})
 _TEST_FILE = re.compile(r"(?:^|/)(?:tests?/.*|test_[^/]*|[^/]*_test|conftest)\.py$")
 

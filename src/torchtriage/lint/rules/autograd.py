@@ -160,7 +160,7 @@ def optimizer_steps(reached: Reached) -> Iterator[Hazard]:
                 code="TT118",
                 node=call,
                 subject=quote(reached, call),
-                cause="the step of an optimizer is compiled by torch as a function of its own",
+                cause="torch compiles the step of an optimizer as a separate function",
                 fix=f"call {quote(reached, call)} outside this compiled function: {_ONLY_SELF}; to compile the "
                     f"step too, "
                 "do it alone: step = torch.compile(opt.step)",

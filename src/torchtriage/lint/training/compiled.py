@@ -153,7 +153,7 @@ def tuple_keyed_tensors(file: SourceFile, tree: SourceTree) -> Iterator[Finding]
                 title=f"{name} may break graphs: its keys are tuples",
                 cause=f"{name} maps tuples to tensors; read inside a compiled function with a key that varies, "
                       f"every key is "
-                      "a guard of its own or a graph break. In eager code it costs nothing",
+                      "a separate guard or a graph break. In eager code it costs nothing",
                 fix="use one integer per pair as the key (i * n + j), or one stacked tensor, or read it outside of "
                     "compiled "
                     "functions and say so beside it",

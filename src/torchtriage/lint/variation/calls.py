@@ -220,7 +220,7 @@ def _iterated(describer: "Describer", name: str, node: ast.Call, frame: "Viewpoi
 
 
 def _fresh_object(node: ast.Call, frame: "Viewpoint") -> tuple[ValueKind, ...]:
-    """An object of a class that the function around the call makes anew each time."""
+    """An object of a class that the function around the call creates each time."""
     function = frame.file.enclosing_function(node)
     name = node.func.id if isinstance(node.func, ast.Name) else ""
     for inner in ast.walk(function) if function is not None else ():

@@ -115,7 +115,7 @@ class FollowedPolicy:
             update.minibatches.append(FollowedMinibatch(terms=terms, weights=weights))
 
     def _add_to_last(self, terms: LossTerms) -> None:
-        """The value loss may have a backward pass of its own."""
+        """The value loss may have a separate backward pass."""
         update = self._update
         if update is not None and update.minibatches and not update.minibatches[-1].terms.errors:
             update.minibatches[-1].terms.errors += terms.errors

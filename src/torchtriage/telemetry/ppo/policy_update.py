@@ -116,7 +116,7 @@ def _clipping(update: PolicyUpdate) -> dict[str, float]:
 
 
 def _entropy(update: PolicyUpdate) -> dict[str, float]:
-    """The entropy of a categorical policy; several heads are not told apart, so nothing is recorded for them."""
+    """The entropy of a categorical policy; several heads cannot be distinguished, so nothing is recorded for them."""
     shares = []
     for minibatch in update.minibatches:
         known = [one for one in minibatch.terms.entropies if one.num_choices > 1 and one.nats is not None]

@@ -14,7 +14,7 @@ from torchtriage.capture.torch_private.graphs import backward_node_name, compile
 from torchtriage.recording.origins.origin import Operand, OriginOperation
 
 MAX_ROWS = 20_000       # operations whose result is not finite; later ones are not followed
-# Masks of -Inf are made anew in every step: between steps, more rows or more memory than this are forgotten.
+# Masks of -Inf are created again in every step: between steps, more rows or more memory than this are forgotten.
 KEPT_ROWS, KEPT_BYTES = 1_000, 256 << 20
 # Their first argument is written without being read.
 _OVERWRITES = ("aten.copy_", "aten.fill_", "aten.zero_", "aten.normal_", "aten.uniform_", "aten.bernoulli_")
