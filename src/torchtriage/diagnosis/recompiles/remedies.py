@@ -345,7 +345,8 @@ _TAKES_A_NUMBER = "dropout|range|view|reshape|chunk|split|topk|pad|roll|narrow|u
 def _per_layer(scene: Scene) -> Fix:
     whole = f"compile the model that holds the layers instead of {scene.name}: its one frame inlines every layer"
     reason = scene.group.reasons[0]
-    if scene.group.kind is not Kind.EQUALS or _passes_to(reason.code, reason.source.rpartition(".")[2], _TAKES_A_NUMBER):
+    name = reason.source.rpartition(".")[2]
+    if scene.group.kind is not Kind.EQUALS or _passes_to(reason.code, name, _TAKES_A_NUMBER):
         return Fix(text=whole)
     is_int = reason.value_type == "int"
     unspec = ", or set torch._dynamo.config.allow_unspec_int_on_nn_module = True" if is_int else ""

@@ -117,7 +117,7 @@ def _changes(argument: Argument, functions: Sequence[FunctionValue], site: Targe
         if kind.keys_vary:
             yield ArgumentChange("TT216", "keys", "its keys are a guard")
         if kind.type == "fresh":
-            yield ArgumentChange("TT219", "object", "its code or class is created again for each call, and torch guards on it")
+            yield ArgumentChange("TT219", "object", "each call gets new code or a new class, which is a guard")
     if is_static and (any(kind.has_varying_size for kind in argument.kinds) or _sizes_differ(argument.kinds)):
         yield ArgumentChange("TT202", "size", "with dynamic=False each size is compiled")
     elif not is_static and len(argument.kinds) == 1 and any(map(_crosses_one, argument.kinds[0].sizes or ())):

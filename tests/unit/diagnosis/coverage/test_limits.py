@@ -90,7 +90,7 @@ def test_the_limit_is_raised_where_its_variants_are_few_and_used_again(
     both = findings_of(recompile_limit_hit, LIMIT, LimitHit(**G, limit=8), eager_calls=counted)
     assert [edit for finding in both for edit in finding.fix.edits] == []     # the counts are of both
     beside = CompileStart(**G, compile_id="1/0")
-    assert the_one(recompile_limit_hit, LIMIT, beside, eager_calls=counted).fix.edits == ()     # the hits may be those of g
+    assert the_one(recompile_limit_hit, LIMIT, beside, eager_calls=counted).fix.edits == ()     # g may have hit
 
 
 def test_the_accumulated_limit_is_named() -> None:
