@@ -158,10 +158,10 @@ def _training_step(broken: Break, breaks: dict[BreakKey, tuple[Break, Finding]])
     """The break that represents gradients and optimizer inside one compiled function."""
     if broken.cause.code not in _TRAINING_STEP:
         return None
-    place = (broken.editable.path, broken.editable.function)
+    place = (broken.editable.path, broken.function)
     together: list[tuple[int, BreakKey]] = []
     for key, (other, _) in breaks.items():
-        if other.cause.code in _TRAINING_STEP and (other.editable.path, other.editable.function) == place:
+        if other.cause.code in _TRAINING_STEP and (other.editable.path, other.function) == place:
             together.append((_TRAINING_STEP.index(other.cause.code), key))
     return min(together, key=lambda pair: pair[0])[1] if len(together) > 1 else None
 
@@ -192,8 +192,8 @@ def _same_clock(broken: Break, breaks: dict[BreakKey, tuple[Break, Finding]]) ->
     """The first reading of a clock in the same function: start and stop are taken out together."""
     if broken.cause.code != "TT125":
         return None
-    place = (broken.editable.path, broken.editable.function, broken.cause.subject)
+    place = (broken.editable.path, broken.function, broken.cause.subject)
     for key, (other, _) in breaks.items():
-        if (other.editable.path, other.editable.function, other.cause.subject) == place:
+        if (other.editable.path, other.function, other.cause.subject) == place:
             return key
     return None

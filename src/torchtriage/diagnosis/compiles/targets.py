@@ -56,11 +56,11 @@ def _targets(process: Process, event: Placed) -> set[str]:
 
 def _is_nested(process: Process, event: Placed) -> bool:
     """Whether the same code already runs above it: a decorator's wrapper serves every function that it decorates."""
-    return any(_is_same_code(process, event, entry) for entry in event.stack[:-1])
+    return any(is_same_code(process, event, entry) for entry in event.stack[:-1])
 
 
-def _is_same_code(process: Process, event: Placed, entry: StackEntry) -> bool:
-    """Whether a line of the stack is in the function of an event: `forward` is the name of many functions of a file."""
+def is_same_code(process: Process, event: Placed, entry: StackEntry | Placed) -> bool:
+    """Whether a line is in the function of an event: `forward` is the name of many functions of a file."""
     if (entry.path, entry.function) != (event.path, event.function):
         return False
     own, other = (process.sources.get((event.path, line or 0)) for line in (event.line, entry.line))
@@ -88,7 +88,7 @@ def break_behind(process: Process, event: Placed) -> GraphBreak | None:
     inside, above, whole = [], [], []
     for broken in earlier:
         path, function = eager.root(broken)
-        if (event.path, event.function) in {(entry.path, entry.function) for entry in broken.stack}:
+        if any(is_same_code(process, event, entry) for entry in broken.stack):
             inside.append(broken)
         if (path, original_function(function)) in callers:
             above.append(broken)

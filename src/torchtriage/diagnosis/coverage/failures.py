@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from torchtriage.diagnosis.compiles.frames import CompileHistory
+from torchtriage.diagnosis.compiles.frames import CompileHistory, FrameKey, frame_key
 from torchtriage.diagnosis.frameworks import framework_of
 from torchtriage.diagnosis.graph_breaks.cause import classify
 from torchtriage.diagnosis.graph_breaks.edits import BreakSite, break_edits
@@ -26,14 +26,16 @@ _GB_ID = re.compile(r"/(gb\d{4})\.html", re.IGNORECASE)
 @rule
 def compile_failed(process: Process) -> Iterator[Finding]:
     """A compile failed, the error was suppressed, and the function runs eager."""
-    reported: set[tuple[str, str, str]] = set()
+    reported: set[tuple[FrameKey, str]] = set()
     history = CompileHistory.of(process)
     for end in process.of(CompileEnd):
-        key = (end.path, end.function, str(end.fail_type))
-        if not end.fail_type or end.fail_type == "Unsupported" or not end.suppress_errors or key in reported:
+        if not end.fail_type or end.fail_type == "Unsupported" or not end.suppress_errors:
+            continue
+        start = history.start_of(end)
+        key = (frame_key(start), end.fail_type)
+        if key in reported:
             continue
         reported.add(key)
-        start = history.start_of(end)
         place = locate(process, _failed_at(start, end))
         name = frame_name(locate(process, start), start)
         yield finding(
@@ -71,15 +73,17 @@ def errors_suppressed(process: Process) -> Iterator[Finding]:
 @rule
 def compile_raised(process: Process) -> Iterator[Finding]:
     """A compile failed and nothing caught its error, so the compiled function cannot be called."""
-    reported: set[tuple[str, str, str]] = set()
+    reported: set[tuple[FrameKey, str]] = set()
     history = CompileHistory.of(process)
     last_start = max((e.time for e in process.of(CompileStart)), default=0.0)
     for end in process.of(CompileEnd):
-        key = (end.path, end.function, str(end.fail_type))
-        if key in reported or not _raised(process, end):
+        if not _raised(process, end):
+            continue
+        start = history.start_of(end)
+        key = (frame_key(start), str(end.fail_type))
+        if key in reported:
             continue
         reported.add(key)
-        start = history.start_of(end)
         place = locate(process, _failed_at(start, end))
         name = frame_name(locate(process, start), start)
         at = f" at {short_place(end.stack[-1].path, end.stack[-1].line)}" if end.stack else ""
@@ -108,9 +112,10 @@ def _raised(process: Process, end: CompileEnd) -> bool:
         return False
     if end.fail_type != "Unsupported":
         return True
-    compile_ = CompileHistory.of(process).compile_of(end)
+    history = CompileHistory.of(process)
+    compile_ = history.compile_of(end)
     was_cut = compile_ is not None and bool(compile_.breaks)
-    was_skipped = any((e.path, e.function) == (end.path, end.function) for e in process.of(FrameSkipped))
+    was_skipped = any(frame_key(e) == frame_key(history.start_of(end)) for e in process.of(FrameSkipped))
     return not was_cut and not was_skipped and any(call.fullgraph for call in process.of(CompileCall))
 
 

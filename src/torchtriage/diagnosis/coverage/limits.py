@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from torchtriage.diagnosis.compiles.frames import CompileHistory, Frame
-from torchtriage.diagnosis.compiles.targets import target_name
+from torchtriage.diagnosis.compiles.frames import CompileHistory, Frame, frame_key
+from torchtriage.diagnosis.compiles.targets import is_same_code, target_name
 from torchtriage.diagnosis.places import frame_name, locate, owner_of
 from torchtriage.diagnosis.rules import finding, first_line, placed_fields, rule
 from torchtriage.findings.model import (
@@ -110,17 +110,18 @@ def _eager_notes(process: Process, num_frames: int) -> tuple[str, ...]:
 @rule
 def frame_skipped(process: Process) -> Iterator[Finding]:
     """Dynamo ran an entire frame of the program eager, for a reason other than a break or the limit."""
-    explained = {(e.path, e.function) for kind in (LimitHit, GraphBreak) for e in process.of(kind)}
-    explained |= {(entry.path, entry.function) for e in process.of(GraphBreak) for entry in e.stack}
-    failed = {(e.path, e.function) for e in process.of(CompileEnd) if e.fail_type}
+    explained = {frame_key(e) for e in process.of(LimitHit)}
+    explained |= {frame_key(e) for e in process.of(CompileEnd) if e.fail_type}
+    broken = [entry for e in process.of(GraphBreak) for entry in (*e.stack, e)]
     targets = {(c.target_path, c.target_line) for c in process.of(CompileCall)}
     for skip in process.of(FrameSkipped):
-        key = (skip.path, skip.function)
-        place = locate(process, skip)
-        if key in explained or key in failed or "torch_dynamo_resume" in skip.function or LIMIT_SKIP in skip.reason:
-            continue
         if (skip.path, skip.line) not in targets:
             continue  # a helper that Dynamo skips costs nothing; a compile target that it skips does
+        if frame_key(skip) in explained or "torch_dynamo_resume" in skip.function or LIMIT_SKIP in skip.reason:
+            continue
+        if any(is_same_code(process, skip, entry) for entry in broken):
+            continue
+        place = locate(process, skip)
         name = frame_name(place, skip)
         yield finding(
             "TT302", title=f"{name} is compiled but runs eager: Dynamo skips its frame",

@@ -201,3 +201,13 @@ def test_a_break_before_the_reset_does_not_excuse_a_failure_after_it() -> None:
     failed = failed_compile("second", 5.0, fail_type="Unsupported", fail_reason="no such thing")
     process = a_process(call, start, cut, *failed, your_roots=["/app"])
     assert [finding.location.function for finding in compile_raised(process)] == ["second"]
+
+
+def test_two_methods_of_one_name_that_fail_in_one_file_are_two_findings() -> None:
+    def failed(compile_id: str, line: int) -> list[Event]:
+        place = {"path": APP, "line": line, "function": "forward", "compile_id": compile_id}
+        end = CompileEnd(**place, fail_type="RuntimeError", fail_reason="boom", suppress_errors=True)
+        return [CompileStart(**place), end]
+
+    found = findings_of(compile_failed, *failed("0/0", 3), *failed("1/0", 20))
+    assert [finding.location.line for finding in found] == [3, 20]

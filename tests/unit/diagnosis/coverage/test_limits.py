@@ -186,3 +186,12 @@ def test_a_compile_call_with_effect_or_of_a_library_is_not_reported(events: list
 
 def test_an_unused_compile_call_is_not_reported_while_the_run_continues() -> None:
     assert findings_of(compile_did_nothing, CALL, end=None) == []
+
+
+def test_a_skip_is_not_explained_by_the_break_of_another_method_of_the_same_name() -> None:
+    frame = {"path": APP, "line": 3, "function": "forward"}
+    call = CompileCall(path=APP, line=40, target="Net.forward", target_path=APP, target_line=3)
+    skip, other = FrameSkipped(**frame, reason="is generator"), GraphBreak(path=APP, line=2, function="forward")
+    assert [finding.code for finding in findings_of(frame_skipped, call, other, skip)] == ["TT302"]
+    own = GraphBreak(path=APP, line=4, function="forward")
+    assert findings_of(frame_skipped, call, own, skip) == []
