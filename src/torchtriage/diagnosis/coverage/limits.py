@@ -20,7 +20,7 @@ from torchtriage.findings.model import (
     Finding,
     Fix,
 )
-from torchtriage.recording.events import CompileCall, CompileEnd, FrameSkipped, GraphBreak, LimitHit
+from torchtriage.recording.events import CompileCall, CompileEnd, FrameSkipped, GraphBreak, LimitHit, Placed, StackEntry
 from torchtriage.recording.recording import Process
 from torchtriage.text import counted
 
@@ -112,7 +112,9 @@ def frame_skipped(process: Process) -> Iterator[Finding]:
     """Dynamo ran an entire frame of the program eager, for a reason other than a break or the limit."""
     explained = {frame_key(e) for e in process.of(LimitHit)}
     explained |= {frame_key(e) for e in process.of(CompileEnd) if e.fail_type}
-    broken = [entry for e in process.of(GraphBreak) for entry in (*e.stack, e)]
+    broken: list[StackEntry | Placed] = []
+    for event in process.of(GraphBreak):
+        broken += (*event.stack, event)
     targets = {(c.target_path, c.target_line) for c in process.of(CompileCall)}
     for skip in process.of(FrameSkipped):
         if (skip.path, skip.line) not in targets:
