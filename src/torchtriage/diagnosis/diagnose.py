@@ -12,7 +12,7 @@ from torchtriage.diagnosis.places import source_lines
 from torchtriage.diagnosis.recompiles.fold import fold_library_frames
 from torchtriage.diagnosis.rules import PROCESS_RULES, RUN_RULES
 from torchtriage.diagnosis.totals import has_learning, is_idle, recompile_share, run_seconds, step_milliseconds
-from torchtriage.findings.model import Finding, SampledValue
+from torchtriage.findings.model import Finding, SampledValue, Severity
 from torchtriage.findings.severity import one_time_severity, severity_for
 from torchtriage.recording.recording import Process, Recording
 from torchtriage.text import row
@@ -20,6 +20,7 @@ from torchtriage.text import row
 COMPILE_RULES = ("TT1", "TT2", "TT3")
 START_UP = ("TT306", "TT307")       # first compiles: the sum of what other findings cause, and of what must be paid
 MAX_NAMED_RUNS = 5      # the others are only counted
+LIMIT = "torch._dynamo.config.recompile_limit"
 MIN_MONOTONIC = 4       # values in a row; by chance, one sequence in twelve of four different values is in order
 
 
@@ -102,9 +103,11 @@ def _explained(finding: Finding, findings: list[Finding]) -> Finding:
         return finding
     # A finding into which several frames were folded describes its first frame, which may be another than this one.
     of_this_frame = [f for f in causes if f.raised_at == finding.raised_at]
-    main = max(of_this_frame or causes, key=lambda f: f.evidence.num_events)
+    # A settled cause, P4, needs no change, so it does not explain a limit if another one is there.
+    main = max(of_this_frame or causes, key=lambda f: (f.severity < Severity.P4, f.evidence.num_events))
     # The limit itself, where it was seen to suffice; a value that only grows or falls takes ever new ones.
-    raised = () if _is_monotonic(main.evidence.values) else finding.fix.edits
+    is_offered = any(edit.text.startswith(LIMIT) for edit in main.fix.edits)
+    raised = () if is_offered or _is_monotonic(main.evidence.values) else finding.fix.edits
     settings = "".join(f"; or {edit.text}: no more variants were seen, and they are used again" for edit in raised)
     fix = replace(main.fix, text=main.fix.text + settings, edits=(*main.fix.edits, *raised))
     return finding.with_(

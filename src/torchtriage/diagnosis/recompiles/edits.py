@@ -9,7 +9,7 @@ from torchtriage.diagnosis.places import owner_of
 from torchtriage.diagnosis.recompiles.caller import Caller, passed_arguments
 from torchtriage.diagnosis.recompiles.guard_text import Kind
 from torchtriage.diagnosis.recompiles.patterns import function_lines
-from torchtriage.diagnosis.recompiles.remedies import Scene, may_be_of_a_layer
+from torchtriage.diagnosis.recompiles.remedies import MAX_FLAGS, Scene, may_be_of_a_layer
 from torchtriage.diagnosis.statement import code, own_nodes, recorded_statements, statement_at
 from torchtriage.findings.model import YOU, Change, ChangeKind, Edit, EditLabel
 from torchtriage.recording.recording import Process
@@ -39,7 +39,18 @@ def recompile_edits(rule: str, site: RecompileSite) -> tuple[Edit, ...]:
     """The edits for a group of this rule, the best first."""
     if site.scene.inside or site.scene.batches:
         return ()
+    if site.scene.group.flags and site.scene.group.limit:
+        return tuple(_limit_of_combinations(site))
     return tuple(edit for make in _BY_CODE.get(rule, ()) for edit in make(site))
+
+
+def _limit_of_combinations(site: RecompileSite) -> Iterator[Edit]:
+    """The limit that leaves room for every combination of a few flags."""
+    hit, flags = site.scene.group.limit, site.scene.group.flags
+    if hit is not None and len(flags) <= MAX_FLAGS and _is_yours(site, hit.path):
+        setting = f"torch._dynamo.config.recompile_limit = {2 ** len(flags)}"
+        change = Change(kind=ChangeKind.SET, path=hit.path, line=hit.line or 1, new=setting)
+        yield Edit(label=EditLabel.SETTING, text=setting, changes=(change,))
 
 
 def _is_yours(site: RecompileSite, path: str) -> bool:

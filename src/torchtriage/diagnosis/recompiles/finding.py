@@ -166,7 +166,8 @@ def _title(code: str, scene: Scene) -> str:
 def _with_next_causes(fix: Fix, scene: Scene) -> Fix:
     """The fix, and what would recompile next once it is applied: values that also change, behind this cause."""
     group = scene.group
-    hidden = dict.fromkeys(reason.source for reason in group.hidden if reason.source)
+    named = {"", *group.flags}      # the fix covers the combinations of flags
+    hidden = dict.fromkeys(reason.source for reason in group.hidden if reason.source not in named)
     text = fix.text
     if hidden:
         text = f"{text}; also keep {listed(hidden)} the same, or it recompiles again"

@@ -42,6 +42,7 @@ class RecompileGroup:
     # Other guarded sources that changed: their values.
     also: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     limit: LimitHit | None = None
+    flags: tuple[str, ...] = ()     # two-state values that alone recompile the frame, in all combinations
     call: CompileCall | None = None
     calls: tuple[CompileCall, ...] = ()     # if the backend changed: every call that compiled the frame
     in_one_step: bool | None = None     # whether every variant was compiled within a single step; None if unknown
@@ -80,7 +81,7 @@ class RecompileGroup:
     @property
     def keeps_on(self) -> bool:
         """Whether it grows with the run: it recurs again and again, or only the limit ended it."""
-        if self.num_settings > len(self.compiles) and self.limit is None:
+        if self.limit is None and (self.flags or self.num_settings > len(self.compiles)):
             return False
         return len(self.compiles) >= MIN_TO_KEEP_ON or self.limit is not None
 
@@ -137,7 +138,8 @@ def _frame_groups(frame: Frame, history: CompileHistory, process: Process) -> li
                 reasons=reasons, values=_values(part, key, frame.limits, history), hidden=_hidden(part, key), also=also,
                 call=calls[policy], calls=calls_behind(frame, process) if reasons[0].is_of_backend else (),
             ))
-    return _with_limit(groups, frame, attribution, history)
+    flags = _combined_flags(groups)
+    return _with_limit([replace(group, flags=flags) for group in groups], frame, attribution, history)
 
 
 def _changing_values(frame: Frame) -> dict[str, tuple[str, ...]]:
@@ -326,3 +328,9 @@ def _with_limit(
         ended = [group for group in groups if group.key == _key(cause)] or groups
     last = max(ended, key=lambda group: len(group.compiles))
     return [replace(group, limit=limit) if group is last else group for group in groups]
+
+
+def _combined_flags(groups: Sequence[RecompileGroup]) -> tuple[str, ...]:
+    """The two-state values of a frame, if nothing else recompiled it: each combination of them is a variant."""
+    sources = tuple(dict.fromkeys(group.source for group in groups if _num_states(group.reasons[0]) == 2))
+    return sources if 1 < len(sources) == len(groups) else ()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torchtriage.diagnosis.recompiles.groups import MIN_TO_KEEP_ON, RecompileGroup
 from torchtriage.diagnosis.recompiles.guard_text import Kind, readable
 from torchtriage.findings.model import Fix
+from torchtriage.text import listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +57,26 @@ def remedy(code: str, scene: Scene) -> Fix:
         return Fix(text=(
             "generate(..., cache_implementation='static') keeps the cache at one size; a cache that grows recompiles"
         ))
+    if group.flags and group.limit:
+        return _combinations(scene)
     if code in _BY_SCENE:
         return _BY_SCENE[code](scene)
     return Fix(text=_TEXTS[code].format(source=group.source, name=scene.name))
+
+
+MAX_FLAGS = 5       # of which all combinations are worth a compile each
+
+
+def _combinations(scene: Scene) -> Fix:
+    flags = scene.group.flags
+    choose = f"decide in the graph: make each a tensor and write torch.where(flag, a, b) in {scene.name}"
+    if len(flags) > MAX_FLAGS:
+        return Fix(text=f"{choose}; {listed(flags)} change independently, and each combination is compiled")
+    number = 2 ** len(flags)
+    return Fix(text=(
+        f"torch._dynamo.config.recompile_limit = {number} before the first call: {listed(flags)} change independently, "
+        f"and each of their {number} combinations is compiled once; or {choose}"
+    ))
 
 
 _TEXTS = {

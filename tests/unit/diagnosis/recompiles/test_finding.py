@@ -556,3 +556,31 @@ def test_a_dict_that_is_read_by_name_is_not_stacked(reason: str) -> None:
 def test_an_index_that_changed_once_needs_no_action() -> None:
     [finding] = findings_of([AUTOMATIC, *events_of("t == 3  # a = self.table[t]  # net.py:6 in forward")])
     assert finding.fix.text.startswith("nothing needs to change")
+
+
+FLAGS = [(False, False), (True, False), (False, True), (True, True), (False, False)]
+
+
+def flag_events(*, limit: bool) -> list[Event]:
+    """A frame that two independent flags recompile; each reason names the first flag that differs from an entry."""
+    events: list[Event] = [CompileStart(**PLACE, compile_id="0/0")]
+    for number in range(1, 4):
+        reasons = []
+        for entry in reversed(range(number)):
+            name, at = ("flip", 0) if FLAGS[entry][0] != FLAGS[number][0] else ("noise", 1)
+            reasons.append(f"0/{entry}: self.{name} == {FLAGS[entry][at]}")
+        events.append(Recompile(**PLACE, compile_id=f"0/{number}", reasons=tuple(reasons)))
+        events.append(CompileStart(**PLACE, compile_id=f"0/{number}"))
+    if limit:
+        events.append(LimitHit(**PLACE, compile_id="0/4", limit=4, reasons=("0/3: self.flip == True",)))
+    return events
+
+
+def test_combinations_of_flags_get_a_limit_that_has_room_for_all_of_them() -> None:
+    of_limit = [finding for finding in findings_of(flag_events(limit=True)) if "limit" in finding.title]
+    assert of_limit[0].fix.text.startswith("torch._dynamo.config.recompile_limit = 4 before the first call: self.")
+    assert "also keep" not in of_limit[0].fix.text
+
+
+def test_combinations_of_flags_below_the_limit_need_no_change() -> None:
+    assert {finding.severity for finding in findings_of(flag_events(limit=False))} == {Severity.P4}
