@@ -1,4 +1,4 @@
-"""The runs of a proof: both sides in turns, BEFORE again, eager, and eager with every result moved by one rounding."""
+"""The runs of a proof: both sides in turns, then those that measure noise."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence

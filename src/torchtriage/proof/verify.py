@@ -1,4 +1,4 @@
-"""`verify`: whether a change cures a finding, keeps the numbers and is not slower."""
+"""`verify`: whether a change cures a finding without other effects."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What must hold in any training, tested while it runs: the loss, the gradients and the optimizer belong together."""
+"""What must hold in any training, tested while it runs."""
 
 import gc
 import weakref

@@ -1,4 +1,4 @@
-"""The taps of a run of `torchtriage verify`: fixed seeds, forced eager, and the numbers of every optimizer step."""
+"""The taps of a run of `torchtriage verify`: fixed seeds, forced eager, numbers of every optimizer step."""
 
 import atexit
 import contextlib

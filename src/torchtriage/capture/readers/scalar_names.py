@@ -1,4 +1,4 @@
-"""The names of scalars in the logs of others, and the series that they are.
+"""Which series a scalar in a foreign log is, by its name.
 
 Only names with the same meaning are here: a value loss without the scale of its returns, or a KL divergence to another
 model than the old policy, has no rule.

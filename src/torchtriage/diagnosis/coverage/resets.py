@@ -1,4 +1,4 @@
-"""TT309: the program throws its compiled code away again and again, by torch.compiler.reset()."""
+"""TT309: the program resets its compiled code repeatedly."""
 
 import ast
 from collections.abc import Iterator

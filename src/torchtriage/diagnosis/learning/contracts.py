@@ -1,4 +1,4 @@
-"""TT420 to TT436: what must hold in any training and did not."""
+"""TT420 to TT436: what must hold in any training but did not."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

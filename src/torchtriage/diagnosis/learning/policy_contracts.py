@@ -1,4 +1,4 @@
-"""TT615 to TT625: what must hold in any update of PPO and did not."""
+"""TT615 to TT625: what must hold in any update of PPO but did not."""
 
 from collections.abc import Iterator, Mapping
 

@@ -1,4 +1,4 @@
-"""The remedy for each pattern of recompiles; each was applied on torch 2.9 and 2.13 and reduced their number."""
+"""The remedy for each pattern of recompiles; each was applied to real programs."""
 
 import re
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The proof, the data type in which a comparison of a program before and after a change ends."""
+"""The proof: the result of comparing a program before with the program after a change."""
 
 import enum
 from collections.abc import Mapping, Sequence

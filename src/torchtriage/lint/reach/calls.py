@@ -1,4 +1,4 @@
-"""Evaluates calls: functions and objects of the project are entered, those of libraries have known results."""
+"""Evaluates calls: functions of the project are entered, those of libraries have known results."""
 
 import ast
 from collections.abc import Mapping, Sequence

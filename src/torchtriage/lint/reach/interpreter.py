@@ -1,4 +1,4 @@
-"""Finds every torch.compile of a tree and evaluates what it compiles."""
+"""Evaluates what each torch.compile of a tree compiles."""
 
 import ast
 from collections.abc import Iterator

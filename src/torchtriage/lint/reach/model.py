@@ -1,4 +1,4 @@
-"""The parts of a reach: compile calls, the functions that they reach, and the path to each."""
+"""The parts of a reach: compile calls, reached functions, the path to each."""
 
 import ast
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Functions, classes and objects of the project: what their names and attributes are."""
+"""Functions, classes, objects of the project, with their attributes."""
 
 import ast
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""TT109, TT110, TT116, TT118: autograd, its hooks and the optimizer inside compiled code."""
+"""TT109, TT110, TT116, TT118: autograd inside compiled code."""
 
 import ast
 from collections.abc import Iterator

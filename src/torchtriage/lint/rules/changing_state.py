@@ -1,4 +1,4 @@
-"""TT206, TT207, TT217, TT220: state that compiled code reads and that changes between calls."""
+"""TT206, TT207, TT217, TT220: compiled code reads state that changes between calls."""
 
 import ast
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""TT714, TT715: statistics that are computed and dropped, or computed by two copies of the same code."""
+"""TT714, TT715: statistics that are computed for nothing: dropped, or computed twice."""
 
 import ast
 import re

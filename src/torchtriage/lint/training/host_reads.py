@@ -1,4 +1,4 @@
-"""TT701, TT702, TT737: values that are read from the device one by one, and stacks as long as the model."""
+"""TT701, TT702, TT737: tensors read or stacked one by one."""
 
 import ast
 import re

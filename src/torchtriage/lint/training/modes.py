@@ -1,4 +1,4 @@
-"""TT718, TT719, TT726, TT728: where gradients, training mode and dtypes are switched."""
+"""TT718, TT719, TT726, TT728: where gradients, training mode or dtypes are switched."""
 
 import ast
 import re

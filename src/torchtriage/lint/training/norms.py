@@ -1,4 +1,4 @@
-"""TT704 to TT707: norms and ratios that overflow, explode or are taken too late."""
+"""TT704 to TT707: norms or ratios that overflow, explode, come too late."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""TT724, TT725, TT730, TT731: optimizers and schedulers that do not do their part of a step."""
+"""TT724, TT725, TT730, TT731: an optimizer or scheduler that does not do its part of a step."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""TT710 to TT713, TT720: checks, exports, parameters, settings and profilers that nothing uses."""
+"""TT710 to TT713, TT720: code that nothing uses: checks, exports, parameters, settings, profilers."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""The graph behind a loss: the tensors that it trains, and mistakes in the operations next to the loss."""
+"""The graph behind a loss: what it trains, mistakes in the operations next to it."""
 
 from collections.abc import Iterator
 from typing import Any

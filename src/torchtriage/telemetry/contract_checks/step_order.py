@@ -1,4 +1,4 @@
-"""The order of a step: backward, unscale, clip, step, and gradients that are still there when the optimizer steps."""
+"""The order of a step: backward, unscale, clip, step, clear."""
 
 from collections.abc import Callable, Collection
 

@@ -1,4 +1,4 @@
-"""Copies of the trained model that are named target, teacher or average, and that never change."""
+"""Copies of the trained model, named target, teacher or average, that never change."""
 
 import gc
 import re

@@ -1,4 +1,4 @@
-"""One PPO update as numbers: its minibatches, and the series that describe it.   N samples of a minibatch."""
+"""One PPO update as series, from its minibatches.   N samples of a minibatch."""
 
 import math
 from collections.abc import Sequence
