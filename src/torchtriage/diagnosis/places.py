@@ -91,6 +91,19 @@ def qualified_name(process: Process, entry: StackEntry) -> str:
     return name
 
 
+def is_same_code(process: Process, event: Placed, entry: StackEntry | Placed) -> bool:
+    """Whether a line is in the function of an event: `forward` is the name of many functions of a file.
+
+    A resume function counts as the function that it continues.
+    """
+    if (entry.path, original_function(entry.function)) != (event.path, original_function(event.function)):
+        return False
+    own, other = (process.sources.get((event.path, line or 0)) for line in (event.line, entry.line))
+    if own is not None and other is not None and own.qualname and other.qualname:
+        return own.qualname == other.qualname
+    return event.line is None or entry.line is None or entry.line >= event.line
+
+
 def is_wrapped(event: Placed) -> bool:
     """Whether torch compiled a module through its wrapper in this file, as it does with its own modules and hooks."""
     return event.path.endswith("_dynamo/external_utils.py")

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from torchtriage.diagnosis.compiles.frames import CompileHistory, Frame, frame_key
-from torchtriage.diagnosis.compiles.targets import is_same_code, target_name
-from torchtriage.diagnosis.places import frame_name, locate, owner_of
+from torchtriage.diagnosis.compiles.targets import target_name
+from torchtriage.diagnosis.places import frame_name, is_same_code, locate, owner_of
 from torchtriage.diagnosis.rules import finding, first_line, placed_fields, rule
 from torchtriage.findings.model import (
     YOU,

@@ -55,7 +55,8 @@ def branch_code(statement: Statement) -> tuple[list[ast.stmt], str] | None:
     code_of_both = _selection(node, statement)
     if not code_of_both:
         return None
-    ends = isinstance(node.body[0], ast.Return) and not node.orelse and statement.following is not None
+    check, _ = _split_check(node.test)
+    ends = isinstance(node.body[0], ast.Return) and not node.orelse and check is None
     return ([node, statement.following] if ends and statement.following else [node]), code_of_both
 
 
@@ -142,6 +143,11 @@ def _call_of_assertion(test: str, message: ast.expr | None) -> str:
 
 def _selection(node: ast.If, statement: Statement) -> str:
     """The statement as torch.where; empty if its sides are not two values of the same names."""
+    check, condition = _split_check(node.test)
+    if check is not None:
+        inner = ast.If(test=condition, body=node.body, orelse=[])
+        selected = "" if node.orelse else _selection(inner, statement)
+        return f"if {code(check)}: {selected}" if selected else ""
     test = tensor_test(node.test)
     if isinstance(node.body[0], ast.Return) and len(node.body) == 1:
         other = node.orelse[0] if len(node.orelse) == 1 else statement.following if not node.orelse else None
@@ -288,6 +294,23 @@ def _split_plain(test: ast.expr) -> tuple[ast.expr | None, ast.expr]:
     if not plain or not tensors:
         return None, test
     return _joined(plain), _joined(tensors)
+
+
+def _split_check(test: ast.expr) -> tuple[ast.expr | None, ast.expr]:
+    """(`mask is not None` of `mask is not None and mask.any()`, the rest): without it the rest could fail."""
+    if not isinstance(test, ast.BoolOp) or not isinstance(test.op, ast.And):
+        return None, test
+    checks = [value for value in test.values if _is_check(value)]
+    others = [value for value in test.values if not _is_check(value)]
+    return (_joined(checks), _joined(others)) if checks and others else (None, test)
+
+
+def _is_check(value: ast.expr) -> bool:
+    if isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.Not):
+        return _is_check(value.operand)
+    if isinstance(value, ast.Compare):
+        return isinstance(value.ops[0], (ast.Is, ast.IsNot))
+    return isinstance(value, ast.Call) and called_name(value) in ("isinstance", "hasattr", "callable")
 
 
 def _joined(values: list[ast.expr]) -> ast.expr:

@@ -37,6 +37,10 @@ def in_function(body: str) -> str:
     ("assert torch.allclose(x, loss)", "assert", "`torch._assert_async(torch.isclose(x, loss).all())`"),
     ("if loss.item() > 3 and x.sum() > 0:\n    x = x * 2", "if",
      "`x = torch.where((loss > 3) & (x.sum() > 0), x * 2, x)`"),
+    ("if done is not None and done.any():\n    x = x + 1", "if",
+     "`if done is not None: x = torch.where(done.any(), x + 1, x)`"),
+    ("if isinstance(done, torch.Tensor) and done.all():\n    return x\nreturn -x", "if",
+     "`if isinstance(done, torch.Tensor): return torch.where(done.all(), x, -x)`"),
     ("if x.sum() > 0:\n    y = x\nelse:\n    y = -x", "if", "`y = torch.where(x.sum() > 0, x, -x)`"),
     ("if x.norm() > 5:\n    x /= x.norm()", "if", "`x = torch.where(x.norm() > 5, x / x.norm(), x)`"),
     ("if x.sum() > 0:\n    return x\nreturn -x", "if", "`return torch.where(x.sum() > 0, x, -x)`"),
@@ -52,6 +56,7 @@ def test_branch_option_is_the_code_to_write(body: str, marked: str, option: str)
 @pytest.mark.parametrize("body", [
     "if x.sum() > 0:\n    return None\nreturn x", "if x.sum() > 0:\n    return x, 1\nreturn x, 2",
     "if x.sum() > 0:\n    y = 'high'\nelse:\n    y = 'low'",
+    "if done is not None and done.any():\n    y = x\nelse:\n    y = -x",
 ])
 def test_values_that_are_not_tensors_are_not_selected_with_where(body: str) -> None:
     assert not any("torch.where" in option for option in branch_options(statement(in_function(body), "if"), "f.py:2"))
