@@ -195,10 +195,11 @@ def _cause(broken: Break) -> str:
     explanation = shortened(explanation, MAX_EXPLANATION)
     text = ": ".join(part for part in (plain_type(event.type), explanation) if part) or "PyTorch gives no reason"
     if broken.cause.note:
-        text = f"{text}; {broken.cause.note}"
+        text = f"{text.removesuffix('.')}; {broken.cause.note}"
     if broken.code == UNCUTTABLE:
         first = broken.eager[0] if broken.eager else None
-        text = f"{text}; {why_uncut(broken.events, first.call if first else '')}, so {first or 'the frame'} runs eager"
+        reason = why_uncut(broken.events, first.call if first else "")
+        text = f"{text.removesuffix('.')}; {reason}, so {first or 'the frame'} runs eager"
     return text
 
 
