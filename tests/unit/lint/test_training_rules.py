@@ -7,6 +7,12 @@ import pytest
 from torchtriage.lint.check import lint
 
 FLAWED = [
+    ("TT719", "def f(x, y):\n    nan = torch.any(torch.isnan(x))\n    return torch.stack([y, nan.double()])"),
+    ("TT719", "def f(x, y):\n    bad = (x.isnan().any() | y.isnan().any()).float()\n"
+               "    return torch.stack([x.norm(), bad])"),
+    ("TT737", "def row(g):\n    return torch.stack((g.norm(), g.mean()))\ndef f(net):\n"
+               "    named = [(n, p.grad) for n, p in net.named_parameters() if p.grad is not None]\n"
+               "    rows = [row(g) for _, g in named]\n    return torch.stack(rows).tolist()"),
     ("TT701", "def f(model):\n    return [n for n, p in model.named_parameters() if p.isnan().any()]"),
     ("TT701", "def f(model):\n    return any(p.grad.isnan().any().item() for p in model.parameters())"),
     ("TT701", "def f(model):\n    total = 0.0\n    for p in model.parameters():\n"
@@ -81,6 +87,15 @@ FLAWED = [
                "        for x in data:\n            opt.step()"),
 ]
 HARMLESS = [
+    ("TT701", "def f(params):\n    for name, value in params.items():\n        if not math.isfinite(value):\n"
+               "            raise ValueError(name)"),
+    ("TT701", "def f(params, indices):\n    return [(p, (indices + i).tolist()) for p, i in params]"),
+    ("TT714", "def f(client, x, wait: bool = False):\n    future = client.submit(x)\n    if wait:\n"
+               "        return future.result()\n    return None"),
+    ("TT714", "def f(net, x, return_weights=False):\n    out, weights = net(x).max(-1)\n"
+               "    return (out, weights) if return_weights else out"),
+    ("TT719", "def f(x, y):\n    nan = x.isnan().any()\n    # bool to float, for one stack\n"
+               "    return torch.stack([y, nan.float()])"),
     ("TT701", "def f(model):\n    return sum(p.numel() for p in model.parameters())"),
     ("TT701", "def f(model):\n    for p in model.parameters():\n"
                "        if p.grad is not None and p.dim() > 1:\n            p.grad.zero_()"),

@@ -91,7 +91,7 @@ class StatementEvaluator(Machine):
         return goes_on or else_goes_on
 
     def _narrow(self, test: ast.expr, scope: NameScope) -> None:
-        """In the body of `if isinstance(x, torch.Tensor)`, x is a tensor; in that of `isinstance(x, float)`, a number."""
+        """In the body of `if isinstance(x, torch.Tensor)`, x is a tensor; of `isinstance(x, float)`, a number."""
         if isinstance(test, ast.Call) and isinstance(test.func, ast.Name) and len(test.args) == 2:
             named, class_ = test.args
             is_tensor = scope.file.dotted(class_) == "torch.Tensor"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from torchtriage.findings.model import Finding
 from torchtriage.lint.index.project_files import is_test
 from torchtriage.lint.index.syntax import (
+    assigned_value,
     body_of,
     calls,
     decorators,
@@ -70,13 +71,13 @@ def _is_frame(statement: ast.stmt) -> bool:
 @file_rule
 def boolean_cast_for_stack(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """Flags are cast to float so that they fit into a stack, and nothing says why."""
-    if not mentions(file, "any()", "all()"):
+    if not mentions(file, "any(", "all("):
         return
     if is_test(file, tree):
         return
     for function in functions(file):
         nodes = list(own_nodes(function))
-        casts = [node for node in nodes if isinstance(node, ast.Call) and _casts_flag(node)]
+        casts = [node for node in nodes if isinstance(node, ast.Call) and _casts_flag(node, function)]
         if not casts or not calls(nodes, "stack", "tensor", "cat") or _is_explained(file, casts):
             continue
         yield source_finding(
@@ -88,11 +89,26 @@ def boolean_cast_for_stack(file: SourceFile, tree: SourceTree) -> Iterator[Findi
         )
 
 
-def _casts_flag(call: ast.Call) -> bool:
+def _casts_flag(call: ast.Call, function: FunctionNode) -> bool:
     names_dtype = "float" in text(call) or ".dtype" in text(call)
-    is_cast = last_name(call) == "float" or (last_name(call) in ("to", "type") and names_dtype)
+    is_cast = last_name(call) in ("float", "double") or (last_name(call) in ("to", "type", "type_as") and names_dtype)
     inner = receiver(call)
-    return is_cast and isinstance(inner, ast.Call) and last_name(inner) in ("any", "all")
+    return is_cast and inner is not None and _is_flag(inner, function)
+
+
+def _is_flag(node: ast.expr, function: FunctionNode) -> bool:
+    """Whether an expression is `x.any()`, `torch.any(x)`, two of them joined, or a name for one."""
+    if isinstance(node, ast.Name):
+        value = assigned_value(function, node.id)
+        return value is not None and not isinstance(value, ast.Name) and _is_flag(value, function)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.BitOr, ast.BitAnd)):
+        return _is_flag(node.left, function) and _is_flag(node.right, function)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
+        return _is_flag(node.operand, function)
+    if not isinstance(node, ast.Call):
+        return False
+    joins = last_name(node) in ("logical_or", "logical_and", "logical_not")
+    return last_name(node) in ("any", "all") or (joins and any(_is_flag(each, function) for each in node.args))
 
 
 def _is_explained(file: SourceFile, casts: list[ast.Call]) -> bool:
