@@ -7,6 +7,13 @@ import pytest
 from torchtriage.lint.check import lint
 
 FLAWED = [
+    ("TT724", "def f(model, loader, opt, scaler):\n    for x in loader:\n        scaler.scale(model(x)).backward()\n"
+               "        scaler.step(opt)\n        scaler.update()"),
+    ("TT728", "def test(dataloader, model, loss_fn):\n    model.eval()\n    total = 0\n"
+               "    for x, y in dataloader:\n        total += loss_fn(model(x), y).item()\n    return total"),
+    ("TT730", "class T:\n    def __init__(self, opt):\n"
+               "        self.lr_scheduler = torch.optim.lr_scheduler.StepLR(opt, 3)"),
+    ("TT733", "import wandb\ndef f(model):\n    model.compile()\n    wandb.watch(model)"),
     ("TT719", "def f(x, y):\n    nan = torch.any(torch.isnan(x))\n    return torch.stack([y, nan.double()])"),
     ("TT719", "def f(x, y):\n    bad = (x.isnan().any() | y.isnan().any()).float()\n"
                "    return torch.stack([x.norm(), bad])"),
@@ -87,6 +94,14 @@ FLAWED = [
                "        for x in data:\n            opt.step()"),
 ]
 HARMLESS = [
+    ("TT725", "def f(model):\n    opt = torch.optim.Adam(model.parameters())\n    model.head = torch.nn.Linear(4, 4)\n"
+               "    opt.add_param_group({'params': model.head.parameters()})"),
+    ("TT727", "def f(model, loader, opt):\n    kept = []\n    for x in loader:\n        loss = model(x).mean()\n"
+               "        opt.zero_grad()\n        loss.backward()\n        opt.step()\n        loss = loss.item()\n"
+               "        kept.append(loss)"),
+    ("TT730", "from transformers import Trainer\nclass Mine(Trainer):\n    def create_scheduler(self, opt):\n"
+               "        self.lr_scheduler = torch.optim.lr_scheduler.StepLR(opt, 3)"),
+    ("TT733", "import wandb\nfrom keras import Model\ndef f(model):\n    re.compile('x')\n    wandb.watch(model)"),
     ("TT701", "def f(params):\n    for name, value in params.items():\n        if not math.isfinite(value):\n"
                "            raise ValueError(name)"),
     ("TT701", "def f(params, indices):\n    return [(p, (indices + i).tolist()) for p, i in params]"),

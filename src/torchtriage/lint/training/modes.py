@@ -25,7 +25,9 @@ from torchtriage.lint.source import FunctionNode, SourceFile
 
 _NO_GRADIENTS = ("no_grad", "inference_mode", "set_grad_enabled", "enable_grad")
 _TO_HOST = frozenset({"tolist", "item", "float", "int", "bool", "len", "max", "min"})
-_EVALUATION = re.compile(r"^_?(?:eval|evaluate|validate|validation|test_epoch|run_eval)", re.IGNORECASE)
+_EVALUATION = re.compile(
+    r"^_?(?:eval|evaluate|validate|validation|test_(?:epoch|loop|model|step)|test$|run_eval)", re.IGNORECASE,
+)
 
 
 @file_rule
