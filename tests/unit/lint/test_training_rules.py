@@ -7,6 +7,9 @@ import pytest
 from torchtriage.lint.check import lint
 
 FLAWED = [
+    ("TT701", "def f(model):\n    return {n: (w == 0).float().mean().item() for n, w in model.named_parameters()}"),
+    ("TT733", "import wandb\ndef f(model):\n    run = wandb.init()\n    fast = torch.compile(model)\n"
+               "    run.watch(fast)"),
     ("TT724", "def f(model, loader, opt, scaler):\n    for x in loader:\n        scaler.scale(model(x)).backward()\n"
                "        scaler.step(opt)\n        scaler.update()"),
     ("TT728", "def test(dataloader, model, loss_fn):\n    model.eval()\n    total = 0\n"
@@ -94,6 +97,16 @@ FLAWED = [
                "        for x in data:\n            opt.step()"),
 ]
 HARMLESS = [
+    ("TT707", "def f(model, opt):\n    n = norm_of(model)\n"
+               "    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n    opt.step()\n    return n\n"
+               "def norm_of(model):\n    return torch.stack([p.grad.norm() for p in model.parameters()]).norm()"),
+    ("TT725", "def f(model):\n    opt = torch.optim.Adam(model.parameters())\n    model.head = torch.nn.Linear(4, 4)\n"
+               "    opt = torch.optim.Adam(model.parameters())\n    return opt"),
+    ("TT726", "def f(gen, feat, loader, opt):\n    for x in loader:\n        feat.eval()\n        opt.zero_grad()\n"
+               "        (feat(gen(x)) - feat(x)).norm().backward()\n        opt.step()"),
+    ("TT726", "class T:\n    def fit(self, loader):\n        for epoch in range(3):\n            self.mode(True)\n"
+               "            for x in loader:\n                self.net(x).mean().backward()\n"
+               "            self.net.eval()\n    def mode(self, on):\n        self.net.train(on)"),
     ("TT725", "def f(model):\n    opt = torch.optim.Adam(model.parameters())\n    model.head = torch.nn.Linear(4, 4)\n"
                "    opt.add_param_group({'params': model.head.parameters()})"),
     ("TT727", "def f(model, loader, opt):\n    kept = []\n    for x in loader:\n        loss = model(x).mean()\n"

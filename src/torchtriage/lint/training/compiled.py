@@ -66,8 +66,10 @@ def wandb_watch_with_compile(file: SourceFile, tree: SourceTree) -> Iterator[Fin
         return
     if is_test(file, tree):
         return
-    for call in file.of_type(ast.Call):
-        if file.dotted(call.func) != "wandb.watch" or not call.args:
+    starts = [call for call in file.of_type(ast.Call) if file.dotted(call.func) == "wandb.init"]
+    runs = {name for call in starts for name in target_names(file.parent(call) or call)}
+    for call in calls(file.of_type(ast.Call), "watch"):
+        if not call.args or (file.dotted(call.func) != "wandb.watch" and text(receiver(call)) not in runs):
             continue
         model = text(call.args[0])
         for compile_call in file.of_type(ast.Call):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from torchtriage.findings.model import Finding
 from torchtriage.lint.index.project_files import is_test
 from torchtriage.lint.index.syntax import (
+    LOOPS,
     assigned_value,
     body_of,
     calls,
@@ -127,16 +128,28 @@ def eval_without_train(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     if is_test(file, tree):
         return
     evaluators = {f.name: f for f in functions(file) if _switches_to_eval(f) is not None and not _switches_back(f)}
+    restorers = {function.name for function in functions(file) if _switches_back(function)}
     for function in functions(file):
         for loop in loops(function):
             nodes = list(own_nodes(loop))
-            if not calls(nodes, "backward") or _switches_back(loop):
+            if not calls(nodes, "backward") or _switches_back(loop) or calls(nodes, *restorers):
                 continue
             switch = _switches_to_eval(loop)
+            if switch is not None and _is_meant(file, switch, calls(nodes, "backward")[0]):
+                continue
             helper = next((c for c in nodes if isinstance(c, ast.Call) and last_name(c) in evaluators), None)
             if switch is not None or helper is not None:
                 yield _eval_finding(file, tree, switch or helper or function)
             break
+
+
+def _is_meant(file: SourceFile, switch: ast.Call, backward: ast.Call) -> bool:
+    """Whether each pass switches to evaluation just before its own backward(): a frozen part, not an evaluation."""
+    own, of_backward = (
+        next((parent for parent in file.ancestors(node) if isinstance(parent, (*LOOPS, ast.If))), None)
+        for node in (switch, backward)
+    )
+    return own is of_backward and switch.lineno < backward.lineno
 
 
 def _eval_finding(file: SourceFile, tree: SourceTree, node: ast.AST) -> Finding:

@@ -97,7 +97,7 @@ def optimizer_before_model_change(file: SourceFile, tree: SourceTree) -> Iterato
             for statement in block:
                 for model, optimizer in models.items():
                     change = _change(statement, model)
-                    if change == "moved" or (change and not _is_given_more(scope, optimizer)):
+                    if change == "moved" or (change and not _is_renewed(scope, optimizer, statement)):
                         yield _change_finding(file, tree, statement, model, optimizer, change)
                 if (
                     isinstance(statement, ast.Assign)
@@ -107,8 +107,12 @@ def optimizer_before_model_change(file: SourceFile, tree: SourceTree) -> Iterato
                     models |= {m: text(statement.targets[0]) for m in _models(statement.value)}
 
 
-def _is_given_more(scope: ast.AST, optimizer: str) -> bool:
-    return any(text(receiver(call)) == optimizer for call in calls(own_nodes(scope), "add_param_group"))
+def _is_renewed(scope: ast.AST, optimizer: str, change: ast.stmt) -> bool:
+    """Whether an optimizer is given a group of new parameters, or made again after a change of the model."""
+    if any(text(receiver(call)) == optimizer for call in calls(own_nodes(scope), "add_param_group")):
+        return True
+    later = [node for node in own_nodes(scope) if isinstance(node, ast.Assign) and node.lineno > change.lineno]
+    return any(optimizer in map(text, targets(node)) for node in later)
 
 
 def _models(call: ast.Call) -> list[str]:
