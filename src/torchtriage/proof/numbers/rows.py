@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,7 @@ class StepRow:
     drawn: Sequence[int] = ()                   # of the values drawn since the last row: digest, bits; eager runs only
     gradients: Mapping[str, TensorRow] = field(default_factory=dict)
     weights: Mapping[str, TensorRow] = field(default_factory=dict)
+    state: Mapping[str, TensorRow] = field(default_factory=dict)    # of modules, beside the weights of optimizers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,8 @@ class RunNumbers:
     graph_ops: int = 0
     eager_ops: int = 0
     repeated_draws: int = 0     # eager runs only: draws of values that the same process drew before
+    draw_keys: int = 0          # runs with arranged draws: a digest of what was drawn in which step
+    drawn_elements: Mapping[str, int] = field(default_factory=dict)     # and how many values of each kind
     num_ranks: int = 0
     ended_early: int = 0
     peak_memory_bytes: int | None = None
@@ -61,6 +65,7 @@ def read_numbers(folder: Path) -> RunNumbers:
         graph_ops=sum(int(_number(end, "graph_ops")) for end in ends),
         eager_ops=sum(int(_number(end, "eager_ops")) for end in ends),
         repeated_draws=sum(int(_number(end, "repeated_draws")) for end in ends),
+        draw_keys=sum(int(_number(end, "draw_keys")) for end in ends), drawn_elements=_sums(ends, "drawn_elements"),
         num_ranks=len(trained), ended_early=int(_number(main, "ended_early")),
         peak_memory_bytes=_peak(memory) if isinstance(memory, dict) else None,
         torch=str(main.get("torch", "")), problem=str(main.get("problem", "")), is_there=True,
@@ -90,6 +95,7 @@ def _row(data: Mapping[str, Any]) -> StepRow:
         losses=[[float(number) for number in loss] for loss in data["losses"]],
         draws=[int(number) for number in data["draws"]], drawn=[int(number) for number in data.get("drawn", ())],
         gradients=_tensors(data.get("gradients", {})), weights=_tensors(data.get("weights", {})),
+        state=_tensors(data.get("state", {})),
     )
 
 
@@ -100,6 +106,16 @@ def _tensors(data: Mapping[str, Any]) -> dict[str, TensorRow]:
 def _number(data: Mapping[str, Any], name: str) -> float:
     value = data.get(name)
     return value if isinstance(value, int | float) and math.isfinite(value) else 0
+
+
+def _sums(ends: Sequence[Mapping[str, Any]], name: str) -> dict[str, int]:
+    """The sums of dicts of numbers."""
+    total = Counter[str]()
+    for end in ends:
+        value = end.get(name)
+        if isinstance(value, dict):
+            total.update({str(key): int(_number(value, key)) for key in value})
+    return dict(total)
 
 
 def _rank(end: Mapping[str, Any]) -> int:
