@@ -119,13 +119,13 @@ def keyed_agreement(evidence: ProofRuns) -> tuple[Agreement, Agreement] | None:
 def other_arrangement(evidence: ProofRuns) -> str:
     """The arrangement under which the draws of both sides may be the same, where they are not by step; else empty."""
     runs = evidence.of("keyed before", "keyed after")
-    if len(runs) < 2 or runs[0].numbers.draw_keys == runs[1].numbers.draw_keys:
+    if len(runs) < 2:
         return ""
     own, other = (dict(run.numbers.drawn_elements) for run in runs)
     masks = own.pop("bernoulli", 0), other.pop("bernoulli", 0)
     if masks[0] != masks[1]:
         return MIRRORED
-    return BY_ROW if own == other else ""
+    return BY_ROW if own == other and runs[0].numbers.draw_keys != runs[1].numbers.draw_keys else ""
 
 
 def python_draws_moved(evidence: ProofRuns) -> bool:

@@ -29,7 +29,7 @@ def run(shift: float = 0.0, keys: int = 1, **elements: int) -> SideRun:
     (run(keys=1, normal=60), run(keys=1, normal=60), ""),
     (run(keys=1, normal=60), run(keys=2, normal=60), BY_ROW),
     (run(keys=1, normal=60), run(keys=2, normal=30), ""),
-    (run(keys=1, normal=60, bernoulli=9), run(keys=2, normal=60, uniform=9), MIRRORED),
+    (run(keys=1, normal=60, bernoulli=9), run(keys=1, normal=60, uniform=9), MIRRORED),
 ])
 def test_draws_are_arranged_otherwise_only_where_that_may_help(before: SideRun, after: SideRun, expected: str) -> None:
     side = Side(label="train.py", command=["python", "train.py"], cwd=Path())
