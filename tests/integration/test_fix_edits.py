@@ -39,6 +39,7 @@ CURED = {
     "tone_curve_interp": ("review", "a call of NumPy by the caller, with a name for the argument"),
     "class_prototypes": ("review", "a method called by the caller, with names that are free there"),
     "static_batches": ("setting", "dynamic=False dropped"),
+    "curriculum_crops": ("setting", "dynamic=False dropped from a dict of arguments"),
     "epoch_rest_static": ("setting", "maybe_mark_dynamic"),
     "transposed_features": ("review", ".contiguous() in the call"),
     "warmup_counter": ("setting review", "allow_unspec_int_on_nn_module, a counter in a tensor"),

@@ -65,13 +65,29 @@ def drop_static(site: RecompileSite) -> Iterator[Edit]:
     if may_be_of_a_layer(site.scene):
         return      # the sizes may be those of the layers, and then it cures nothing
     statement = statement_at(site.process, call.path, call.line or 0)
+    line, text = call.line, site.scene.not_static
     if statement is not None and not _has_keyword(statement.node, "dynamic"):
-        return      # it comes from a dict of arguments
-    if call.line is not None and "drop dynamic=False" in site.scene.not_static:
+        line = _line_of_settings(site, call.path, statement.node)
+        text = f"drop dynamic=False at {short_place(call.path, line)}" if line is not None else ""
+    if line is not None and "drop dynamic=False" in site.scene.not_static:
         yield Edit(
-            label=EditLabel.SETTING, text=site.scene.not_static,
-            changes=(Change(kind=ChangeKind.DROP_ARGUMENT, path=call.path, line=call.line, old="dynamic"),),
+            label=EditLabel.SETTING, text=text,
+            changes=(Change(kind=ChangeKind.DROP_ARGUMENT, path=call.path, line=line, old="dynamic"),),
         )
+
+
+def _line_of_settings(site: RecompileSite, path: str, node: ast.stmt) -> int | None:
+    """The line of `NAME = dict(dynamic=False)` for a call with `**NAME`; None unless there is exactly one."""
+    names = {code(part.value) for part in own_nodes(node) if isinstance(part, ast.keyword) and part.arg is None}
+    assigned = [
+        (line, made) for line, made in recorded_statements(site.process, path)
+        if isinstance(made, ast.Assign) and names & {code(target) for target in made.targets}
+    ]
+    if len(assigned) != 1:
+        return None
+    [(line, made)] = assigned
+    is_dict = isinstance(made.value, ast.Call) and code(made.value.func) == "dict"
+    return line if is_dict and _has_keyword(made, "dynamic") else None
 
 
 def _has_keyword(node: ast.stmt, name: str) -> bool:
