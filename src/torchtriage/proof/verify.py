@@ -109,12 +109,12 @@ def prove(before: Side, after: Side, work: Path, options: ProofOptions) -> Proof
             runs.after_again()
         reasons = list(judge.failure_reasons(evidence))
         numbers, found = _numbers(evidence, runs)
-        reasons += [*judge.step_reasons(evidence), *found]
+        reasons += [*judge.step_reasons(evidence), *found, *judge.file_reasons(evidence)]
         reasons += _compared_work(evidence, runs, is_refuted=judge.verdict_of(reasons) is ProofVerdict.REFUTED)
     findings = judge.all_findings(evidence)
     reasons += judge.finding_reasons(evidence, findings, options.must_fix)
     time, slower = judge.time_of(evidence)
-    reasons += slower
+    reasons += [*slower, *judge.backend_reasons(evidence, time)]
     if judge.was_cut_short(evidence):
         reasons = list(judge.failure_reasons(evidence))     # nothing else is shown by a run that did not end
     location = None

@@ -1,7 +1,7 @@
-"""The tensors of modules that no optimizer updates: running statistics, and copies of a model such as a teacher."""
+"""Results of a training beside the weights: state of modules, such as running statistics, and what is saved."""
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 MAX_ELEMENTS = 50_000_000   # of all of them together: each row computes their norms
@@ -52,3 +52,20 @@ class ModuleState:
         ]
         names = unique(name for name, _ in pairs)
         self._holders = {name: weakref.ref(module) for name, (_, module) in zip(names, pairs, strict=True)}
+
+
+def tensors_in(obj: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """The tensors of an object that torch.save writes, by their path in it: of dicts, sequences and modules."""
+    import torch
+
+    from torchtriage.telemetry.sampling.parameters import clean
+
+    if isinstance(obj, torch.nn.Module):
+        obj = obj.state_dict()
+    if isinstance(obj, torch.Tensor):
+        if not obj.is_meta and not obj.is_quantized:
+            yield clean(name) or "tensor", obj
+        return
+    inner = obj.items() if isinstance(obj, Mapping) else enumerate(obj) if isinstance(obj, list | tuple) else ()
+    for key, value in inner:
+        yield from tensors_in(value, f"{name}.{key}" if name else str(key))

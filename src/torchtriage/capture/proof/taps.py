@@ -12,7 +12,7 @@ from typing import Any
 from torchtriage.capture.machine import ActiveClock, Clock, peak_memory_facts
 from torchtriage.capture.proof.arranged_draws import ArrangedDraws
 from torchtriage.capture.proof.draws import digests
-from torchtriage.capture.proof.module_state import ModuleState
+from torchtriage.capture.proof.module_state import ModuleState, tensors_in
 from torchtriage.capture.proof.numbers_file import NumbersFile, is_recorded
 from torchtriage.capture.proof.operations import Operations
 from torchtriage.capture.proof.projection import Projector, loss_rows
@@ -90,6 +90,7 @@ class ProofTaps:
         training.wrap_record_function(profiler, OPTIMIZER_BLOCK, self._on_begin, name="__enter__")
         training.wrap_record_function(profiler, OPTIMIZER_BLOCK, self._on_end)
         training.wrap_backward(torch.autograd, self._on_backward)
+        training.wrap_save(module("torch.serialization"), self._on_save)
         if self._setting.eager:
             torch.compiler.set_stance("force_eager")
             if self._setting.as_compiled:
@@ -169,6 +170,11 @@ class ProofTaps:
             tell(f"ended after {self._step} optimizer steps, as --steps asks")
             self._ended_at = self._step
             raise SystemExit(0)
+
+    def _on_save(self, obj: Any) -> None:
+        with self._observing():
+            tensors = dict(tensors_in(obj))
+            self._file.put(kind="saved", tensors={name: self._projector.row(t) for name, t in tensors.items()})
 
     def _named(self, optimizer: Any, number: int, frame: FrameType) -> list[tuple[str, Any]]:
         """The parameters of an optimizer, by the names that modules give them."""

@@ -16,7 +16,7 @@ OWN_ROUNDINGS = 2.0     # of the largest number of a tensor, beside the measured
 LATER_LOSSES = 4        # the noise of a loss is one number, so that of the next steps counts too
 MAX_NOISE_SHARE = 0.25  # of the way that a weight went: beyond it nothing can be said about it
 MAX_NOISY_WAY = 0.5     # of the squared way of all weights, by those to which that happens
-KINDS = ("loss", "gradient", "weight", "state")
+KINDS = ("loss", "gradient", "weight", "state", "saved tensor")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +84,14 @@ class RoundingNoise:
     def of_loss(self, number: int) -> float:
         return max(self._losses[:number + LATER_LOSSES + 1], default=0.0)
 
+    def of_saved(self, number: int, name: str) -> float:
+        """For the save of this number."""
+        distances = [0.0]
+        for a, b in self.runs:
+            if number < min(len(a.saved), len(b.saved)) and name in a.saved[number] and name in b.saved[number]:
+                distances.append(distance(a.saved[number][name], b.saved[number][name]))
+        return max(value for value in distances if math.isfinite(value))
+
     def of_tensor(self, number: int, kind: str, name: str) -> float:
         """Call it in the order of the rows."""
         distances = [0.0]
@@ -137,6 +145,9 @@ def compare(before: RunNumbers, after: RunNumbers, noise: RoundingNoise) -> Numb
                 noisy_from = a.step
         if noisy_from is None:
             differences += found
+    if noisy_from is None:
+        step = before.rows[num_rows - 1].step if num_rows else 0
+        differences += _saved_differences(before, after, noise, row=num_rows, step=step)
     beyond = [difference for difference in differences if difference.ratio > 1]
     first_one = None
     if beyond:
@@ -192,6 +203,19 @@ def _differences(
             yield TensorDifference(
                 **where, kind=kind, name=name, distance=apart, allowed=_finite(allowed), size=known[0],
                 before=row[0] if row is not None else None, after=counterpart[0] if counterpart is not None else None)
+
+
+def _saved_differences(
+    before: RunNumbers, after: RunNumbers, noise: RoundingNoise, **where: int,
+) -> Iterator[TensorDifference]:
+    """Of the tensors that both save under the same name, save by save."""
+    for number, (one, other) in enumerate(zip(before.saved, after.saved, strict=False)):
+        for name in one.keys() & other.keys():
+            a, b = one[name], other[name]
+            allowed = NOISE_FACTOR * noise.of_saved(number, name) + OWN_ROUNDINGS * a[-1] * a[0]
+            yield TensorDifference(
+                **where, kind="saved tensor", name=name, distance=distance(a, b), allowed=_finite(allowed), size=a[0],
+                before=a[0], after=b[0])
 
 
 def _finite(allowed: float) -> float:

@@ -34,6 +34,7 @@ class RunNumbers:
     """The rows of all ranks, one after the other, and the totals of the run."""
 
     rows: Sequence[StepRow] = ()
+    saved: Sequence[Mapping[str, TensorRow]] = ()       # the tensors of each torch.save
     num_steps: int = 0
     graph_calls: int = 0
     graph_ops: int = 0
@@ -54,13 +55,14 @@ def read_numbers(folder: Path) -> RunNumbers:
     processes = [_process(path) for path in sorted(folder.glob(f"*{SUFFIX}"))]
     if not processes:
         return RunNumbers()
-    trained = [(rows, end) for rows, end in processes if rows]
+    trained = [process for process in processes if process[0]]
     trained.sort(key=lambda process: _rank(process[1]))
-    main = trained[0][1] if trained else max((end for _, end in processes), key=lambda end: _number(end, "eager_ops"))
-    ends = [end for _, end in processes]
+    ends = [end for _, end, _ in processes]
+    main = trained[0][1] if trained else max(ends, key=lambda end: _number(end, "eager_ops"))
     memory = main.get("memory")
     return RunNumbers(
-        rows=[row for rows, _ in trained for row in rows], num_steps=int(_number(main, "steps")),
+        rows=[row for rows, _, _ in trained for row in rows], saved=[one for *_, saved in processes for one in saved],
+        num_steps=int(_number(main, "steps")),
         graph_calls=sum(int(_number(end, "graph_calls")) for end in ends),
         graph_ops=sum(int(_number(end, "graph_ops")) for end in ends),
         eager_ops=sum(int(_number(end, "eager_ops")) for end in ends),
@@ -72,21 +74,24 @@ def read_numbers(folder: Path) -> RunNumbers:
     )
 
 
-def _process(path: Path) -> tuple[list[StepRow], dict[str, Any]]:
-    rows, end = [], dict[str, Any]()
+def _process(path: Path) -> tuple[list[StepRow], dict[str, Any], list[dict[str, TensorRow]]]:
+    """Its rows, its totals, and what it saved."""
+    rows, end, saved = [], dict[str, Any](), list[dict[str, TensorRow]]()
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
             try:
                 data = json.loads(line)
                 if data["kind"] == "step":
                     rows.append(_row(data))
+                elif data["kind"] == "saved":
+                    saved.append(_tensors(data["tensors"]))
                 elif data["kind"] == "end":
                     end = data
             except (ValueError, KeyError, TypeError, RecursionError):
                 continue    # cut off as the process was killed
     if rows and not end:
         end = {"steps": max(row.step for row in rows)}
-    return rows, end
+    return rows, end, saved
 
 
 def _row(data: Mapping[str, Any]) -> StepRow:

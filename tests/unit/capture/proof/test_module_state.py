@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import nn
 
-from torchtriage.capture.proof.module_state import ModuleState
+from torchtriage.capture.proof.module_state import ModuleState, tensors_in
 
 
 class NormedNet(nn.Module):
@@ -32,3 +32,12 @@ def test_a_copy_of_the_model_is_state() -> None:
     with torch.no_grad():
         teacher.weight.fill_(2.0)
     assert bool((state.tensors(0, list(net.parameters()))["Linear.weight"] == 2.0).all())
+
+
+def test_the_tensors_of_a_saved_object_are_named_by_their_path() -> None:
+    net = nn.Linear(2, 1)
+    saved = {"model": net.state_dict(), "steps": [torch.ones(1), 3], "net": net, "name": "run"}
+    assert [name for name, _ in tensors_in(saved)] == [
+        "model.weight", "model.bias", "steps.0", "net.weight", "net.bias"]
+    assert [name for name, _ in tensors_in(torch.compile(net, backend="eager").state_dict())] == ["weight", "bias"]
+    assert [name for name, _ in tensors_in(torch.ones(2))] == ["tensor"]

@@ -137,3 +137,14 @@ def test_a_running_statistic_that_moves_otherwise_is_a_difference() -> None:
 def test_state_that_no_step_moves_and_state_of_one_side_alone_are_not_compared() -> None:
     assert compare(with_state(0.1), with_state(0.1, table=2.0), noise()).agrees
     assert compare(with_state(0.1), run(), noise()).agrees
+
+
+def test_a_saved_tensor_that_differs_is_a_difference_after_the_last_step() -> None:
+    def saving(value: float) -> RunNumbers:
+        return replace(run(), saved=[{"weight": tensor(1.0)}, {"weight": tensor(value), "step": tensor(5.0)}])
+
+    assert compare(saving(2.0), saving(2.0), noise()).is_equal
+    assert compare(saving(2.0), run(), noise()).agrees      # a file that is missing is for the caller to judge
+    found = compare(saving(2.0), saving(2.1), noise())
+    assert found.first is not None
+    assert (found.first.step, found.first.kind, found.first.name) == (6, "saved tensor", "weight")
