@@ -52,6 +52,9 @@ def branch_code(statement: Statement) -> tuple[list[ast.stmt], str] | None:
         return None
     if isinstance(node.body[-1], ast.Raise) and not node.orelse:
         return ([node], _raised_code(node, node.body[-1])) if len(node.body) == 1 else None
+    if isinstance(node.body[0], ast.Continue):
+        selected = _selected_round(node, statement)
+        return ([node, statement.following], selected) if selected and statement.following else None
     code_of_both = _selection(node, statement)
     if not code_of_both:
         return None
@@ -95,11 +98,27 @@ def _leaves_loop(node: ast.If, last: ast.stmt, statement: Statement, where: str)
         f"compile the body of the loop (the model, or one step) instead of {_function(statement)}, and keep the loop "
         f"with its `if {_short(node.test)}: {word}` ({where}) in Python",
     ]
-    if word == "continue":
+    selected = _selected_round(node, statement) if word == "continue" else ""
+    if selected and fits(selected):
+        options.append(f"`{selected}` instead of the `continue` and what follows it ({BOTH})")
+    elif word == "continue":
         options.append(f"drop the `continue` and select the results with torch.where({_short(node.test)}, old, new)")
     else:
         options.append("run the loop to its end and keep finished results with torch.where(done, old, new)")
     return options
+
+
+def _selected_round(node: ast.If, statement: Statement) -> str:
+    """`if test: continue` and the rest of the round, one assignment, as torch.where; empty if the rest is more."""
+    loop, rest = statement.loop, statement.following
+    is_last = isinstance(loop, (ast.For, ast.While)) and rest is not None and loop.body[-1] is rest
+    if node.orelse or rest is None or not is_last:
+        return ""
+    parts = [
+        f"{name} = {_where(tensor_test(node.test), name, value)}" for name, value in _assigned([rest]).items()
+        if _are_tensors(value) and name in _names(value)
+    ]
+    return "; ".join(parts)
 
 
 def _raised(node: ast.If, last: ast.Raise, where: str) -> str:
