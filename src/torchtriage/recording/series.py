@@ -345,6 +345,10 @@ PPO_RETURNS_STD = _define(
     "ppo/returns_std", "spread of the returns that the critic learns", unit="return", statistic="standard deviation",
     writer=_PPO_WRITER, section=PPO,
 )
+PPO_RETURNS_MEAN = _define(
+    "ppo/returns_mean", "mean of the returns that the critic learns", unit="return", statistic="mean",
+    writer=f"{RUN}, {PROGRAM}", section=PPO,
+)
 PPO_CLIP_FRACTION = _define(
     "ppo/clip_fraction", "samples whose ratio is outside the clipping range", unit="fraction", statistic="fraction",
     writer=_PPO_WRITER, section=PPO, healthy="0.1 to 0.3",

@@ -23,6 +23,7 @@ class Telemetry(Protocol):
     """The interface of telemetry.attach.Attached, which is imported with the first observation."""
 
     def rollout(self, num_acts: int, steps: Sequence[tuple[Any, ...]]) -> None: ...
+    def compile_called(self) -> None: ...
     def backward(self, tensors: Sequence[Any]) -> None: ...
     def clipping(self, parameters: Any, max_norm: Any) -> None: ...
     def unscaling(self, optimizer: Any, inv_scale: Any, is_check: bool, scale: Any) -> None: ...
@@ -38,7 +39,7 @@ class LearningTaps:
     """Arms the taps, and makes the telemetry of this process with their first observation."""
 
     def __init__(
-        self, make: Callable[[], Telemetry], tap: Callable[[str, str, str], None],
+        self, make: Callable[[Callable[[], int]], Telemetry], tap: Callable[[str, str, str], None],
         on_error: Callable[[Exception], None],
     ) -> None:
         self._make = make
@@ -47,6 +48,7 @@ class LearningTaps:
         self._telemetry: Telemetry | None = None
         self._is_off = False
         self._num_steps = 0
+        self._has_compiled = False
         self._is_no_grad_armed = False
         self._num_acts = 0          # entries of the program to no_grad() since the last backward pass
         self._codes: tuple[Any, ...] = ()
@@ -77,6 +79,13 @@ class LearningTaps:
         """Called for each base class of gymnasium once it is imported."""
         undo = environments.arm(self._environments, base)
         armed("environments", undo, "gymnasium has another form in this version")
+
+    def compile_called(self) -> None:
+        """The program called torch.compile; called before anything is traced."""
+        if not self._has_compiled:
+            self._has_compiled = True
+            if self._telemetry is not None:
+                self._show(lambda telemetry: telemetry.compile_called())
 
     def facts(self) -> Mapping[str, Any]:
         return self._telemetry.facts() if self._telemetry is not None else {}
@@ -132,7 +141,9 @@ class LearningTaps:
         try:
             with torch_private_training.without_function_modes():
                 if self._telemetry is None:
-                    self._telemetry = self._make()
+                    self._telemetry = self._make(lambda: len(self._environments.steps))
+                    if self._has_compiled:
+                        self._telemetry.compile_called()
                 show(self._telemetry)
         except ModuleNotFoundError as error:
             self._is_off = True
@@ -154,8 +165,10 @@ def _has_optimizer() -> bool:
     return False
 
 
-def new_telemetry(emit: Callable[[Event], None], step: Callable[[], int | None]) -> Telemetry:
+def new_telemetry(
+    emit: Callable[[Event], None], step: Callable[[], int | None], num_environment_steps: Callable[[], int],
+) -> Telemetry:
     """The telemetry of this process; imports torchtriage.telemetry, and with it numpy."""
     from torchtriage.telemetry.attach import Attached
 
-    return Attached(emit, step)
+    return Attached(emit, step, num_environment_steps=num_environment_steps)
