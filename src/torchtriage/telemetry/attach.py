@@ -291,7 +291,8 @@ class Attached:
     # For the recorder, on its own thread
 
     def facts(self) -> Mapping[str, Any]:
-        contracts = [*self._contracts.facts().get("contracts", ()), *self._policy.contracts.facts(), *self._states.resets.facts()]
+        contracts = [*self._contracts.facts().get("contracts", ()), *self._policy.contracts.facts()]
+        contracts += self._states.resets.facts()
         kept = self._first_non_finite.facts() | ({"contracts": contracts} if contracts else {})
         if not self._sampling.samplers or not self.writer.num_observed:
             return kept

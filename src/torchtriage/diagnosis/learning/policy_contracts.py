@@ -149,8 +149,8 @@ TEXTS: Mapping[str, ContractTexts] = {
             f"each of the {counted(broken.count, 'step')} that ended an episode in the last rollout is 0, and no "
             f"target is larger than {short(broken.share or 0.0)}."
         ),
-        fix="store the reward of each step before the next one, and check the shape and dtype of the buffer: an integer "
-            "buffer cuts rewards below 1 off",
+        fix="store the reward of each step before the next one, and check the shape and dtype of the buffer: one of "
+            "integers cuts rewards below 1 off",
     ),
     "TT625": ContractTexts(
         title=lambda _: "value targets hold nothing of the future",

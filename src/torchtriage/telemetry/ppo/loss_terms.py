@@ -241,8 +241,9 @@ def _product(node: Any, factor: float, mask: Any = None, lacks_exp: bool = False
             ("old log-probabilities", is_old_trained), ("advantages", edges[1 - place] is not None)) if is_trained]
         sign *= math.copysign(1.0, factor) * (-1.0 if is_inverted else 1.0)
         return Surrogate(
-            ratio_N=ratio_N, push_N=factor_N * sign, is_inverted=is_inverted, lacks_exp=lacks_exp, trained_constants=tuple(constants),
-            low=_bound(clamp, "min"), high=_bound(clamp, "max"), parameter=_parameter_below(new),
+            ratio_N=ratio_N, push_N=factor_N * sign, is_inverted=is_inverted, lacks_exp=lacks_exp,
+            trained_constants=tuple(constants), low=_bound(clamp, "min"), high=_bound(clamp, "max"),
+            parameter=_parameter_below(new),
         )
     return None
 

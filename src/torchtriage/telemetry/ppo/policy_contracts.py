@@ -28,6 +28,7 @@ MAX_END_SHARE = 0.25    # of the steps of a rollout that end an episode, for the
 NO_FUTURE = 0.9
 NEAR_SMALLEST, FAR_ABOVE = 1.3, 1.5     # times the smallest target: other ends of episodes, and the mean of all targets
 LEARNED_AFTER = 8       # updates
+NO_REWARD = 1e-5        # of a reward: a target of 0, with the rounding of value minus error
 LOST_SHARE = 0.5        # of a reward, below which no target can be that holds one
 EQUAL_SHARE = 0.9       # of the targets; steps in which a vector of environments resets have a target of 0
 TARGET_RTOL, TARGET_ATOL = 1e-4, 1e-6     # rounding of a target that is read as value minus error
@@ -211,7 +212,7 @@ def _ends_of_episodes(update: PolicyUpdate) -> Iterator[_Breach]:
     reward = update.terminal_rewards[0]
     if num_equal < count // 2:
         yield from _without_ends(target_N, count, reward)
-    elif not at_end and reward:
+    elif reward and abs(at_end) <= NO_REWARD * abs(reward):
         yield from _ends_at_zero(target_N, count, reward)
     elif at_end:
         is_constant = num_equal >= EQUAL_SHARE * target_N.size
@@ -224,7 +225,9 @@ def _ends_at_zero(target_N: Any, count: int, reward: float) -> Iterator[_Breach]
     """TT626, or TT624 where the targets hold rewards: the step that resets an environment has a reward of 0, and its
     target is 0 if the flag of the end is applied one step late.
     """
-    if np.abs(target_N).max() < LOST_SHARE * abs(reward):
+    # Rewards that the program scales down give all targets their sign.
+    zero = NO_REWARD * abs(reward)
+    if np.abs(target_N).max() < LOST_SHARE * abs(reward) and target_N.min() < -zero and target_N.max() > zero:
         yield _Breach(code="TT626", count=count, value=reward, share=float(np.abs(target_N).max()))
     elif abs(float(target_N.mean())) >= abs(reward):
         yield _Breach(code="TT624", count=count, value=reward, share=0.0)

@@ -4,6 +4,7 @@
 """
 
 import functools
+import types
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -41,6 +42,7 @@ class StateCalls:
         self._modules: dict[int, weakref.ref[torch.nn.Module]] = {}
         self._unproven: set[int] = set()        # written by the user, and not yet seen to return a state
         self._replaced: list[tuple[Any, Any]] = []
+        self._owners: dict[int, Any] = {}       # the class that defines the forward of a module
         self._calls: list[StateCall] = []
 
     @property
@@ -70,8 +72,9 @@ class StateCalls:
                 continue
             owner: Any = next(base for base in type(module).__mro__ if "forward" in base.__dict__)
             original = owner.__dict__["forward"]
-            if not hasattr(original, "torchtriage_original"):
-                owner.forward = _noting(original, self._note)
+            self._owners[id(module)] = owner
+            if isinstance(original, types.FunctionType) and not hasattr(original, "torchtriage_original"):
+                owner.forward = _noting(original, functools.partial(self._note, owner))
                 self._replaced.append((owner, original))
 
     def close(self) -> None:
@@ -79,6 +82,7 @@ class StateCalls:
             if getattr(owner.__dict__.get("forward"), "torchtriage_original", None) is original:
                 owner.forward = original
         self._replaced = []
+        self._owners = {}
 
     def take(self) -> list[StateCall]:
         """The calls since they were last taken."""
@@ -91,9 +95,12 @@ class StateCalls:
             del self._modules[key]
         self._unproven.clear()
 
-    def _note(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+    def _note(
+        self, owner: Any, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any,
+    ) -> None:
         key = id(module)
-        if key not in self._modules or len(self._calls) >= MAX_CALLS or is_busy() or is_profiled():
+        is_outermost = self._owners.get(key) is owner       # not super().forward()
+        if key not in self._modules or not is_outermost or len(self._calls) >= MAX_CALLS or is_busy() or is_profiled():
             return
         if torch.compiler.is_compiling() or torch.jit.is_tracing():
             return
@@ -119,18 +126,21 @@ def _may_be_cell(module: torch.nn.Module) -> bool:
     return has_weights and not any(isinstance(one, OF_TORCH) for one in module.modules())
 
 
-def _noting(original: Callable[..., Any], note: Callable[..., None]) -> Callable[..., Any]:
-    @functools.wraps(original)      # TorchScript finds the source through __wrapped__
+def _noting(original: types.FunctionType, note: Callable[..., None]) -> Callable[..., Any]:
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         output = original(self, *args, **kwargs)
         try:
             note(self, args, kwargs, output)
-        except Exception:       # noqa: S110 - a missed observation is better than a failed step
-            pass
+        except Exception:
+            pass        # a missed observation is better than a failed step
         return output
 
-    forward.torchtriage_original = original  # type: ignore[attr-defined]
-    return forward
+    # TorchScript finds the source through __wrapped__, and its names in the globals of the function.
+    noting = types.FunctionType(
+        forward.__code__, original.__globals__, original.__name__, closure=forward.__closure__)
+    functools.update_wrapper(noting, original)
+    noting.torchtriage_original = original  # type: ignore[attr-defined]
+    return noting
 
 
 def _state(module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> State:
