@@ -1,6 +1,7 @@
 """The learning taps: they show telemetry each phase of a training step, unseen by Dynamo."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, Protocol
 
@@ -16,6 +17,7 @@ UNSEEN = (
     "use torchtriage.telemetry.Monitor in the loop"
 )
 CLIP_MODULE, SCALER_MODULE = "torch.nn.utils.clip_grad", "torch.amp.grad_scaler"
+TELEMETRY_FOLDER = str(Path(__file__).parents[2] / "telemetry")     # it enters no_grad() as well
 Armed = Callable[[str, "Callable[[], None] | None", str], None]
 
 
@@ -122,7 +124,7 @@ class LearningTaps:
 
     def _on_no_grad(self, frame: FrameType) -> None:
         if frame.f_code not in self._codes:
-            self._num_acts += 1
+            self._num_acts += not frame.f_code.co_filename.startswith(TELEMETRY_FOLDER)
             return
         names = frame.f_locals
         if "inv_scale" in names:

@@ -42,6 +42,7 @@ class FollowedPolicy:
         self._acts: deque[int] = deque(maxlen=32)       # before each of the last backward passes
         self._is_guessed = False        # that a rollout came before the next policy loss
         self._begins_at_one = False     # the ratios of the first policy loss
+        self._may_guess = True
         self._num_rollouts = 0
         self._has_environments = False  # their steps show the rollouts
         self._is_after_rollout = False  # and no loss of the policy was seen since
@@ -109,7 +110,9 @@ class FollowedPolicy:
         return self._own_seconds < allowed
 
     def _may_be_rollout(self, num_acts: int) -> bool:
-        if self._has_environments or self._most_acts >= MIN_ACTS or len(self._acts) < MIN_BACKWARDS:
+        if self._has_environments or self._most_acts >= MIN_ACTS or not self._may_guess:
+            return False
+        if len(self._acts) < MIN_BACKWARDS:
             return False
         return num_acts >= max(self._acts) and num_acts > sorted(self._acts)[len(self._acts) // 2]
 
@@ -121,6 +124,7 @@ class FollowedPolicy:
         is_one = bool(((ratio_N - 1.0).abs() <= SAME_RATIO).all())
         if is_first:
             self._begins_at_one = is_one
+            self._may_guess = self._num_backwards <= EARLY_LOOKS        # it is the first one, not only the first seen
         elif is_one or not self._begins_at_one:
             self._finish()
             self._num_rollouts += 1

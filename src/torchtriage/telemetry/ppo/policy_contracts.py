@@ -56,6 +56,8 @@ class PolicyContracts:
 
     def judge(self, update: PolicyUpdate) -> None:
         breaches = {breach.code: breach for breach in _breaches(update)}
+        if "TT621" in breaches and breaches.get("TT618", breaches["TT621"]).names:
+            del breaches["TT618"]       # without a minus the smaller objective acts as the larger one
         for code in [*self._streaks, *breaches]:
             self._streaks[code] = self._streaks.get(code, 0) if code in breaches else 0
         for code, breach in breaches.items():

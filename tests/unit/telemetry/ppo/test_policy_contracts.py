@@ -147,6 +147,13 @@ def test_advantages_agree_with_target_minus_value(mix: float, noise: float, expe
     assert after(with_advantages(mix, noise)) == expected
 
 
+def test_a_missing_minus_is_not_reported_as_the_larger_objective_too() -> None:
+    missing = with_advantages(-1.0, 0.0)
+    assert missing.minibatches[0].terms.surrogate is not None
+    missing.minibatches[0].terms.surrogate.is_optimistic = True
+    assert after(missing) == ["TT621"]
+
+
 def test_the_same_samples_in_every_minibatch_break_their_contract() -> None:
     first = minibatch()
     rows = [FollowedMinibatch(terms=first.terms, weights=np.array([float(number)])) for number in range(4)]
