@@ -49,7 +49,7 @@ class Observer:
         self.learning: LearningTaps | None = None
         if telemetry:
             self.learning = LearningTaps(
-                lambda: new_telemetry(self._put, self.steps.current), self._tap, self._on_error)
+                lambda position: new_telemetry(self._put, self.steps.current, position), self._tap, self._on_error)
         self.policy = policy
         self._calls = RepeatedCalls()
         self._undo: list[Undo] = []
@@ -254,6 +254,8 @@ class Observer:
     def _on_compile_call(self, arguments: dict[str, Any], frame: FrameType) -> Callable[[Any], None] | None:
         self._num_compile_calls += 1
         try:
+            if self.learning is not None:
+                self.learning.compile_called()
             number = self._num_compile_calls
             call = compile_call(arguments, frame, number=number, **self._columns())
             recorded = self._calls.add(call)

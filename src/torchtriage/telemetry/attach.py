@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from torchtriage.findings.tap_state import PPO_UPDATES
+from torchtriage.findings.tap_state import PPO_UPDATES, RECURRENT_STATE
 from torchtriage.recording.events import Event, Tap
 from torchtriage.recording.recording import Series
 from torchtriage.recording.series import LOSS
@@ -17,7 +17,8 @@ from torchtriage.telemetry.contracts import Contracts
 from torchtriage.telemetry.first_non_finite import FirstNonFinite, Part
 from torchtriage.telemetry.loss_course import LossCourse
 from torchtriage.telemetry.ppo.followed_policy import FollowedPolicy
-from torchtriage.telemetry.sampling.parameters import Namer, learning_rates, listed_parameters
+from torchtriage.telemetry.recurrent.followed_states import FollowedStates
+from torchtriage.telemetry.sampling.parameters import Namer, learning_rates, listed_parameters, modules_of_process
 from torchtriage.telemetry.sampling.row import AFTER, GRADS
 from torchtriage.telemetry.sampling.sampler import AS_USED, BEFORE_CLIPPING, Sampling, is_busy, is_profiled
 from torchtriage.telemetry.sampling.track import Track
@@ -36,11 +37,15 @@ class Attached:
 
     def __init__(
         self, emit: Callable[[Event], None], step: Callable[[], int | None], config: TelemetryConfig | None = None,
+        num_environment_steps: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`num_environment_steps`: those since the last backward pass."""
         self._emit = emit
         self._step = step
         self.config = config or TelemetryConfig()
         self._namer = Namer()
+        self._num_environment_steps = num_environment_steps
+        self._has_compiled = False
         self._clip_seen = False
         self._is_profiler_seen = False
         self._start()
@@ -58,6 +63,10 @@ class Attached:
         self._contracts = Contracts()
         self._course = LossCourse()
         self._policy = FollowedPolicy()
+        self._states = FollowedStates(modules_of_process, self._num_environment_steps)
+        if self._has_compiled:
+            self._states.stop()
+        self._are_states_read = False       # the writer reads their observations
         self._is_following = True           # the policy, until it fails
         self._is_policy_read = False        # the writer reads its observations
         self._is_idle = False               # no optimizer is due to be sampled in its next step
@@ -68,6 +77,7 @@ class Attached:
 
     def start_over(self) -> None:
         """Start again in a forked child: the threads and everything recorded so far belong to the parent."""
+        self._states.stop()
         self._start()
 
     # The taps
@@ -79,6 +89,23 @@ class Attached:
                 self._policy.rollout(num_acts, steps)
             except Exception as error:
                 self._stop_following(error)
+        self._follow_states(lambda: self._states.rollout(steps, (self._step() or 0) + 1))
+
+    def compile_called(self) -> None:
+        """What the program compiles must not contain a replaced method."""
+        self._has_compiled = True
+        self._states.stop()
+
+    def _follow_states(self, follow: Callable[[], None]) -> None:
+        try:
+            follow()
+        except Exception as error:      # modules of the program may have any form
+            self._states.stop()
+            self._report_absent(RECURRENT_STATE, f"{type(error).__name__}: {error}")
+            return
+        if self._states.has_modules and not self._are_states_read:
+            self._are_states_read = True
+            self.writer.add(self._states)
 
     def _follow_policy(self, loss: torch.Tensor) -> None:
         try:
@@ -203,6 +230,7 @@ class Attached:
         track, pace = watched.track, watched.pace
         began = pace.clock()
         self._course.step_ended(id(optimizer), self._step() or 0)
+        self._follow_states(lambda: self._states.step_ended(self._step() or 0))
         if not watched.is_left and self._may_sample():
             self._contracts.step_ended(optimizer, self._step() or 0)
             pace.charge_setup(pace.clock() - began)     # nearly all of it is one search for modules
@@ -264,6 +292,7 @@ class Attached:
 
     def facts(self) -> Mapping[str, Any]:
         contracts = [*self._contracts.facts().get("contracts", ()), *self._policy.contracts.facts()]
+        contracts += self._states.resets.facts()
         kept = self._first_non_finite.facts() | ({"contracts": contracts} if contracts else {})
         if not self._sampling.samplers or not self.writer.num_observed:
             return kept
@@ -281,6 +310,7 @@ class Attached:
         return [one for one in series if one.name != LOSS] + [course]
 
     def close(self) -> None:
+        self._states.stop()
         self._sampling.close()
 
 

@@ -1,6 +1,7 @@
 """The learning taps: they show telemetry each phase of a training step, unseen by Dynamo."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, Protocol
 
@@ -16,6 +17,7 @@ UNSEEN = (
     "use torchtriage.telemetry.Monitor in the loop"
 )
 CLIP_MODULE, SCALER_MODULE = "torch.nn.utils.clip_grad", "torch.amp.grad_scaler"
+TELEMETRY_FOLDER = str(Path(__file__).parents[2] / "telemetry")     # it enters no_grad() as well
 Armed = Callable[[str, "Callable[[], None] | None", str], None]
 
 
@@ -23,6 +25,7 @@ class Telemetry(Protocol):
     """The interface of telemetry.attach.Attached, which is imported with the first observation."""
 
     def rollout(self, num_acts: int, steps: Sequence[tuple[Any, ...]]) -> None: ...
+    def compile_called(self) -> None: ...
     def backward(self, tensors: Sequence[Any]) -> None: ...
     def clipping(self, parameters: Any, max_norm: Any) -> None: ...
     def unscaling(self, optimizer: Any, inv_scale: Any, is_check: bool, scale: Any) -> None: ...
@@ -38,7 +41,7 @@ class LearningTaps:
     """Arms the taps, and makes the telemetry of this process with their first observation."""
 
     def __init__(
-        self, make: Callable[[], Telemetry], tap: Callable[[str, str, str], None],
+        self, make: Callable[[Callable[[], int]], Telemetry], tap: Callable[[str, str, str], None],
         on_error: Callable[[Exception], None],
     ) -> None:
         self._make = make
@@ -47,6 +50,7 @@ class LearningTaps:
         self._telemetry: Telemetry | None = None
         self._is_off = False
         self._num_steps = 0
+        self._has_compiled = False
         self._is_no_grad_armed = False
         self._num_acts = 0          # entries of the program to no_grad() since the last backward pass
         self._codes: tuple[Any, ...] = ()
@@ -77,6 +81,13 @@ class LearningTaps:
         """Called for each base class of gymnasium once it is imported."""
         undo = environments.arm(self._environments, base)
         armed("environments", undo, "gymnasium has another form in this version")
+
+    def compile_called(self) -> None:
+        """The program called torch.compile; called before anything is traced."""
+        if not self._has_compiled:
+            self._has_compiled = True
+            if self._telemetry is not None:
+                self._show(lambda telemetry: telemetry.compile_called())
 
     def facts(self) -> Mapping[str, Any]:
         return self._telemetry.facts() if self._telemetry is not None else {}
@@ -113,7 +124,7 @@ class LearningTaps:
 
     def _on_no_grad(self, frame: FrameType) -> None:
         if frame.f_code not in self._codes:
-            self._num_acts += 1
+            self._num_acts += not frame.f_code.co_filename.startswith(TELEMETRY_FOLDER)
             return
         names = frame.f_locals
         if "inv_scale" in names:
@@ -132,7 +143,9 @@ class LearningTaps:
         try:
             with torch_private_training.without_function_modes():
                 if self._telemetry is None:
-                    self._telemetry = self._make()
+                    self._telemetry = self._make(lambda: len(self._environments.steps))
+                    if self._has_compiled:
+                        self._telemetry.compile_called()
                 show(self._telemetry)
         except ModuleNotFoundError as error:
             self._is_off = True
@@ -154,8 +167,10 @@ def _has_optimizer() -> bool:
     return False
 
 
-def new_telemetry(emit: Callable[[Event], None], step: Callable[[], int | None]) -> Telemetry:
+def new_telemetry(
+    emit: Callable[[Event], None], step: Callable[[], int | None], num_environment_steps: Callable[[], int],
+) -> Telemetry:
     """The telemetry of this process; imports torchtriage.telemetry, and with it numpy."""
     from torchtriage.telemetry.attach import Attached
 
-    return Attached(emit, step)
+    return Attached(emit, step, num_environment_steps=num_environment_steps)

@@ -28,6 +28,8 @@ EFFECTS: Mapping[str, tuple[str, ...]] = {
     "TT432": ("TT415",),
     "TT435": ("TT409", "TT415"),
     "TT436": ("TT408", "TT415", "TT434"),
+    "TT505": ("TT604",),
+    "TT506": ("TT406", "TT604"),
 }
 
 
@@ -53,7 +55,7 @@ def broken_contracts(process: Process) -> Iterator[Finding]:
 
 def causes_of_contracts(process: Process) -> dict[str, str]:
     """For each learning finding that follows from a broken contract the fingerprint of that contract's finding."""
-    contracts = {broken.code: broken for broken in process.learning.contracts if broken.code in TEXTS}
+    contracts = {broken.code: broken for broken in process.learning.contracts if broken.code in {*TEXTS, *EFFECTS}}
     incidents = learning_findings(process) if contracts else {}
     causes: dict[str, str] = {}
     for code, broken in contracts.items():
