@@ -15,6 +15,7 @@ from torchtriage.recording.series import LOSS
 from torchtriage.telemetry.config import TelemetryConfig
 from torchtriage.telemetry.contracts import Contracts
 from torchtriage.telemetry.first_non_finite import FirstNonFinite, Part
+from torchtriage.telemetry.logged_scalars import LoggedScalars
 from torchtriage.telemetry.loss_course import LossCourse
 from torchtriage.telemetry.ppo.followed_policy import FollowedPolicy
 from torchtriage.telemetry.sampling.parameters import Namer, learning_rates, listed_parameters
@@ -57,6 +58,8 @@ class Attached:
         self._first_non_finite = FirstNonFinite(self.writer.send)
         self._contracts = Contracts()
         self._course = LossCourse()
+        self._logged = LoggedScalars()
+        self._is_reading_logs = True        # until it fails
         self._policy = FollowedPolicy()
         self._is_following = True           # the policy, until it fails
         self._is_policy_read = False        # the writer reads its observations
@@ -93,6 +96,16 @@ class Attached:
     def _stop_following(self, error: Exception) -> None:
         self._is_following = False
         self._report_absent(PPO_UPDATES, f"{type(error).__name__}: {error}")
+
+    def logged(self, call: Any) -> None:
+        """After the program has passed scalars to its own logger, on any of its threads."""
+        if not self._is_reading_logs:
+            return
+        try:
+            self._logged.add(call.kind.label, call.logger, call.scalars, self._step() or 0, call.kind.has_waited)
+        except Exception as error:      # a value may be of any type
+            self._is_reading_logs = False
+            self._report_absent(f"scalars of {call.kind.label}", f"{type(error).__name__}: {error}")
 
     def backward(self, tensors: Sequence[Any]) -> None:
         if self._is_scaled:
@@ -264,7 +277,9 @@ class Attached:
 
     def facts(self) -> Mapping[str, Any]:
         contracts = [*self._contracts.facts().get("contracts", ()), *self._policy.contracts.facts()]
-        kept = self._first_non_finite.facts() | ({"contracts": contracts} if contracts else {})
+        kept: dict[str, Any] = self._first_non_finite.facts() | ({"contracts": contracts} if contracts else {})
+        if logged := self._logged.labels(self.curves.totals()):
+            kept["logged_scalars"] = logged
         if not self._sampling.samplers or not self.writer.num_observed:
             return kept
         gradients = BEFORE_CLIPPING if self._clip_seen else AS_USED
@@ -273,15 +288,16 @@ class Attached:
         return facts | kept
 
     def series(self) -> Iterable[Series]:
-        """All curves, with the loss of every step in place of the sampled ones."""
+        """All curves, with the loss of every step in place of the sampled ones, and scalars that only a log has."""
         series = self.curves.series()
         course = self._course.series() if series else None
-        if course is None:
-            return series
-        return [one for one in series if one.name != LOSS] + [course]
+        if course is not None:
+            series = [one for one in series if one.name != LOSS] + [course]
+        return series + self._logged.series(self.curves.totals())
 
     def close(self) -> None:
         self._sampling.close()
+        self._logged.close()
 
 
 def _is_measuring(max_norm: Any) -> bool:

@@ -1,8 +1,10 @@
-"""The names of scalars in the logs of others, and the series that they are.
+"""The names of scalars in the logs of others, and the series that they are: in files, and in the calls of loggers.
 
 Only names with the same meaning are here: a value loss without the scale of its returns, or a KL divergence to another
 model than the old policy, has no rule.
 """
+
+import functools
 
 from torchtriage.recording.series import (
     CLIP_RANGE,
@@ -11,11 +13,14 @@ from torchtriage.recording.series import (
     GRAD_NORM,
     LEARNING_RATE,
     LOSS,
+    PPO,
     PPO_CLIP_FRACTION,
     PPO_EXPLAINED_VARIANCE,
     PPO_KL,
     PPO_POLICY_LOSS,
+    RECURRENT,
     STEPS_PER_SECOND,
+    TRAINER,
     quantities,
 )
 
@@ -41,6 +46,11 @@ _ALIASES = {
 _STEPS = ("step", "global_step", "_step", "time/total_timesteps", "total_timesteps", "steps", "iteration", "update")
 # Quantities of torchtriage's own logs. Those of a single tensor have a slash, and are known by what precedes it.
 _OWN = frozenset(quantity.name for quantity in quantities())
+# Those that a program may pass to its own logger; taps measure the others.
+_REPORTED = frozenset(
+    quantity.name for section in (RECURRENT, PPO, TRAINER) for quantity in quantities(section) if not quantity.subject
+) | set(_ALIASES.values())
+MAX_CACHED = 4096       # names of one run
 
 
 def series_name(name: str) -> str | None:
@@ -48,6 +58,13 @@ def series_name(name: str) -> str | None:
     if name in _OWN or name.partition("/")[0] in _OWN:
         return name
     return _ALIASES.get(name.strip().lower())
+
+
+@functools.lru_cache(MAX_CACHED)
+def logged_series_name(name: str) -> str | None:
+    """The series that a scalar of the program's logger is; None for unknown names and for those of single tensors."""
+    series = series_name(name)
+    return series if series in _REPORTED else None
 
 
 def step_name(names: list[str]) -> str | None:

@@ -1,0 +1,71 @@
+"""The scalars that a program passes to its own loggers, as series beside those that taps measure."""
+
+import time
+import weakref
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from torchtriage.recording.recording import Series
+from torchtriage.telemetry.observation import Observation
+from torchtriage.telemetry.sampling.parameters import claims
+from torchtriage.telemetry.sampling.sampler import is_busy, is_profiled
+from torchtriage.telemetry.sinks.curves import Curves
+from torchtriage.telemetry.statistics.columns import is_dtensor, why_no_number
+
+
+class LoggedScalars:
+    """The series of a name come from the first logger that gave it one: others repeat it, or log an evaluation."""
+
+    def __init__(self) -> None:
+        self._curves = Curves()
+        self._loggers: dict[str, weakref.ref[Any]] = {}     # by series
+        self._labels: dict[str, str] = {}                   # by series
+
+    def add(self, label: str, logger: Any, scalars: Mapping[str, Any], step: int, has_waited: bool) -> None:
+        """`has_waited`: the logger has read the values from their device, so that reading them again is cheap."""
+        values = {}
+        for name, value in scalars.items():
+            number = _number(value, has_waited) if self._is_first(name, logger) else None
+            if number is not None:
+                values[name] = number
+                self._labels[name] = label
+        if values:
+            self._curves.write(Observation(step=step, time=time.time(), values=values))
+
+    def _is_first(self, name: str, logger: Any) -> bool:
+        known = self._loggers.get(name)
+        first = known() if known is not None else None
+        if first is None:
+            self._loggers[name] = weakref.ref(logger)
+        return first is None or first is logger
+
+    def series(self, measured: "set[str]") -> list[Series]:
+        """Those whose quantities are not measured; none of a program that reports its quantities to a Monitor."""
+        if claims:
+            return []
+        return [one for one in self._curves.series() if one.name not in measured]
+
+    def labels(self, measured: "set[str]") -> dict[str, str]:
+        """The logger of each series."""
+        return {} if claims else {name: label for name, label in self._labels.items() if name not in measured}
+
+    def close(self) -> None:
+        self._curves.close()
+
+
+def _number(value: Any, may_read: bool) -> float | None:
+    if isinstance(value, str | bool) or is_dtensor(value) or why_no_number(value):
+        return None
+    if isinstance(value, torch.Tensor):
+        if is_busy() or is_profiled() or not (value.is_cpu or may_read):
+            return None
+        value = value.item()
+    elif isinstance(value, np.ndarray) and value.size == 1:
+        value = value.item()
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):      # an array of several elements, or an enormous int
+        return None
