@@ -17,30 +17,36 @@ from torchtriage.telemetry.statistics.columns import is_dtensor, why_no_number
 
 
 class LoggedScalars:
-    """The series of a name come from the first logger that gave it one: others repeat it, or log an evaluation."""
+    """A series is what the first logger passed under the first name: others repeat it, or log an evaluation."""
 
     def __init__(self) -> None:
         self._curves = Curves()
-        self._loggers: dict[str, weakref.ref[Any]] = {}     # by series
+        self._sources: dict[str, tuple[str, weakref.ref[Any]]] = {}     # the name and logger of each series
         self._labels: dict[str, str] = {}                   # by series
 
-    def add(self, label: str, logger: Any, scalars: Mapping[str, Any], step: int, has_waited: bool) -> None:
-        """`has_waited`: the logger has read the values from their device, so that reading them again is cheap."""
+    def add(
+        self, label: str, logger: Any, scalars: Mapping[str, tuple[str, Any]], step: int, has_waited: bool,
+    ) -> None:
+        """`scalars`: by series, the program's name and value.
+
+        `has_waited`: the logger has read the values from their device, so that reading them again is cheap.
+        """
         values = {}
-        for name, value in scalars.items():
-            number = _number(value, has_waited) if self._is_first(name, logger) else None
+        for series, (name, value) in scalars.items():
+            number = _number(value, has_waited) if self._is_first(series, name, logger) else None
             if number is not None:
-                values[name] = number
-                self._labels[name] = label
+                values[series] = number
+                self._labels[series] = label
         if values:
             self._curves.write(Observation(step=step, time=time.time(), values=values))
 
-    def _is_first(self, name: str, logger: Any) -> bool:
-        known = self._loggers.get(name)
-        first = known() if known is not None else None
+    def _is_first(self, series: str, name: str, logger: Any) -> bool:
+        """Whether this is the source of the series; a new logger takes over from one that is gone."""
+        first_name, get_logger = self._sources.get(series, (name, None))
+        first = get_logger() if get_logger is not None else None
         if first is None:
-            self._loggers[name] = weakref.ref(logger)
-        return first is None or first is logger
+            self._sources[series] = first_name, weakref.ref(logger)
+        return name == first_name and (first is None or first is logger)
 
     def series(self, measured: "set[str]") -> list[Series]:
         """Those whose quantities are not measured; none of a program that reports its quantities to a Monitor."""

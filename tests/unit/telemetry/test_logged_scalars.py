@@ -26,8 +26,11 @@ def series(logged: LoggedScalars, measured: frozenset[str] = frozenset()) -> dic
     }
 
 
-def add(logged: LoggedScalars, scalars: Mapping[str, Any], step: int = 1, logger: Any = LOGGER) -> None:
-    logged.add("SummaryWriter", logger, scalars, step, True)
+def add(
+    logged: LoggedScalars, scalars: Mapping[str, Any], step: int = 1, logger: Any = LOGGER, name: str = "name",
+) -> None:
+    named = {series: (name, value) for series, value in scalars.items()}
+    logged.add("SummaryWriter", logger, named, step, True)
 
 
 @pytest.mark.parametrize("value", [0.5, np.float32(0.5), np.array([0.5]), torch.tensor(0.5), torch.tensor([0.5])])
@@ -47,7 +50,7 @@ def test_anything_else_is_left_out(value: Any) -> None:
 
 def test_a_tensor_that_the_logger_did_not_read_is_not_read_from_its_device() -> None:
     logged = LoggedScalars()
-    logged.add("Stable-Baselines3 Logger", LOGGER, {"ppo/kl": torch.zeros((), device="meta")}, 1, False)
+    logged.add("Stable-Baselines3 Logger", LOGGER, {"ppo/kl": ("kl", torch.zeros((), device="meta"))}, 1, False)
     assert series(logged) == {}
 
 
@@ -65,6 +68,13 @@ def test_a_second_logger_of_the_same_name_is_left_out_while_the_first_exists() -
     del first
     add(logged, {"ppo/kl": 0.3}, 3, second)
     assert series(logged)["ppo/kl"] == [(1.0, 0.1), (3.0, 0.3)]
+
+
+def test_a_second_name_of_the_same_series_is_left_out() -> None:
+    logged = LoggedScalars()
+    add(logged, {"loss": 0.1}, 1, name="train/loss")
+    add(logged, {"loss": 0.5}, 2, name="train/train_loss")
+    assert series(logged)["loss"] == [(1.0, 0.1)]
 
 
 def test_a_program_with_a_monitor_reports_itself() -> None:

@@ -40,9 +40,13 @@ _ALIASES = {
     "losses/approx_kl": PPO_KL, "losses/clipfrac": PPO_CLIP_FRACTION, "losses/policy_loss": PPO_POLICY_LOSS,
     "losses/explained_variance": PPO_EXPLAINED_VARIANCE, "charts/episodic_return": EPISODE_RETURN_MEAN,
     "charts/episodic_length": EPISODE_LENGTH_MEAN, "charts/sps": STEPS_PER_SECOND,
-    # PPO of TRL.
+    # TorchRL, whose loss modules give these names; the KL divergence is the mean of the negative log-ratio.
+    "kl_approx": PPO_KL, "loss_objective": PPO_POLICY_LOSS,
+    # PPO and GRPO of TRL.
     "policy/approxkl_avg": PPO_KL, "policy/clipfrac_avg": PPO_CLIP_FRACTION, "loss/policy_avg": PPO_POLICY_LOSS,
+    "clip_ratio/region_mean": PPO_CLIP_FRACTION,
 }
+TRAIN_PREFIX = "train/"     # Transformers puts it before each name; so do the examples of TorchRL
 _STEPS = ("step", "global_step", "_step", "time/total_timesteps", "total_timesteps", "steps", "iteration", "update")
 # Quantities of torchtriage's own logs. Those of a single tensor have a slash, and are known by what precedes it.
 _OWN = frozenset(quantity.name for quantity in quantities())
@@ -57,7 +61,8 @@ def series_name(name: str) -> str | None:
     """The series that a scalar is; None if its name is unknown."""
     if name in _OWN or name.partition("/")[0] in _OWN:
         return name
-    return _ALIASES.get(name.strip().lower())
+    alias = name.strip().lower()
+    return _ALIASES.get(alias) or _ALIASES.get(alias.removeprefix(TRAIN_PREFIX))
 
 
 @functools.lru_cache(MAX_CACHED)

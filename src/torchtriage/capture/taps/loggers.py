@@ -46,11 +46,11 @@ LOGGERS = (
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """The scalars of one call whose names are known, by the name of their series. Their values are the program's."""
+    """The scalars of one call whose names are known: by the name of their series, the program's name and value."""
 
     logger: Any
     kind: LoggerClass
-    scalars: Mapping[str, Any]
+    scalars: Mapping[str, tuple[str, Any]]
 
 
 def arm(kind: LoggerClass, library: ModuleType, note: Callable[[Logged], None]) -> Undo | None:
@@ -58,7 +58,6 @@ def arm(kind: LoggerClass, library: ModuleType, note: Callable[[Logged], None]) 
     def make(original: Any, notes: list[Any]) -> Any:
         notify, compiler = notifier(notes), module("torch.compiler")
 
-        @functools.wraps(original)
         def log(self: Any, *args: Any, **kwargs: Any) -> Any:
             if compiler is not None and compiler.is_compiling():
                 return original(self, *args, **kwargs)
@@ -77,7 +76,7 @@ def arm(kind: LoggerClass, library: ModuleType, note: Callable[[Logged], None]) 
                 co_filename=code.co_filename, co_name=code.co_name, co_qualname=code.co_qualname,
                 co_firstlineno=code.co_firstlineno,
             )
-        return never_compile(log)
+        return never_compile(functools.wraps(original)(log))
 
     def read(call: tuple[Any, Sequence[Any], Mapping[str, Any]]) -> None:
         if get_ident() in own_threads:      # telemetry's own sinks write to the same loggers
@@ -90,15 +89,17 @@ def arm(kind: LoggerClass, library: ModuleType, note: Callable[[Logged], None]) 
     return replaced(getattr(library, kind.name, None), kind.method, read, make)
 
 
-def known_scalars(parameters: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a call whose names are known, by the name of their series."""
+def known_scalars(
+    parameters: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any],
+) -> dict[str, tuple[str, Any]]:
+    """The arguments of a call whose names are known: by the name of their series, the program's name and value."""
     given = [args[at] if at < len(args) else kwargs.get(name) for at, name in enumerate(parameters)]
     passed = {given[0]: given[1]} if len(given) == 2 else given[0]
     if type(passed) is not dict:
         return {}
-    scalars = {}
+    scalars: dict[str, tuple[str, Any]] = {}
     for name, value in passed.items():
         series = logged_series_name(name) if isinstance(name, str) else None
         if series is not None and value is not None:
-            scalars[series] = value
+            scalars.setdefault(series, (name, value))
     return scalars

@@ -41,7 +41,7 @@ class Tapped:
 
     @property
     def scalars(self) -> list[Any]:
-        return [dict(logged.scalars) for logged in self.seen]
+        return [{series: value for series, (_, value) in logged.scalars.items()} for logged in self.seen]
 
 
 @pytest.fixture
@@ -117,8 +117,9 @@ def test_a_library_without_the_method_is_reported_as_such() -> None:
 
 def test_scalars_of_a_dict_are_read_by_name() -> None:
     data = {"train/loss": 1.0, "reward": 3.0, 7: 2.0, "losses/clipfrac": None, "grad_norm/fc.weight": 1.0}
-    assert known_scalars(("data",), [data], {}) == {"loss": 1.0}
-    assert known_scalars(("metrics",), [], {"metrics": {"train/approx_kl": 0.1}}) == {"ppo/kl": 0.1}
+    assert known_scalars(("data",), [data], {}) == {"loss": ("train/loss", 1.0)}
+    given = {"metrics": {"train/approx_kl": 0.1, "losses/approx_kl": 0.2}}
+    assert known_scalars(("metrics",), [], given) == {"ppo/kl": ("train/approx_kl", 0.1)}
     assert known_scalars(("data",), [], {}) == known_scalars(("data",), ["text"], {}) == {}
 
 
