@@ -3,7 +3,6 @@
 import logging
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +43,9 @@ def seed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def warnings_of(caplog: pytest.LogCaptureFixture) -> Iterator[Any]:
+def warnings_of(caplog: pytest.LogCaptureFixture) -> Any:
     caplog.set_level(logging.WARNING, logger="torchtriage")
-    yield lambda: [record.getMessage() for record in caplog.records if record.name == "torchtriage"]
+    return lambda: [record.getMessage() for record in caplog.records if record.name == "torchtriage"]
 
 
 @pytest.mark.parametrize("name", ["lightning", "transformers", "stable_baselines3", "accelerate"])
@@ -62,7 +61,7 @@ def test_a_missing_package_is_named_with_its_command(name: str) -> None:
     assert f"install it with: pip install {name.replace('_', '-')}\n" in out.stdout
 
 
-# Transformers
+# Transformers, whose import alone takes seconds
 
 def trained_by_transformers(nan_from: int | None, with_trainer: bool = True) -> Any:
     transformers = pytest.importorskip("transformers")
@@ -78,12 +77,14 @@ def trained_by_transformers(nan_from: int | None, with_trainer: bool = True) -> 
     return trainer
 
 
+@pytest.mark.thorough
 def test_a_finding_is_in_the_log_of_transformers(warnings_of: Any) -> None:
     trainer = trained_by_transformers(NAN_FROM)
     assert any("torchtriage/TT402" in row for row in trainer.state.log_history)
     assert any("NaN" in warning and "torchtriage explain" in warning for warning in warnings_of())
 
 
+@pytest.mark.thorough
 def test_a_healthy_training_with_transformers_has_no_warning(warnings_of: Any) -> None:
     trainer = trained_by_transformers(None)
     assert not any(name.startswith("torchtriage/") for row in trainer.state.log_history for name in row)
@@ -213,12 +214,14 @@ def trained_by_lightning(nan_from: int | None) -> list[dict[str, float]]:
     return rows.rows
 
 
+@pytest.mark.thorough
 def test_a_finding_is_in_the_log_of_lightning(warnings_of: Any) -> None:
     rows = trained_by_lightning(NAN_FROM)
     assert any("torchtriage/TT401" in row for row in rows)
     assert warnings_of()
 
 
+@pytest.mark.thorough
 def test_a_healthy_training_with_lightning_has_no_warning(warnings_of: Any) -> None:
     rows = trained_by_lightning(None)
     assert not any(name.startswith("torchtriage/") for row in rows for name in row)

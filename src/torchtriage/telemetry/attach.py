@@ -24,6 +24,7 @@ from torchtriage.telemetry.sampling.sampler import AS_USED, BEFORE_CLIPPING, Sam
 from torchtriage.telemetry.sampling.track import Track
 from torchtriage.telemetry.sampling.watched_optimizers import WatchedOptimizer, WatchedOptimizers
 from torchtriage.telemetry.sinks.curves import Curves
+from torchtriage.telemetry.training_settings import TrainingSettings
 from torchtriage.telemetry.writer import TelemetryWriter
 from torchtriage.text import and_more
 
@@ -58,6 +59,7 @@ class Attached:
         self._first_non_finite = FirstNonFinite(self.writer.send)
         self._contracts = Contracts()
         self._course = LossCourse()
+        self._settings = TrainingSettings()
         self._logged = LoggedScalars()
         self._is_reading_logs = True        # until it fails
         self._policy = FollowedPolicy()
@@ -114,6 +116,7 @@ class Attached:
         is_loss = len(tensors) == 1 and isinstance(tensors[0], torch.Tensor) and tensors[0].numel() == 1
         if not is_loss:
             return
+        self._settings.backward()
         if self._is_testing:
             self._test(tensors[0])
         if self._is_following and self._may_sample():
@@ -150,6 +153,8 @@ class Attached:
 
     def clipping(self, parameters: Any, max_norm: Any = None) -> None:
         self._clip_seen = True
+        if not _is_measuring(max_norm):
+            self._settings.clipping(max_norm)
         follows_order = self._contracts.follows_order and not _is_measuring(max_norm)
         if self._is_idle and not follows_order:
             return
@@ -218,6 +223,7 @@ class Attached:
         self._course.step_ended(id(optimizer), self._step() or 0)
         if not watched.is_left and self._may_sample():
             self._contracts.step_ended(optimizer, self._step() or 0)
+            self._settings.step_ended(optimizer, watched.label, self._step() or 0)
             pace.charge_setup(pace.clock() - began)     # nearly all of it is one search for modules
             began = pace.clock()
         is_skipped = self._is_scaled and watched.tapped.step_ended(optimizer)
@@ -278,7 +284,7 @@ class Attached:
     def facts(self) -> Mapping[str, Any]:
         contracts = [*self._contracts.facts().get("contracts", ()), *self._policy.contracts.facts()]
         kept: dict[str, Any] = self._first_non_finite.facts() | ({"contracts": contracts} if contracts else {})
-        if logged := self._logged.labels(self.curves.totals()):
+        if logged := self._logged.labels(self._measured()):
             kept["logged_scalars"] = logged
         if not self._sampling.samplers or not self.writer.num_observed:
             return kept
@@ -293,10 +299,15 @@ class Attached:
         course = self._course.series() if series else None
         if course is not None:
             series = [one for one in series if one.name != LOSS] + [course]
-        return series + self._logged.series(self.curves.totals())
+        return series + self._settings.series() + self._logged.series(self._measured())
+
+    def _measured(self) -> set[str]:
+        """The names of series that need no log of the program."""
+        return self.curves.totals() | self._settings.names()
 
     def close(self) -> None:
         self._sampling.close()
+        self._settings.close()
         self._logged.close()
 
 
