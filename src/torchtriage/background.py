@@ -6,6 +6,7 @@ import ctypes
 import signal
 from collections.abc import Callable, Iterator
 
+own_threads: set[int] = set()      # identifiers of threads on which telemetry calls libraries that the program uses too
 # A thread that causes one of these must be able to receive it.
 _SYNCHRONOUS = {"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT", "SIGTRAP", "SIGSYS"}
 

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from torchtriage.capture.machine import Clock
 from torchtriage.capture.notebook_cells import NotebookCells
 from torchtriage.capture.readers.records import OUR_FOLDERS
-from torchtriage.capture.taps import environments, steps
+from torchtriage.capture.taps import environments, loggers, steps
 from torchtriage.capture.taps.compile_calls import RepeatedCalls, compile_call
 from torchtriage.capture.taps.compile_sites import MainScript
 from torchtriage.capture.taps.eager_meter import EagerMeter
@@ -77,7 +77,7 @@ class Observer:
             watcher.when_imported(CLIP_MODULE, self._arm_no_grad)
             watcher.when_imported(SCALER_MODULE, self._arm_no_grad)
             # The compiler has to be there, so that no frame of the tap is traced.
-            watcher.when_imported("torch.compiler", lambda _: self._await_environments(watcher))
+            watcher.when_imported("torch.compiler", lambda _: self._await_libraries(watcher))
         watcher.when_imported("torch._dynamo", self._arm_compile_calls)
         watcher.when_imported("torch._dynamo.convert_frame", self._arm_convert_frame)
         if self.timer is not None:
@@ -185,13 +185,19 @@ class Observer:
         assert self.learning is not None
         self.learning.arm_no_grad(self._armed)
 
-    def _await_environments(self, watcher: ImportWatcher) -> None:
+    def _await_libraries(self, watcher: ImportWatcher) -> None:
         for name, base in environments.BASES:
             watcher.when_imported(name, functools.partial(self._arm_environments, base))
+        for kind in loggers.LOGGERS:
+            watcher.when_imported(kind.module, functools.partial(self._arm_loggers, kind))
 
     def _arm_environments(self, base: str, gymnasium: ModuleType) -> None:
         assert self.learning is not None
         self.learning.arm_environments(getattr(gymnasium, base), self._armed)
+
+    def _arm_loggers(self, kind: loggers.LoggerClass, library: ModuleType) -> None:
+        assert self.learning is not None
+        self.learning.arm_loggers(kind, library, self._armed)
 
     def _arm_compile_calls(self, dynamo: ModuleType) -> None:
         undo = torch_private_dynamo.wrap_optimize(dynamo, self._on_compile_call)

@@ -137,11 +137,19 @@ def _not_reported(recording: Recording) -> list[TapState]:
     if not any(tap.name == "gradients" and tap.state == "armed" for tap in recording.of(Tap)):
         return []
     names = {name for process in recording.processes for name in process.series}
-    parts = ((RECURRENT_STATE, LSTM_PREFIX), (PPO_UPDATES, PPO_PREFIX))
-    return [
-        TapState(name=part, status=TapStatus.NOT_REPORTED)
-        for part, prefix in parts if not any(name.startswith(prefix) for name in names)
-    ]
+    logged: dict[str, str] = {}
+    for process in recording.processes:
+        logged.update(process.learning.logged_scalars)
+    missing = []
+    for part, prefix in ((RECURRENT_STATE, LSTM_PREFIX), (PPO_UPDATES, PPO_PREFIX)):
+        known = sorted(name for name in names if name.startswith(prefix))
+        if not known:
+            missing.append(TapState(name=part, status=TapStatus.NOT_REPORTED))
+        elif logged.keys() >= set(known):
+            quantities = row(name.removeprefix(prefix).replace("_", " ") for name in known)
+            detail = f"{quantities} ({row(sorted({logged[name] for name in known}))})"
+            missing.append(TapState(name=part, status=TapStatus.ONLY_LOGGED, detail=detail))
+    return missing
 
 
 def _dropped_telemetry(recording: Recording) -> list[TapState]:

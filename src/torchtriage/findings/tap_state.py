@@ -37,6 +37,7 @@ class TapStatus(StrEnum):
     NOT_IN_SOURCE = "not in source"     # a trace or log does not contain it
     NOT_MEASURED = "not measured"       # only --measure shows it
     NOT_REPORTED = "not reported"       # only a program that passes it to a Monitor shows it
+    ONLY_LOGGED = "only logged"         # `detail` names the quantities that the program's logger shows, and the logger
     NOT_EXPLAINED = "not explained"     # torch traced no reason, `number` times
     TOO_FAST = "too fast"               # `number` samples were overwritten before they were read
     NOT_PARSED = "not parsed"           # `name` is a source file, `detail` says why

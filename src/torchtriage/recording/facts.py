@@ -185,6 +185,7 @@ class LearningFacts:
     return_threshold: float | None = None
     non_finite_loss: NonFiniteLoss | None = field(default=None, metadata=UNWRITTEN)
     contracts: tuple[BrokenContract, ...] = ()
+    logged_scalars: Mapping[str, str] = field(default_factory=dict)     # series -> the program's logger that it is from
     non_finite_origin: Origin | None = field(default=None, metadata=UNWRITTEN)      # by `torchtriage replay`
 
 

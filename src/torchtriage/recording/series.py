@@ -173,6 +173,35 @@ SCALER_SKIPPED_TOTAL = _define(
     writer=TELEMETRY, section=TOTALS, healthy="one in 2,000 steps after the first 16",
 )
 
+# Settings
+
+SETTINGS = "Settings"
+LEARNING_RATE = _define(
+    "train/learning_rate", "learning rate of the first parameter group; `torchtriage train`: as scheduled", unit="",
+    statistic="latest", writer=f"{TRAIN}, {RUN}", section=SETTINGS,
+)
+WEIGHT_DECAY = _define(
+    "train/weight_decay", "weight decay of the first parameter group", unit="", statistic="latest", writer=RUN,
+    section=SETTINGS,
+)
+MOMENTUM = _define(
+    "train/momentum", "momentum of the first parameter group, or its first beta", unit="", statistic="latest",
+    writer=RUN, section=SETTINGS,
+)
+for _name, _what in ((LEARNING_RATE, "learning rate"), (WEIGHT_DECAY, "weight decay"), (MOMENTUM, "momentum")):
+    _define(
+        _name, f"{_what} of another parameter group or optimizer, if there are at most 8 groups", unit="",
+        statistic="latest", writer=RUN, section=SETTINGS, subject="GROUP",
+    )
+BACKWARD_PASSES = _define(
+    "train/backward_passes", "backward passes of a loss since the last step of the first optimizer: accumulation",
+    unit="count", statistic="count", writer=RUN, section=SETTINGS,
+)
+CLIP_THRESHOLD = _define(
+    "train/clip_threshold", "limit that was passed to clip_grad_norm_ or clip_grad_value_", unit="gradient",
+    statistic="latest", writer=RUN, section=SETTINGS,
+)
+
 # Each tensor
 
 TENSORS = "Each tensor"
@@ -384,10 +413,6 @@ EPISODE_LENGTH_MEAN = _define(
 )
 STEPS_PER_SECOND = _define(
     "time/fps", "environment steps per second of this update", unit="1/s", statistic="ratio", writer=TRAIN,
-    section=TRAINER,
-)
-LEARNING_RATE = _define(
-    "train/learning_rate", "learning rate of this update, as scheduled", unit="", statistic="latest", writer=TRAIN,
     section=TRAINER,
 )
 CLIP_RANGE = _define(

@@ -132,6 +132,8 @@ def tap_text(tap: TapState) -> str:
         return f"{tap.name} (torchtriage run --measure)"
     if tap.status is TapStatus.NOT_REPORTED:
         return f"{tap.name} (report it with torchtriage.telemetry.Monitor; torchtriage train does)"
+    if tap.status is TapStatus.ONLY_LOGGED:
+        return f"{tap.name}, except what the program logs: {tap.detail}"
     if tap.status is TapStatus.TOO_FAST:
         return f"{tap.name}: {counted(tap.number, 'sample')} could not be read in time"
     if tap.status is TapStatus.NOT_PARSED:

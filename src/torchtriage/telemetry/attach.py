@@ -15,6 +15,7 @@ from torchtriage.recording.series import LOSS
 from torchtriage.telemetry.config import TelemetryConfig
 from torchtriage.telemetry.contracts import Contracts
 from torchtriage.telemetry.first_non_finite import FirstNonFinite, Part
+from torchtriage.telemetry.logged_scalars import LoggedScalars
 from torchtriage.telemetry.loss_course import LossCourse
 from torchtriage.telemetry.ppo.followed_policy import FollowedPolicy
 from torchtriage.telemetry.recurrent.followed_states import FollowedStates
@@ -24,6 +25,7 @@ from torchtriage.telemetry.sampling.sampler import AS_USED, BEFORE_CLIPPING, Sam
 from torchtriage.telemetry.sampling.track import Track
 from torchtriage.telemetry.sampling.watched_optimizers import WatchedOptimizer, WatchedOptimizers
 from torchtriage.telemetry.sinks.curves import Curves
+from torchtriage.telemetry.training_settings import TrainingSettings
 from torchtriage.telemetry.writer import TelemetryWriter
 from torchtriage.text import and_more
 
@@ -62,6 +64,9 @@ class Attached:
         self._first_non_finite = FirstNonFinite(self.writer.send)
         self._contracts = Contracts()
         self._course = LossCourse()
+        self._settings = TrainingSettings()
+        self._logged = LoggedScalars()
+        self._is_reading_logs = True        # until it fails
         self._policy = FollowedPolicy()
         self._states = FollowedStates(modules_of_process, self._num_environment_steps)
         if self._has_compiled:
@@ -121,6 +126,16 @@ class Attached:
         self._is_following = False
         self._report_absent(PPO_UPDATES, f"{type(error).__name__}: {error}")
 
+    def logged(self, call: Any) -> None:
+        """After the program has passed scalars to its own logger, on any of its threads."""
+        if not self._is_reading_logs:
+            return
+        try:
+            self._logged.add(call.kind.label, call.logger, call.scalars, self._step() or 0, call.kind.has_waited)
+        except Exception as error:      # a value may be of any type
+            self._is_reading_logs = False
+            self._report_absent(f"scalars of {call.kind.label}", f"{type(error).__name__}: {error}")
+
     def backward(self, tensors: Sequence[Any]) -> None:
         if self._is_scaled:
             for watched in self._optimizers.alive():
@@ -128,6 +143,7 @@ class Attached:
         is_loss = len(tensors) == 1 and isinstance(tensors[0], torch.Tensor) and tensors[0].numel() == 1
         if not is_loss:
             return
+        self._settings.backward()
         if self._is_testing:
             self._test(tensors[0])
         if self._is_following and self._may_sample():
@@ -164,6 +180,8 @@ class Attached:
 
     def clipping(self, parameters: Any, max_norm: Any = None) -> None:
         self._clip_seen = True
+        if not _is_measuring(max_norm):
+            self._settings.clipping(max_norm)
         follows_order = self._contracts.follows_order and not _is_measuring(max_norm)
         if self._is_idle and not follows_order:
             return
@@ -233,6 +251,7 @@ class Attached:
         self._follow_states(lambda: self._states.step_ended(self._step() or 0))
         if not watched.is_left and self._may_sample():
             self._contracts.step_ended(optimizer, self._step() or 0)
+            self._settings.step_ended(optimizer, watched.label, self._step() or 0)
             pace.charge_setup(pace.clock() - began)     # nearly all of it is one search for modules
             began = pace.clock()
         is_skipped = self._is_scaled and watched.tapped.step_ended(optimizer)
@@ -293,7 +312,9 @@ class Attached:
     def facts(self) -> Mapping[str, Any]:
         contracts = [*self._contracts.facts().get("contracts", ()), *self._policy.contracts.facts()]
         contracts += self._states.resets.facts()
-        kept = self._first_non_finite.facts() | ({"contracts": contracts} if contracts else {})
+        kept: dict[str, Any] = self._first_non_finite.facts() | ({"contracts": contracts} if contracts else {})
+        if logged := self._logged.labels(self._measured()):
+            kept["logged_scalars"] = logged
         if not self._sampling.samplers or not self.writer.num_observed:
             return kept
         gradients = BEFORE_CLIPPING if self._clip_seen else AS_USED
@@ -302,16 +323,22 @@ class Attached:
         return facts | kept
 
     def series(self) -> Iterable[Series]:
-        """All curves, with the loss of every step in place of the sampled ones."""
+        """All curves, with the loss of every step in place of the sampled ones, and scalars that only a log has."""
         series = self.curves.series()
         course = self._course.series() if series else None
-        if course is None:
-            return series
-        return [one for one in series if one.name != LOSS] + [course]
+        if course is not None:
+            series = [one for one in series if one.name != LOSS] + [course]
+        return series + self._settings.series() + self._logged.series(self._measured())
+
+    def _measured(self) -> set[str]:
+        """The names of series that need no log of the program."""
+        return self.curves.totals() | self._settings.names()
 
     def close(self) -> None:
         self._states.stop()
         self._sampling.close()
+        self._settings.close()
+        self._logged.close()
 
 
 def _is_measuring(max_norm: Any) -> bool:

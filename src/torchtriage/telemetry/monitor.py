@@ -176,10 +176,14 @@ class Monitor:
         self._pace.charge(self._pace.clock() - began)
 
     @_never_fails
-    def after_backward(self, loss: torch.Tensor | float | None = None, *, has_stepped: bool = False) -> None:
+    def after_backward(
+        self, loss: torch.Tensor | float | None = None, *, has_stepped: bool = False, as_used: bool = False,
+    ) -> None:
         """Call it after the last backward of a step and before clipping.
 
         A second call before `step` adds the loss and measures the gradients again.
+
+        `as_used`: it is called right before the optimizer's step, after clipping if there is any.
 
         `has_stepped`: the optimizer's step is part of the same compiled call, but the gradients are those before
         clipping.
@@ -202,7 +206,9 @@ class Monitor:
             if self._scaler is not None and self._scaler.is_scaled():
                 track.label.scaled |= {GRADS}
             # Then `step` measures the gradients as used by the optimizer.
-            track.label.is_clipped = not has_stepped
+            track.label.is_clipped = not (has_stepped or as_used)
+            if as_used:
+                self._gradients = AS_USED
         pace.charge(pace.clock() - began)
 
     def _add_loss(self, track: Track, loss: torch.Tensor | float) -> None:

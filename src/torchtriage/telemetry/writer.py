@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from torchtriage.background import BackgroundThread
+from torchtriage.background import BackgroundThread, own_threads
 from torchtriage.errors import TriageError
 from torchtriage.recording.events import Event
 from torchtriage.telemetry.anomaly import AnomalyDetector
@@ -59,6 +59,13 @@ class SinkThread:
             self.num_dropped += len(self._queue)
 
     def _loop(self) -> None:
+        own_threads.add(threading.get_ident())
+        try:
+            self._write_all()
+        finally:
+            own_threads.discard(threading.get_ident())      # a thread of the program may get the same identifier
+
+    def _write_all(self) -> None:
         failures = 0
         while not self._is_closing or self._queue:
             while self._queue and not self._is_dead:

@@ -88,12 +88,16 @@ def _refusal(path: Path, unknown: list[str]) -> str:
 
 
 class _Points:
-    """Collects the points of the known series, in bounded memory."""
+    """Collects the points of the known series, in bounded memory.
+
+    A series is what has its first name: under another one a log repeats it, such as the mean of the entire training.
+    """
 
     def __init__(self) -> None:
         self.points: dict[str, list[tuple[int, float]]] = {}
         self.unknown: dict[str, None] = {}
         self.last_step = 0
+        self._names: dict[str, str] = {}        # in the log, by series
         self._strides: dict[str, int] = {}
         self._counts: dict[str, int] = {}
 
@@ -104,6 +108,8 @@ class _Points:
                 self.unknown[scalar.name] = None
             return
         if name not in self.points and len(self.points) >= MAX_NAMES:
+            return
+        if self._names.setdefault(name, scalar.name) != scalar.name:
             return
         points = self.points.setdefault(name, [])
         stride = self._strides.setdefault(name, 1)

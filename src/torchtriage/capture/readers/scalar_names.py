@@ -1,8 +1,10 @@
-"""Which series a scalar in a foreign log is, by its name.
+"""Which series a scalar of a foreign logger is, by its name: in its files, or in its calls.
 
 Only names with the same meaning are here: a value loss without the scale of its returns, or a KL divergence to another
 model than the old policy, has no rule.
 """
+
+import functools
 
 from torchtriage.recording.series import (
     CLIP_RANGE,
@@ -11,11 +13,14 @@ from torchtriage.recording.series import (
     GRAD_NORM,
     LEARNING_RATE,
     LOSS,
+    PPO,
     PPO_CLIP_FRACTION,
     PPO_EXPLAINED_VARIANCE,
     PPO_KL,
     PPO_POLICY_LOSS,
+    RECURRENT,
     STEPS_PER_SECOND,
+    TRAINER,
     quantities,
 )
 
@@ -35,19 +40,36 @@ _ALIASES = {
     "losses/approx_kl": PPO_KL, "losses/clipfrac": PPO_CLIP_FRACTION, "losses/policy_loss": PPO_POLICY_LOSS,
     "losses/explained_variance": PPO_EXPLAINED_VARIANCE, "charts/episodic_return": EPISODE_RETURN_MEAN,
     "charts/episodic_length": EPISODE_LENGTH_MEAN, "charts/sps": STEPS_PER_SECOND,
-    # PPO of TRL.
+    # TorchRL, whose loss modules give these names; the KL divergence is the mean of the negative log-ratio.
+    "kl_approx": PPO_KL, "loss_objective": PPO_POLICY_LOSS,
+    # PPO and GRPO of TRL.
     "policy/approxkl_avg": PPO_KL, "policy/clipfrac_avg": PPO_CLIP_FRACTION, "loss/policy_avg": PPO_POLICY_LOSS,
+    "clip_ratio/region_mean": PPO_CLIP_FRACTION,
 }
+TRAIN_PREFIX = "train/"     # Transformers puts it before each name; so do the examples of TorchRL
 _STEPS = ("step", "global_step", "_step", "time/total_timesteps", "total_timesteps", "steps", "iteration", "update")
 # Quantities of torchtriage's own logs. Those of a single tensor have a slash, and are known by what precedes it.
 _OWN = frozenset(quantity.name for quantity in quantities())
+# Those that a program may pass to its own logger; taps measure the others.
+_REPORTED = frozenset(
+    quantity.name for section in (RECURRENT, PPO, TRAINER) for quantity in quantities(section) if not quantity.subject
+) | set(_ALIASES.values())
+MAX_CACHED = 4096       # names of one run
 
 
 def series_name(name: str) -> str | None:
     """The series that a scalar is; None if its name is unknown."""
     if name in _OWN or name.partition("/")[0] in _OWN:
         return name
-    return _ALIASES.get(name.strip().lower())
+    alias = name.strip().lower()
+    return _ALIASES.get(alias) or _ALIASES.get(alias.removeprefix(TRAIN_PREFIX))
+
+
+@functools.lru_cache(MAX_CACHED)
+def logged_series_name(name: str) -> str | None:
+    """The series that a scalar of the program's logger is; None for unknown names and for those of single tensors."""
+    series = series_name(name)
+    return series if series in _REPORTED else None
 
 
 def step_name(names: list[str]) -> str | None:

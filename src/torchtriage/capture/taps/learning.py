@@ -1,11 +1,12 @@
 """The learning taps: they show telemetry each phase of a training step, unseen by Dynamo."""
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, Protocol
 
-from torchtriage.capture.taps import environments
+from torchtriage.capture.taps import environments, loggers
 from torchtriage.capture.taps.steps import OPTIMIZER_BLOCK
 from torchtriage.capture.torch_private import training as torch_private_training
 from torchtriage.capture.torch_private.base import module
@@ -29,6 +30,7 @@ class Telemetry(Protocol):
     def backward(self, tensors: Sequence[Any]) -> None: ...
     def clipping(self, parameters: Any, max_norm: Any) -> None: ...
     def unscaling(self, optimizer: Any, inv_scale: Any, is_check: bool, scale: Any) -> None: ...
+    def logged(self, scalars: loggers.Logged) -> None: ...
     def step_begins(self, optimizer: Any) -> None: ...
     def step_ended(self, optimizer: Any) -> None: ...
     def facts(self) -> Mapping[str, Any]: ...
@@ -48,6 +50,7 @@ class LearningTaps:
         self._tap = tap
         self._on_error = on_error
         self._telemetry: Telemetry | None = None
+        self._making = threading.Lock()     # a logger may be called on any thread
         self._is_off = False
         self._num_steps = 0
         self._has_compiled = False
@@ -89,6 +92,11 @@ class LearningTaps:
             if self._telemetry is not None:
                 self._show(lambda telemetry: telemetry.compile_called())
 
+    def arm_loggers(self, kind: loggers.LoggerClass, library: ModuleType, armed: Armed) -> None:
+        """Called for each library with a logger once it is imported."""
+        undo = loggers.arm(kind, library, lambda logged: self._show(lambda telemetry: telemetry.logged(logged)))
+        armed(f"scalars of {kind.label}", undo, f"this version has no {kind.name}.{kind.method}")
+
     def facts(self) -> Mapping[str, Any]:
         return self._telemetry.facts() if self._telemetry is not None else {}
 
@@ -105,6 +113,7 @@ class LearningTaps:
     def start_over(self) -> None:
         """Begin again in a forked child, which has the memory of its parent but none of its threads."""
         self._num_steps = 0
+        self._making = threading.Lock()
         if self._telemetry is not None:
             self._telemetry.start_over()
 
@@ -143,9 +152,11 @@ class LearningTaps:
         try:
             with torch_private_training.without_function_modes():
                 if self._telemetry is None:
-                    self._telemetry = self._make(lambda: len(self._environments.steps))
-                    if self._has_compiled:
-                        self._telemetry.compile_called()
+                    with self._making:
+                        if self._telemetry is None:
+                            self._telemetry = self._make(lambda: len(self._environments.steps))
+                            if self._has_compiled:
+                                self._telemetry.compile_called()
                 show(self._telemetry)
         except ModuleNotFoundError as error:
             self._is_off = True

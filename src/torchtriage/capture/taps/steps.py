@@ -18,7 +18,8 @@ class StepCounter:
     """The number of the current step and the duration of all steps, in bounded memory."""
 
     __slots__ = (
-        "_first_time", "_last", "_seconds", "by_optimizer", "clock", "explicit", "first", "marks", "on_first_step",
+        "_first_time", "_identity", "_last", "_seconds", "by_optimizer", "clock", "explicit", "first", "marks",
+        "on_first_step",
     )
 
     def __init__(self, on_first_step: Callable[[], None] = lambda: None, clock: Clock | None = None) -> None:
@@ -28,11 +29,27 @@ class StepCounter:
     def start_over(self) -> None:
         self.explicit = 0                           # calls of torchtriage.step()
         self.first: int | None = None               # the id of the optimizer that stepped first
+        self._identity: tuple[Any, ...] = ()        # of the first optimizer, which may be made again
         self.by_optimizer: dict[int, int] = {}      # id of an optimizer -> its steps
         self.marks: list[float] = []                # ends of steps that are not yet in the series
         self._seconds = MeanSeries(MAX_POINTS)
         self._last: float | None = None
         self._first_time: float | None = None
+
+    def count(self, optimizer: Any) -> int:
+        """Count a step of an optimizer; returns the id by which it is known."""
+        key = id(optimizer)
+        if key not in self.by_optimizer:
+            identity = _identity(optimizer)
+            if self.first is None:
+                self._identity = identity
+            elif identity and identity == self._identity:       # it was made again, and is the first one now
+                former = self.first
+                self.by_optimizer[key] = self.by_optimizer[former]
+                self.first = key
+                del self.by_optimizer[former]
+        self.by_optimizer[key] = self.by_optimizer.get(key, 0) + 1
+        return key
 
     def current(self) -> int | None:
         """The number of the current step; None if no step has been counted yet."""
@@ -75,8 +92,7 @@ def watch_optimizers(counter: StepCounter, profiler_module: ModuleType) -> Calla
     clock = counter.clock.now
 
     def on_block_end(frame: FrameType) -> None:
-        key = id(frame.f_locals.get("self"))
-        counter.by_optimizer[key] = counter.by_optimizer.get(key, 0) + 1
+        key = counter.count(frame.f_locals.get("self"))
         if counter.first is None:
             counter.first = key     # from now on the recorder's thread may ask for the count
             counter.on_first_step()
@@ -84,6 +100,13 @@ def watch_optimizers(counter: StepCounter, profiler_module: ModuleType) -> Calla
             counter.marks.append(clock())
 
     return wrap_record_function(profiler_module, OPTIMIZER_BLOCK, on_block_end)
+
+
+def _identity(optimizer: Any) -> tuple[Any, ...]:
+    """The class and parameters of an optimizer."""
+    groups = [group["params"] for group in getattr(optimizer, "param_groups", ())]
+    first = next((p for group in groups for p in group), None)
+    return () if first is None else (type(optimizer), id(first), sum(map(len, groups)))
 
 
 active: list[StepCounter] = []

@@ -13,7 +13,7 @@ from torchtriage.telemetry.sampling.sampler import Sampler, Sampling
 from torchtriage.telemetry.sampling.scaler import TappedScaler
 from torchtriage.telemetry.sampling.track import Track
 
-MAX_OPTIMIZERS = 16     # a program that makes a new one per task is followed up to here
+MAX_OPTIMIZERS = 16     # of different parameters, such as one per task
 
 
 class WatchedOptimizer(Sampler):
@@ -22,9 +22,21 @@ class WatchedOptimizer(Sampler):
     def __init__(self, sampling: Sampling, optimizer: torch.optim.Optimizer, label: str) -> None:
         self.tapped = TappedScaler()
         super().__init__(sampling, kind=type(optimizer).__name__, label=label, scaler=self.tapped)
-        self.optimizer = weakref.ref(optimizer)
+        self.follow(optimizer)
         self.is_clipped_unseen = False      # the program clips, and may have done so before there was a track
         self.is_left = False                # a Monitor in the program watches these parameters
+
+    def follow(self, optimizer: torch.optim.Optimizer) -> None:
+        """Follow this optimizer from now on: the program has made it in place of the former one."""
+        self.optimizer = weakref.ref(optimizer)
+        self._type, (first, self._num) = type(optimizer), _parameters(optimizer)
+        self._first = weakref.ref(first) if first is not None else None
+
+    def is_made_again_as(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether an optimizer has the class and the parameters of this one."""
+        first, num = _parameters(optimizer)
+        is_same = type(optimizer) is self._type and num == self._num
+        return is_same and self._first is not None and self._first() is first
 
     def take_gradients(self, track: Track) -> None:
         """Gradients that are not in the row yet; after clipping, all of them once more."""
@@ -41,6 +53,7 @@ class WatchedOptimizers:
     def __init__(self, sampling: Sampling, namer: Namer, report_absent: Callable[[str, str], None]) -> None:
         self._sampling, self._namer, self._report_absent = sampling, namer, report_absent
         self._by_id: dict[int, WatchedOptimizer] = {}
+        self._all: list[WatchedOptimizer] = []      # those that are gone too
         self._is_full = False               # there are more optimizers than MAX_OPTIMIZERS
         self._names: dict[str, int] = {}
         self._shards: dict[str, Any] = {}   # about parameters that this rank holds a part of
@@ -53,6 +66,11 @@ class WatchedOptimizers:
         watched = self._by_id.get(id(optimizer))
         if watched is not None and watched.optimizer() is optimizer:
             return watched
+        for known in self._all:
+            if known.is_made_again_as(optimizer):
+                known.follow(optimizer)
+                self._add(optimizer, known)
+                return known
         num_before = len(self._sampling.samplers)       # optimizers that are gone count too
         if num_before >= MAX_OPTIMIZERS:
             if not self._is_full:
@@ -62,13 +80,18 @@ class WatchedOptimizers:
             return None
         label = f"{type(optimizer).__name__} {num_before + 1}" if num_before else ""
         watched = WatchedOptimizer(self._sampling, optimizer, label)
-        self._by_id[id(optimizer)] = watched
-        weakref.finalize(optimizer, self._forget, id(optimizer), watched).atexit = False
+        self._all.append(watched)
+        self._add(optimizer, watched)
         return watched
 
+    def _add(self, optimizer: torch.optim.Optimizer, watched: WatchedOptimizer) -> None:
+        self._by_id = {key: other for key, other in self._by_id.items() if other is not watched}
+        self._by_id[id(optimizer)] = watched
+        weakref.finalize(optimizer, self._forget, id(optimizer), watched).atexit = False
+
     def _forget(self, key: int, watched: WatchedOptimizer) -> None:
-        """The optimizer is gone: release its parameters."""
-        if self._by_id.get(key) is watched:
+        """The optimizer is gone: release its parameters, unless it was made again."""
+        if self._by_id.get(key) is watched and watched.optimizer() is None:
             del self._by_id[key]
             watched.retire()
 
@@ -108,3 +131,9 @@ class WatchedOptimizers:
     def facts(self) -> dict[str, Any]:
         """Facts for the recording about the parameters themselves."""
         return {"num_tensors": len(self._names), **({"shards": self._shards} if self._shards else {})}
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> tuple[torch.Tensor | None, int]:
+    """The first parameter, and the number of all."""
+    groups = [group["params"] for group in optimizer.param_groups]
+    return next((p for group in groups for p in group), None), sum(map(len, groups))

@@ -85,6 +85,12 @@ class Curves:
             self._take_in()
             return list(self._all())
 
+    def totals(self) -> set[str]:
+        """The names of the series of totals."""
+        with self._lock:
+            self._take_in()
+            return set(self._totals)
+
     def _all(self) -> Iterable[Series]:
         for name, buckets in self._totals.items():
             for steps, values in buckets.points():

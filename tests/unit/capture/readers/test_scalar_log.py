@@ -13,7 +13,7 @@ from torchtriage.capture.readers.scalar_log import is_scalar_log, read_scalar_lo
 from torchtriage.capture.readers.scalar_names import series_name
 from torchtriage.commands.report import read_source
 from torchtriage.errors import CommandError, TriageError
-from torchtriage.recording.series import EPISODE_RETURN_MEAN, GRAD_NORM, LOSS, PPO_CLIP_FRACTION, PPO_KL
+from torchtriage.recording.series import EPISODE_RETURN_MEAN, GRAD_NORM, LEARNING_RATE, LOSS, PPO_CLIP_FRACTION, PPO_KL
 
 
 def points(path: Path, name: str) -> list[tuple[float, float]]:
@@ -46,6 +46,7 @@ def test_an_event_file_is_known_by_the_checksum_of_its_first_length() -> None:
 @pytest.mark.parametrize(("foreign", "own"), [
     ("train/approx_kl", PPO_KL), ("losses/approx_kl", PPO_KL), ("losses/clipfrac", PPO_CLIP_FRACTION),
     ("charts/episodic_return", EPISODE_RETURN_MEAN), ("train/grad_norm", GRAD_NORM), ("Loss/train", LOSS),
+    ("train/policy/approxkl_avg", PPO_KL), ("train/kl_approx", PPO_KL), ("train/lr", LEARNING_RATE),
     ("grad_norm/layer.weight", "grad_norm/layer.weight"), ("ppo/ratio_max", "ppo/ratio_max"),
 ])
 def test_a_known_name_is_its_series(foreign: str, own: str) -> None:
@@ -78,6 +79,13 @@ def test_the_history_of_transformers_is_read(tmp_path: Path) -> None:
     path = tmp_path / "trainer_state.json"
     path.write_text(json.dumps({"log_history": [{"step": 10, "loss": 2.0}, {"step": 20, "eval_loss": 1.0}]}))
     assert points(path, LOSS) == [(10, 2.0)]
+
+
+def test_the_same_series_under_a_second_name_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "trainer_state.json"
+    rows = [{"step": 10, "loss": 2.0}, {"step": 20, "loss": 1.0}, {"step": 20, "train_loss": 1.5}]
+    path.write_text(json.dumps({"log_history": rows}))
+    assert points(path, LOSS) == [(10, 2.0), (20, 1.0)]
 
 
 def test_rows_without_steps_are_numbered(tmp_path: Path) -> None:

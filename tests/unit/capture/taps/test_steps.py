@@ -249,3 +249,21 @@ def test_starting_over_resets_everything() -> None:
     assert counter.facts() == StepCounter().facts()
     assert counter.first_time() is None
     assert list(counter.series().values) == []
+
+
+def test_an_optimizer_that_is_made_again_goes_on_counting() -> None:
+    parameter, other, counter = [0.0], [1.0], StepCounter()
+
+    def made(first: list[float]) -> Any:
+        return SimpleNamespace(param_groups=[{"params": [first]}])
+
+    optimizers = [made(parameter) for _ in range(5)]
+    counter.first = counter.count(optimizers[0])
+    for optimizer in optimizers[1:]:
+        counter.count(optimizer)
+        counter.count(optimizer)
+    assert counter.current() == 9
+    assert counter.facts()["steps_of_other_optimizers"] == []
+    critic = made(other)
+    counter.count(critic)
+    assert (counter.current(), counter.facts()["steps_of_other_optimizers"]) == (9, [1])
