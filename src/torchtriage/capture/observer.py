@@ -74,6 +74,7 @@ class Observer:
         watcher.when_imported("torch.autograd.profiler", self._arm_steps)
         if self.learning is not None:
             watcher.when_imported("torch.autograd", self._arm_backward)
+            watcher.when_imported("torch.nn.modules.module", self._arm_loading)
             watcher.when_imported(CLIP_MODULE, self._arm_no_grad)
             watcher.when_imported(SCALER_MODULE, self._arm_no_grad)
             # The compiler has to be there, so that no frame of the tap is traced.
@@ -180,6 +181,10 @@ class Observer:
     def _arm_backward(self, autograd: ModuleType) -> None:
         assert self.learning is not None
         self.learning.arm_backward(autograd, self._armed)
+
+    def _arm_loading(self, modules: ModuleType) -> None:
+        assert self.learning is not None
+        self.learning.arm_loading(modules, self._armed)
 
     def _arm_no_grad(self, _: ModuleType) -> None:
         assert self.learning is not None

@@ -42,7 +42,7 @@ def _findings_of(process: Process) -> list[Finding]:
     from torchtriage.diagnosis.recompiles import finding as recompiles  # noqa: F401
 
     if has_learning(process):
-        from torchtriage.diagnosis.learning import contracts, policy_contracts  # noqa: F401
+        from torchtriage.diagnosis.learning import contracts, policy_contracts, replicas  # noqa: F401
         from torchtriage.diagnosis.learning import finding as learning  # noqa: F401
     findings = [f for rule in PROCESS_RULES for f in rule(process)]
     weighted = [weighed(f, process) for f in fold_library_frames(findings)]

@@ -19,7 +19,13 @@ from torchtriage.telemetry.logged_scalars import LoggedScalars
 from torchtriage.telemetry.loss_course import LossCourse
 from torchtriage.telemetry.ppo.followed_policy import FollowedPolicy
 from torchtriage.telemetry.recurrent.followed_states import FollowedStates
-from torchtriage.telemetry.sampling.parameters import Namer, learning_rates, listed_parameters, modules_of_process
+from torchtriage.telemetry.sampling.parameters import (
+    Namer,
+    learning_rates,
+    listed_parameters,
+    modules_of_process,
+    without_rate,
+)
 from torchtriage.telemetry.sampling.row import AFTER, GRADS
 from torchtriage.telemetry.sampling.sampler import AS_USED, BEFORE_CLIPPING, Sampling, is_busy, is_profiled
 from torchtriage.telemetry.sampling.track import Track
@@ -77,7 +83,9 @@ class Attached:
         self._is_idle = False               # no optimizer is due to be sampled in its next step
         self._is_scaled = False             # GradScaler is in use
         self._is_testing = True             # no loss was NaN or Inf yet
+        self._num_alone = 0                 # backward passes before the first step of an optimizer
         self._losses: list[torch.Tensor] = []
+        self._without_rate: dict[str, list[str]] = {}   # tensors and groups with a learning rate of 0, by optimizer
         self._rates: list[float] = []       # of the first optimizer, when it was last sampled
 
     def start_over(self) -> None:
@@ -86,6 +94,9 @@ class Attached:
         self._start()
 
     # The taps
+
+    def loaded(self, module: torch.nn.Module, missing: Sequence[str], unexpected: Sequence[str]) -> None:
+        self._contracts.loaded(module, missing, unexpected, self._step() or 0)
 
     def rollout(self, num_acts: int, steps: Sequence[tuple[Any, ...]]) -> None:
         """What the program did since its last backward pass: entries to no_grad(), and steps of environments."""
@@ -144,6 +155,10 @@ class Attached:
         if not is_loss:
             return
         self._settings.backward()
+        if self._step() is None:
+            if self._num_alone:     # without an optimizer each backward pass is a step
+                self._course.step_ended(0, self._num_alone)
+            self._num_alone += 1
         if self._is_testing:
             self._test(tensors[0])
         if self._is_following and self._may_sample():
@@ -166,7 +181,8 @@ class Attached:
         self._course.add(value)
         if self._is_scaled:
             return
-        if self._first_non_finite.test(value, (self._step() or 0) + 1, self._parts):
+        step = self._step()
+        if self._first_non_finite.test(value, self._num_alone if step is None else step + 1, self._parts):
             self._is_testing = False
             self.config.escalate()      # the next steps are looked at one by one
 
@@ -247,6 +263,9 @@ class Attached:
             return
         track, pace = watched.track, watched.pace
         began = pace.clock()
+        if self._num_alone > 1:
+            self._course.begin_anew()
+        self._num_alone = 0
         self._course.step_ended(id(optimizer), self._step() or 0)
         self._follow_states(lambda: self._states.step_ended(self._step() or 0))
         if not watched.is_left and self._may_sample():
@@ -284,8 +303,11 @@ class Attached:
         watched.take_gradients(track)
         for loss in self._losses:
             track.add_loss(loss)
+        optimizer = watched.optimizer()
+        if optimizer is not None:
+            names = dict(zip(map(id, track.parameters), track.names, strict=True))
+            self._without_rate[watched.label] = without_rate(optimizer, watched.label, names)
         if not watched.label:
-            optimizer = watched.optimizer()
             self._rates = learning_rates(optimizer) if optimizer is not None else []
         watched.finish(track)
         watched.is_clipped_unseen = False
@@ -320,12 +342,14 @@ class Attached:
         gradients = BEFORE_CLIPPING if self._clip_seen else AS_USED
         facts = self._sampling.facts(gradients=gradients, grad_dtypes=self._sampling.dtypes, rates=self._rates)
         facts["telemetry"] |= self._optimizers.facts()
+        if without := [name for names in self._without_rate.values() for name in names]:
+            facts["without_rate"] = without
         return facts | kept
 
     def series(self) -> Iterable[Series]:
         """All curves, with the loss of every step in place of the sampled ones, and scalars that only a log has."""
         series = self.curves.series()
-        course = self._course.series() if series else None
+        course = self._course.series() if series or self._num_alone else None
         if course is not None:
             series = [one for one in series if one.name != LOSS] + [course]
         return series + self._settings.series() + self._logged.series(self._measured())

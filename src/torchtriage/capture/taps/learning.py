@@ -25,6 +25,7 @@ Armed = Callable[[str, "Callable[[], None] | None", str], None]
 class Telemetry(Protocol):
     """The interface of telemetry.attach.Attached, which is imported with the first observation."""
 
+    def loaded(self, module: Any, missing: Sequence[str], unexpected: Sequence[str]) -> None: ...
     def rollout(self, num_acts: int, steps: Sequence[tuple[Any, ...]]) -> None: ...
     def compile_called(self) -> None: ...
     def backward(self, tensors: Sequence[Any]) -> None: ...
@@ -55,6 +56,7 @@ class LearningTaps:
         self._num_steps = 0
         self._has_compiled = False
         self._is_no_grad_armed = False
+        self._has_odd_load = False  # names of a state dict did not match those of a module
         self._num_acts = 0          # entries of the program to no_grad() since the last backward pass
         self._codes: tuple[Any, ...] = ()
         self._environments = environments.EnvironmentLog()
@@ -67,6 +69,10 @@ class LearningTaps:
     def arm_backward(self, autograd: ModuleType, armed: Armed) -> None:
         undo = torch_private_training.wrap_backward(autograd, self._on_backward)
         armed("loss", undo, "this torch has no torch.autograd._engine_run_backward")
+
+    def arm_loading(self, modules: ModuleType, armed: Armed) -> None:
+        undo = torch_private_training.wrap_load_state_dict(modules, self._on_loaded)
+        armed("loaded weights", undo, "this torch has no torch.nn.Module.load_state_dict")
 
     def arm_no_grad(self, armed: Armed) -> None:
         """Called when either of the two modules is imported; arms the tap once both are there."""
@@ -130,6 +136,14 @@ class LearningTaps:
             steps = self._environments.take()
             self._show(lambda telemetry: telemetry.rollout(num_acts, steps))
         self._show(lambda telemetry: telemetry.backward(tensors))
+
+    def _on_loaded(self, subject: Any) -> None:
+        """Called after every load_state_dict(); telemetry is not imported for one that matches."""
+        loaded, result = subject
+        missing, unexpected = getattr(result, "missing_keys", ()), getattr(result, "unexpected_keys", ())
+        self._has_odd_load = self._has_odd_load or bool(missing and unexpected)
+        if self._has_odd_load:
+            self._show(lambda telemetry: telemetry.loaded(loaded, missing, unexpected))
 
     def _on_no_grad(self, frame: FrameType) -> None:
         if frame.f_code not in self._codes:

@@ -139,3 +139,23 @@ def wrap_save(serialization: ModuleType, note: Callable[[Any], None]) -> Undo | 
         return never_compile(save)
 
     return replaced(serialization, "_save", note, make)
+
+
+def wrap_load_state_dict(modules: ModuleType, note: Callable[[Any], None]) -> Undo | None:
+    """Call `note` with (module, result) after load_state_dict(); without it names that do not match are not seen."""
+    def make(original: Any, notes: list[Any]) -> Any:
+        notify = notifier(notes)
+
+        @functools.wraps(original)
+        def load_state_dict(self: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                result = original(self, *args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
+            notify((self, result))
+            return result
+
+        return never_compile(load_state_dict)
+
+    return replaced(getattr(modules, "Module", None), "load_state_dict", note, make)

@@ -25,6 +25,10 @@ class StepOrder:
     def is_due(self) -> bool:
         return self._num_updates % INTERVAL < FIRST_UPDATES
 
+    def begin_phase(self) -> None:
+        """Follow the order as closely as at the start."""
+        self._num_updates = 0
+
     def backward(self) -> None:
         self._num_backwards += 1
 

@@ -54,6 +54,10 @@ class TargetNetworks:
                 copy.is_moving = len(now) != len(copy.values) or not all(map(torch.equal, now, copy.values))
 
     @property
+    def has_any(self) -> bool:
+        return bool(self._copies)
+
+    @property
     def still(self) -> list[str]:
         return [copy.name for copy in self._copies if not copy.is_moving]
 
