@@ -41,6 +41,11 @@ def in_function(body: str) -> str:
     ("if x.norm() > 5:\n    x /= x.norm()", "if", "`x = torch.where(x.norm() > 5, x / x.norm(), x)`"),
     ("if x.sum() > 0:\n    return x\nreturn -x", "if", "`return torch.where(x.sum() > 0, x, -x)`"),
     ("y = x if x.mean() > 0 else 0.0", "y =", "`torch.where(x.mean() > 0, x, 0.0)`"),
+    ("if x.sum() < 0:\n    y = -x\nelif x.sum() < 9:\n    y = x\nelse:\n    y = x / 2", "if",
+     "`y = torch.where(x.sum() < 0, -x, torch.where(x.sum() < 9, x, x / 2))`"),
+    ("if done.sum() < 9:\n    x = x[:, :3]", "if", "keep the full size and mask"),
+    ("if done.sum() < 9:\n    x = x.unsqueeze(0)", "if", "keep the full size and mask"),
+    ("if x.sum() > 0:\n    return None\nreturn x", "if", "decide on it after the compiled call"),
     ("while loss > 1:\n    loss = loss / 2", "while", "compile the body of the loop instead of f"),
     ("for _ in range(9):\n    x = x + 1\n    if done.all():\n        break", "if", "compile the body of the loop"),
     ("if x.max() > 1:\n    self.clipped.append(x)", "if", "after the compiled call"),
@@ -51,7 +56,8 @@ def test_branch_option_is_the_code_to_write(body: str, marked: str, option: str)
 
 @pytest.mark.parametrize("body", [
     "if x.sum() > 0:\n    return None\nreturn x", "if x.sum() > 0:\n    return x, 1\nreturn x, 2",
-    "if x.sum() > 0:\n    y = 'high'\nelse:\n    y = 'low'",
+    "if x.sum() > 0:\n    y = 'high'\nelse:\n    y = 'low'", "if x.sum() > 0:\n    x = x[:, :int(done.sum())]",
+    "if x.sum() > 0:\n    n = float(x.max())\nelse:\n    n = 1.0",
 ])
 def test_values_that_are_not_tensors_are_not_selected_with_where(body: str) -> None:
     assert not any("torch.where" in option for option in branch_options(statement(in_function(body), "if"), "f.py:2"))
@@ -117,3 +123,14 @@ def test_a_source_window_that_cuts_a_block_is_read_from_one_line() -> None:
     at = statement_at(Process(events=(), sources={("f.py", 11): window}), "f.py", 11)
     assert at is not None
     assert at.function is None
+
+
+@pytest.mark.parametrize(("body", "option"), [
+    ("return math.exp(loss.item())", "`torch.exp(loss.detach())` instead of `math.exp(loss.item())`"),
+    ("return math.sqrt(-loss.item())", "`torch.sqrt(-loss.detach())` instead of"),
+    ("return math.gamma(loss.item())", "outside the compiled function: it needs a Python number"),
+    ("n = int(done.sum())\nk = min(3 * n, x.numel())\nreturn x.topk(k).values", "before the compiled call and pass it"),
+    ("n = done.sum().item()\nmean = x.sum() / n\nreturn mean.topk(1)", "`done.sum().detach()` instead of"),
+])
+def test_a_number_is_read_by_what_becomes_of_it(body: str, option: str) -> None:
+    assert option in read_options(statement(in_function(body), body.split("\n")[0]), "f.py:2")[0]
