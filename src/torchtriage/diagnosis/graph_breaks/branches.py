@@ -80,7 +80,7 @@ def _if_options(node: ast.If, statement: Statement, where: str) -> list[str]:
     if select and fits(select):
         return [f"`{select}` instead of the branch at {where} ({BOTH})",
                 "torch.cond(pred, true_fn, false_fn, operands) if computing both is too expensive"]
-    outcomes = _outcomes(node, statement)
+    outcomes, condition = _outcomes(node, statement), shortened(tensor_test(node.test), 50)
     if _differ_in_shape(outcomes):
         return [
             f"keep the full size and mask what the branch at {where} cuts off, as a graph cannot choose a size by a "
@@ -88,12 +88,12 @@ def _if_options(node: ast.If, statement: Statement, where: str) -> list[str]:
         ]
     if any(_is_no_tensor(outcome) for outcome in outcomes):
         return [
-            f"return the tensor `{_short(node.test)}` from {_function(statement)} and decide on it after the compiled "
+            f"return the tensor `{condition}` from {_function(statement)} and decide on it after the compiled "
             f"call, instead of the branch at {where}: a graph cannot choose between values that are not tensors",
         ]
     if _has_effects(node):
         return [
-            f"return the tensor `{_short(node.test)}` from {_function(statement)} and do the body of the `if` at "
+            f"return the tensor `{condition}` from {_function(statement)} and do the body of the `if` at "
             f"{where} after the compiled call: it has side effects, which a graph cannot choose between",
         ]
     return []

@@ -313,7 +313,8 @@ def _rest_of_step(broken: BrokenLine) -> str:
 # How torch draws what a call of numpy.random or random draws; the first pattern that fits the name of the call decides.
 _DRAWS = (
     (r"normal|randn|gauss", "torch.randn(()) * std + mean"),
-    (r"randint|randrange|integers|choice|sample", "torch.randint(low, high, ())"),
+    (r"choice|sample", "torch.tensor(items)[torch.randint(len(items), (1,))]"),
+    (r"randint|randrange|integers", "torch.randint(low, high, ())"),
     (r"permutation|shuffle", "torch.randperm(n)"),
     (r"beta", "torch.distributions.Beta(a, b).sample()"),
     (r"poisson|binomial|exponential|gamma", "torch.distributions, or torch.poisson and torch.bernoulli"),

@@ -115,9 +115,11 @@ def _sort_call(node: ast.stmt, call: ast.Call) -> ast.Call | None:
 
 
 def _made_by_numpy(statement: Statement, value: str) -> str:
-    """The call of NumPy whose result the function keeps under this name; empty if it shows none."""
+    """The call of NumPy whose result the function keeps under a name of this value; empty if it shows none."""
+    names = [part.id for part in ast.walk(ast.parse(value, mode="eval")) if isinstance(part, ast.Name)]
     for node in ast.walk(statement.function) if statement.function is not None else ():
-        if isinstance(node, ast.Assign) and [code(target) for target in node.targets] == [value]:
+        is_kept = isinstance(node, ast.Assign) and len(node.targets) == 1 and code(node.targets[0]) in (value, *names)
+        if isinstance(node, ast.Assign) and is_kept:
             made = code(node.value)
             if re.match(r"(?:np|numpy)\.", made) and fits(made, value):
                 return made

@@ -100,7 +100,7 @@ def changed_at(group: RecompileGroup, process: Process) -> Location | None:
     """
     reason = group.reasons[0]
     yours = [entry for entry in reason.stack if owner_at(entry, process.program) == YOU]
-    is_state = reason.is_global or reason.source.startswith("self.")
+    is_state = reason.is_global or re.match(r"(?:list\()?self\.", reason.source) is not None
     if not yours or not is_state or yours[-1] == reason.stack[0]:
         return None
     return Location(path=yours[-1].path, line=yours[-1].line, function=qualified_name(process, yours[-1]))
@@ -168,6 +168,8 @@ def _title(code: str, scene: Scene) -> str:
         form = "{subject} change"
     elif group.kind is Kind.ATTRIBUTE and code == "TT218":
         form = "{subject} is sometimes missing"
+    elif code == "TT220" and group.reasons[0].is_of_closure:
+        form = "{subject}, which a nested function holds, changes"
     elif group.num_settings > 1:
         form = "torch.compile was called on it with other settings"
     change = form.format(subject=scene.subject)
@@ -248,6 +250,8 @@ def _cause(code: str, scene: Scene, process: Process) -> str:
             "compile call not seen: with dynamic=False each new size recompiles; without it "
             + ("automatic dynamic shapes did not apply" if code == "TT202" else "one recompile makes the size dynamic")
         )
+    elif code == "TT220" and group.reasons[0].is_of_closure:
+        parts.append("a number that a nested function holds is a constant to the compiler")
     elif code in _WHY and not (code == "TT202" and scene.is_static):
         parts.append(_WHY[code])
     if MODULE_HINT in group.reasons[0].hint:
@@ -288,7 +292,8 @@ def _guard(reason: Reason, process: Process) -> str:
     if reason.kind in (Kind.UNPARSED, Kind.MARKING):
         return f"torch reports: {shortened(reason.guard, 300)}"
     text = re.sub(r", \d{6,}\)", ")", re.split(r"\. (?:[Ee]xpected|Cached backend)", reason.guard)[0])
-    text = text.replace(reason.path, readable(reason.path)) if reason.path else text
+    name = reason.source if reason.is_of_closure else readable(reason.path)
+    text = text.replace(reason.path, name) if reason.path else text
     path, _, line = reason.place.rpartition(":")
     path = path if path.startswith("/") else path.rpartition("/")[2]     # torch cuts a long path at its beginning
     cause = f", for the line {shortened(reason.code, 100)!r}" if reason.code else ""

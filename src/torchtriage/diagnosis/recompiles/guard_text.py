@@ -66,6 +66,11 @@ class Reason:
         return self.path.startswith("G[")
 
     @property
+    def is_of_closure(self) -> bool:
+        """Whether a function that is found by its name holds the value, as a nested function holds its outer names."""
+        return self.is_global and ".__closure__[" in self.path
+
+    @property
     def is_parameter(self) -> bool:
         return "._parameters[" in self.path or self.hint.startswith("Guard failed on a parameter")
 
@@ -369,4 +374,4 @@ def readable(path: str) -> str:
     name = _DICT_ITEM.sub(r"\1[\2]", name)
     name = _KEY.sub(r"list(\1)[\2]", name)
     name = _REGISTERED.sub(lambda match: f"[{match[2]}]" if match[2].isdigit() else f".{match[2]}", name)
-    return _BOUND.sub("self", _FUNCTION_PART.sub("", name))
+    return _BOUND.sub("self", _FUNCTION_PART.sub("", name)).removeprefix("__main__.")

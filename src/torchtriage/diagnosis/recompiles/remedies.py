@@ -331,6 +331,11 @@ def _global(scene: Scene) -> Fix:
         return Fix(text=(
             f"{nothing}set {reason.source} before the first call of {scene.name}, and do not change it afterwards"
         ))
+    if re.search(rf"{re.escape(reason.source)}\s*[+-]=", reason.code.replace('"', "'")):
+        return Fix(text=(
+            f"take `{reason.code}` out of {scene.name}: count outside, and pass {reason.source} as an argument, which "
+            "is dynamic from its second value on, where it is used; or make it a tensor that counts in the graph"
+        ))
     never = "; a global int never becomes dynamic" if reason.value_type == "int" else ""
     return Fix(text=(
         f"pass {reason.source} to {scene.name} as an argument, which is dynamic from its second value on, "
@@ -595,8 +600,8 @@ def _symbolic(scene: Scene) -> Fix:
 
 def _counter(scene: Scene) -> Fix:
     return Fix(text=(
-        f"make {scene.group.source} a tensor (on a module, a buffer) that counts in the graph{_math(scene)}"
-        f"{_then_branches(scene)}; or count outside the compiled function"
+        f"{_if_recurs(scene)}make {scene.group.source} a tensor (on a module, a buffer) that counts in the graph"
+        f"{_math(scene)}{_then_branches(scene)}; or count outside the compiled function"
     ))
 
 

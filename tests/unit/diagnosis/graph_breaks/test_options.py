@@ -45,7 +45,7 @@ def in_function(body: str) -> str:
      "`y = torch.where(x.sum() < 0, -x, torch.where(x.sum() < 9, x, x / 2))`"),
     ("if done.sum() < 9:\n    x = x[:, :3]", "if", "keep the full size and mask"),
     ("if done.sum() < 9:\n    x = x.unsqueeze(0)", "if", "keep the full size and mask"),
-    ("if x.sum() > 0:\n    return None\nreturn x", "if", "decide on it after the compiled call"),
+    ("if not done.any():\n    return None\nreturn x", "if", "return the tensor `~done.any()` from f and decide on it"),
     ("while loss > 1:\n    loss = loss / 2", "while", "compile the body of the loop instead of f"),
     ("for _ in range(9):\n    x = x + 1\n    if done.all():\n        break", "if", "compile the body of the loop"),
     ("if x.max() > 1:\n    self.clipped.append(x)", "if", "after the compiled call"),

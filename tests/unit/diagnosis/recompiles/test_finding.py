@@ -615,3 +615,29 @@ def test_a_single_change_of_a_tensor_that_settled_needs_no_action(reason: str) -
     assert (settled.severity, settled.fix.text.startswith("nothing needs to change")) == (Severity.P4, True)
     [unseen] = findings_of(events_of(reason))
     assert not unseen.fix.text.startswith("nothing")
+
+
+def test_a_global_that_counts_inside_is_to_be_counted_outside() -> None:
+    reasons = [f"G['CALLS'] == {n}  # CALLS += 1  # /p/net.py:6 in forward" for n in (1, 2, 3)]
+    fix = findings_of(events_of(*reasons))[0].fix.text
+    assert fix.startswith("take `CALLS += 1` out of Net.forward: count outside, and pass CALLS as an argument")
+    read = [reason.replace("+= 1", "* x") for reason in reasons]
+    assert findings_of(events_of(*read))[0].fix.text.startswith("pass CALLS to Net.forward as an argument")
+
+
+def test_a_number_of_a_closure_has_its_own_name() -> None:
+    held, other = (f"G['weight'].__closure__[{cell}].cell_contents" for cell in (0, 1))
+    hint = "  # calls += 1  # /p/net.py:6 in weight (HINT: guard on \"calls\")"
+    events: list[Event] = []
+    for event in events_of(*(f"{held} == {n}{hint}" for n in (1, 2, 3))):
+        events.append(event)
+        if isinstance(event, CompileEnd):
+            number = str(event.compile_id)[2:]
+            events += [
+                GuardValue(compile_id=event.compile_id, source=source, value=value)
+                for source, value in ((held, number), (other, "20"))
+            ]
+    [finding] = findings_of(events)
+    assert finding.title.endswith("calls, which a nested function holds, changes")
+    assert "guard: calls == 1" in finding.cause
+    assert "weight" not in finding.fix.text
