@@ -13,7 +13,7 @@ from torchtriage.diagnosis.coverage.edits import (
 )
 from torchtriage.diagnosis.places import Place, is_wrapped, locate
 from torchtriage.diagnosis.rules import finding, placed_fields, rule
-from torchtriage.diagnosis.statement import Statement, called_name, code, module_at, statement_at
+from torchtriage.diagnosis.statement import Statement, called_name, code, fits, module_at, statement_at
 from torchtriage.findings.model import Check, CheckKind, Evidence, Finding, Fix, OwnerKind, Severity
 from torchtriage.recording.events import CompileCall, CompileStart, FrameSkipped, GraphBreak, LimitHit
 from torchtriage.recording.recording import Process
@@ -89,6 +89,7 @@ def _use_of(process: Process, call: CompileCall) -> CompileUse:
         where=where, is_dropped=isinstance(node, ast.Expr) and not is_in_place, is_in_place=is_in_place, result=result,
         original=original, method=method, method_at=method_at,
         options=", ".join(code(keyword) for keyword in made.keywords),
+        made=code(argument) if isinstance(argument, ast.Call) and fits(code(argument)) else "",
         original_at=_called_at(process, call, original) if original != result else "",
     )
 
@@ -154,7 +155,8 @@ def _fix(call: CompileCall, use: CompileUse) -> str:
     if use.method:
         owner = use.original or use.result
         method = f"{owner}.{use.method}"
-        return (f"compile the method: `{method} = {use.compiling(method)}` instead of "
+        first = f"`{use.result} = {use.made}`, then " if use.made and not use.original else ""
+        return (f"compile the method: {first}`{method} = {use.compiling(method)}` instead of "
                 f"compiling the module at {use.where}")
     if use.is_dropped and use.original:
         in_place = "" if is_of_torch(call) else f", or `{use.original}.compile({use.options})` in place"

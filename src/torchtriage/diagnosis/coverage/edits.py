@@ -25,6 +25,7 @@ class CompileUse:
     method: str = ""                # a method of the result that the source calls, with its place
     method_at: str = ""
     original_at: str = ""           # where the source calls the original
+    made: str = ""                  # `Net()` of torch.compile(Net())
     options: str = ""               # `backend="eager"` of torch.compile(model, backend="eager")
 
     def compiling(self, target: str) -> str:

@@ -214,10 +214,19 @@ def _assigned(block: list[ast.stmt]) -> dict[str, ast.expr]:
             value = ast.BinOp(left=_loaded(node.target), op=node.op, right=node.value)
         else:
             return {}
-        if not isinstance(target, ast.Name) or set(values) & _names(value):
+        if not isinstance(target, ast.Name) and not _keeps_a_tensor(node, target):
             return {}
-        values[target.id] = value
+        if set(values) & {code(part) for part in ast.walk(value) if isinstance(part, (ast.Name, ast.Attribute))}:
+            return {}
+        values[code(target)] = value
     return values
+
+
+def _keeps_a_tensor(node: ast.stmt, target: ast.expr) -> bool:
+    """Whether a statement assigns what a method returns to an attribute of self: a number would not stay a number."""
+    is_of_self = isinstance(target, ast.Attribute) and code(target.value) == "self"
+    calls = [part for part in ast.walk(node) if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute)]
+    return is_of_self and isinstance(node, ast.Assign) and bool(calls)
 
 
 def _loaded(target: ast.expr) -> ast.expr:
@@ -226,10 +235,6 @@ def _loaded(target: ast.expr) -> ast.expr:
         if hasattr(part, "ctx"):
             part.ctx = ast.Load()
     return loaded
-
-
-def _names(node: ast.AST) -> set[str]:
-    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
 
 
 def _are_tensors(*values: ast.expr | str | None) -> bool:

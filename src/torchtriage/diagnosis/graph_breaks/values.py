@@ -34,6 +34,9 @@ def read_options(statement: Statement | None, where: str) -> list[str]:
         return []
     order = _sort_call(statement.node, call)
     if order is not None:
+        sorted_tensors = _sorted_tensors(order)
+        if sorted_tensors:
+            return [f"`{sorted_tensors}` instead of `{code(order)}` at {where}: it sorts the tensors in the graph"]
         return [f"call `{code(order)}` ({where}) before the compiled call and pass its result: it compares numbers"]
     value = _value(call)
     outer = _converted(statement.node, call)
@@ -51,7 +54,7 @@ def read_options(statement: Statement | None, where: str) -> list[str]:
             "keep the full size and mask with torch.where", *_setting(statement),
         ]
     if use == "test":
-        return []
+        return _tested(statement, text, _detached(value, name), where)
     made = _made_by_numpy(statement, value)
     if made:
         without = f"and use it without {_named(name)} at {where}"
@@ -112,6 +115,38 @@ def _sort_call(node: ast.stmt, call: ast.Call) -> ast.Call | None:
         if is_key and isinstance(outer, ast.Call) and called_name(outer) in ("sorted", "sort", "min", "max"):
             return outer
     return None
+
+
+_SORTED = {"sorted": "sort().values", "min": "min()", "max": "max()"}
+
+
+def _sorted_tensors(order: ast.Call) -> str:
+    """The torch operator for a list of tensors that is sorted by their own values; empty if the key is another one."""
+    keys = [keyword.value for keyword in order.keywords if keyword.arg == "key"]
+    key = keys[0] if len(keys) == len(order.keywords) == 1 else None
+    if not isinstance(key, ast.Lambda) or len(key.args.args) != 1 or len(order.args) != 1:
+        return ""
+    name = key.args.args[0].arg
+    is_own_value = code(key.body) in (f"{name}.item()", f"float({name})")
+    form = _SORTED.get(called_name(order), "") if is_own_value else ""
+    text = f"torch.stack(list({code(order.args[0])})).{form}"
+    return text if form and fits(text, code(order)) else ""
+
+
+def _tested(statement: Statement, text: str, kept: str, where: str) -> list[str]:
+    """What to write if a later `if` tests the name of the number, as a tensor breaks there; empty if none does."""
+    node, function = statement.node, statement.function
+    if not isinstance(node, ast.Assign) or function is None:
+        return []
+    names = {code(target) for target in node.targets}
+    for later in ast.walk(function):
+        tested = later.test if isinstance(later, (ast.If, ast.While, ast.IfExp, ast.Assert)) else None
+        if tested is not None and names & {part.id for part in ast.walk(tested) if isinstance(part, ast.Name)}:
+            return [
+                f"`{kept}` instead of `{text}` at {where}, and torch.where, or a test after the compiled call, in "
+                f"place of the test `{code(tested)}`: on a tensor it breaks too",
+            ]
+    return []
 
 
 def _made_by_numpy(statement: Statement, value: str) -> str:

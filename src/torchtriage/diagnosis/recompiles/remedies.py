@@ -356,6 +356,12 @@ def _float(scene: Scene) -> Fix:
             f"where {name} is a tensor (other random numbers than before)"
         ))
     value = reason.old if reason.is_plain else "..."
+    position = re.fullmatch(r"args\[(\d)\]", source)      # torch's name for an argument of a wrapped function
+    if position:
+        return Fix(text=(
+            f"{static or _if_needed(scene)}pass a tensor as argument {int(position[1]) + 1} {scene.before_call}: "
+            f"torch.tensor({value}), changed with fill_(){_math(scene)}{_then_branches(scene)}"
+        ))
     return Fix(text=(
         f"{static or _if_needed(scene)}wrap it in a tensor: {name}=torch.tensor({value}), changed with fill_()"
         f"{_math(scene)}{_then_branches(scene)}"
@@ -599,8 +605,9 @@ def _symbolic(scene: Scene) -> Fix:
 
 
 def _counter(scene: Scene) -> Fix:
+    counter = re.sub(r"^list\((.+)\.values\(\)\)\[\d+\]$", r"each value of \1", scene.group.source)
     return Fix(text=(
-        f"{_if_recurs(scene)}make {scene.group.source} a tensor (on a module, a buffer) that counts in the graph"
+        f"{_if_recurs(scene)}make {counter} a tensor (on a module, a buffer) that counts in the graph"
         f"{_math(scene)}{_then_branches(scene)}; or count outside the compiled function"
     ))
 

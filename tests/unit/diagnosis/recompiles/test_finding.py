@@ -641,3 +641,9 @@ def test_a_number_of_a_closure_has_its_own_name() -> None:
     assert finding.title.endswith("calls, which a nested function holds, changes")
     assert "guard: calls == 1" in finding.cause
     assert "weight" not in finding.fix.text
+
+
+def test_a_float_of_a_wrapped_function_is_named_by_its_position() -> None:
+    fix = findings_of(events_of(*(f"args[1] == {n / 2}" for n in (1, 2, 3))))[0].fix.text
+    assert "pass a tensor as argument 2 before the call" in fix
+    assert "args" not in fix
