@@ -7,7 +7,7 @@ from torchtriage.findings.fingerprint import without_comment
 from torchtriage.findings.model import UNKNOWN_OWNER, YOU, Location, Owner, OwnerKind, SourceLine
 from torchtriage.recording.events import Placed, StackEntry
 from torchtriage.recording.facts import ProgramFacts
-from torchtriage.recording.recording import Process
+from torchtriage.recording.recording import Process, Source
 from torchtriage.recording.sources import CONTEXT
 from torchtriage.text import CELL, original_function
 
@@ -128,10 +128,16 @@ def code_at(process: Process, entry: StackEntry) -> str:
     return without_comment(source.line(entry.line) if source else entry.code).strip()
 
 
+def _source_around(process: Process, path: str, line: int) -> Source | None:
+    """Source that was recorded for another place of the file and shows this line too."""
+    shown = (source for (own, _), source in sorted(process.sources.items()) if own == path and source.line(line))
+    return next(shown, None)
+
+
 def source_lines(process: Process, place: Location) -> tuple[SourceLine, ...]:
     """The few lines around a place as the recording kept them."""
     line = place.line or 0
-    source = process.sources.get((place.path, line))
+    source = process.sources.get((place.path, line)) or _source_around(process, place.path, line)
     if source is None:
         return ()
     shown = []

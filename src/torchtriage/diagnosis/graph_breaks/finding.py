@@ -117,10 +117,20 @@ def _break(process: Process, events: Sequence[GraphBreak], folded: FoldedFrames)
 
 
 def _is_in_step(process: Process, event: GraphBreak) -> bool:
-    """Whether torch cuts the beginning of an optimizer's step, which is what torch.compile was called on."""
+    """Whether torch cuts the beginning of an optimizer's step, and torch.compile was called on nothing but that."""
+    if event.function != "_use_grad" or not event.path.endswith("torch/optim/optimizer.py"):
+        return False
     start = CompileHistory.of(process).start_of(event)
-    is_of_step = event.function == "_use_grad" and event.path.endswith("torch/optim/optimizer.py")
-    return is_of_step and "/torch/optim/" in start.path and is_target(process, start)
+    caller = _editable_line(process, event)
+    is_alone = owner_at(caller, process.program) == YOU and _only_steps(process, caller)
+    return is_alone or ("/torch/optim/" in start.path and is_target(process, start))
+
+
+def _only_steps(process: Process, line: StackEntry) -> bool:
+    """Whether a line is the only statement of its function, and calls step() there."""
+    statement = statement_at(process, line.path, line.line)
+    function = statement.function if statement is not None else None
+    return function is not None and len(function.body) == 1 and bool(statement and statement.calls("step"))
 
 
 def _edits(
@@ -205,7 +215,10 @@ def _cause(broken: Break) -> str:
 
 def _fix(broken: Break) -> Fix:
     if broken.is_in_step:
-        return Fix(text="nothing to do: torch cuts the graph there, and compiles the rest of the step", safe=True)
+        return Fix(text=(
+            "nothing to do: torch cuts the graph there, and compiles the rest of the step; with lr=torch.tensor(...) a "
+            "scheduled lr does not recompile it"
+        ), safe=True)
     if broken.place.owner.kind is OwnerKind.LIBRARY and not broken.cause.remedy.is_from_outside:
         return Fix(text=_fix_from_outside(broken), edits=broken.edits)
     text = broken.cause.remedy.full
