@@ -147,7 +147,7 @@ def _selected_round(node: ast.If, statement: Statement) -> str:
         return ""
     parts = [
         f"{name} = {_where(tensor_test(node.test), name, value)}" for name, value in _assigned([rest]).items()
-        if _are_tensors(value) and name in _names(value)
+        if _are_tensors(value) and name in _mentioned(value)
     ]
     return "; ".join(parts)
 
@@ -241,10 +241,15 @@ def _assigned(block: list[ast.stmt]) -> dict[str, ast.expr]:
             return {}
         if not isinstance(target, ast.Name) and not _keeps_a_tensor(node, target):
             return {}
-        if set(values) & {code(part) for part in ast.walk(value) if isinstance(part, (ast.Name, ast.Attribute))}:
+        if set(values) & _mentioned(value):
             return {}
         values[code(target)] = value
     return values
+
+
+def _mentioned(value: ast.expr) -> set[str]:
+    """The names and attributes that an expression reads."""
+    return {code(part) for part in ast.walk(value) if isinstance(part, (ast.Name, ast.Attribute))}
 
 
 def _keeps_a_tensor(node: ast.stmt, target: ast.expr) -> bool:
