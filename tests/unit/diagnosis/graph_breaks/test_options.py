@@ -135,6 +135,7 @@ def test_a_source_window_that_cuts_a_block_is_read_from_one_line() -> None:
      "in place of the test `scale != scale`: on a tensor it breaks too"),
     ("return sorted(x, key=lambda t: t.item())[0]", "`torch.stack(list(x)).sort().values` instead of"),
     ("return sorted(x, key=lambda t: t.norm().item())[0]", "before the compiled call and pass its result"),
+    ("return x[done] - x[i]\ni = done[0]", "`x.index_select(0, i)[0]` instead of `x[i]`"),
     ("return math.gamma(loss.item())", "outside the compiled function: it needs a Python number"),
     ("n = int(done.sum())\nk = min(3 * n, x.numel())\nreturn x.topk(k).values", "before the compiled call and pass it"),
     ("n = done.sum().item()\nmean = x.sum() / n\nreturn mean.topk(1)", "`done.sum().detach()` instead of"),
