@@ -46,6 +46,8 @@ def in_function(body: str) -> str:
     ("if loss < self.best:\n    self.best = loss.detach()", "if",
      "`self.best = torch.where(loss < self.best, loss.detach(), self.best)`"),
     ("if loss < self.best:\n    self.waited = 0", "if", "after the compiled call"),
+    ("if x.sum() > 0:\n    y = x[:, 1:].mean()\nelse:\n    y = torch.stack([x, x]).mean()", "if",
+     "`y = torch.where(x.sum() > 0, x[:, 1:].mean(), torch.stack([x, x]).mean())`"),
     ("if done.sum() < 9:\n    x = x[:, :3]", "if", "keep the full size and mask"),
     ("if done.sum() < 9:\n    x = x.unsqueeze(0)", "if", "keep the full size and mask"),
     ("if not done.any():\n    return None\nreturn x", "if", "return the tensor `~done.any()` from f and decide on it"),
