@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.samples import a_process
-from torchtriage.diagnosis.places import code_at, locate, owner_of, qualified_name
+from torchtriage.diagnosis.places import code_at, locate, owner_of, qualified_name, source_lines
 from torchtriage.findings.model import Location, Owner, OwnerKind
 from torchtriage.recording.events import GraphBreak, StackEntry
 from torchtriage.recording.facts import ProgramFacts
-from torchtriage.recording.recording import Source
+from torchtriage.recording.recording import Process, Source
 from torchtriage.text import resume_of
 
 SITE = "/venv/lib/python3.11/site-packages"
@@ -163,3 +163,12 @@ def test_code_that_a_dataclass_generated_is_located_at_its_caller() -> None:
     place = locate(a_process(**FACTS), GraphBreak(path="<string>", line=2, function="__init__", stack=stack))
     assert (str(place.location), str(place.owner)) == ("/home/me/app/train.py:9", "timm 1.0.1")
     assert locate(a_process(**FACTS), GraphBreak(path="<string>", line=2, function="step", stack=stack)).owner == YOU
+
+
+def test_the_source_of_a_line_may_have_been_recorded_for_another_place() -> None:
+    recorded = {("/app/a.py", 3): Source(first_line=1, lines=("a = 1", "b = 2", "c = 3"))}
+    process = Process(events=(), sources=recorded)
+    shown = source_lines(process, Location(path="/app/a.py", line=2))
+    assert [line.text for line in shown if line.is_place] == ["b = 2"]
+    assert source_lines(process, Location(path="/app/a.py", line=9)) == ()
+    assert source_lines(process, Location(path="/app/b.py", line=2)) == ()

@@ -249,13 +249,16 @@ def compiled_repeatedly(process: Process) -> Iterator[Finding]:
             first_starts.setdefault(OF_TORCH, start.time)
     repeats: dict[tuple[str, int | None, str], list[CompileCall]] = defaultdict(list)
     for call in process.of(CompileCall):
-        compiled = first_starts.get(OF_TORCH if is_of_torch(call) else (call.target_path, call.target_line))
+        compiled = first_starts.get((call.target_path, call.target_line))
+        if compiled is None and is_of_torch(call):
+            compiled = first_starts.get(OF_TORCH)
         if compiled is not None and call.time > compiled:
             repeats[call.path, call.line, call.target].append(call)
     for calls in repeats.values():
         place = locate(process, calls[0])
         number = sum(call.num_calls for call in calls)
-        if number < MIN_REPEATS or place.owner.kind is not OwnerKind.YOU:
+        statement = statement_at(process, calls[0].path, calls[0].line or 0)
+        if number < MIN_REPEATS or place.owner.kind is not OwnerKind.YOU or _is_of_new_module(statement):
             continue
         steps = sorted({call.step for call in calls if call.step is not None})
         yield finding(
@@ -264,13 +267,32 @@ def compiled_repeatedly(process: Process) -> Iterator[Finding]:
             cause=(f"{short_place(calls[0].path, calls[0].line)} calls torch.compile each time it runs; every call "
                    "makes a new wrapper and looks the cache up from the start, which takes longer than a small graph"),
             fix=Fix(
-                text=_once(calls[0], statement_at(process, calls[0].path, calls[0].line or 0)),
+                text=_once(calls[0], statement),
                 edits=tuple(hoisted_compile_edits(process, calls[0])),
             ),
             evidence=Evidence(num_events=number, notes=(counted(number, "call"),)),
             verification=(Check(CheckKind.NO_FINDING, calls[0].target, code="TT309"),),
             **{**placed_fields(place, "TT309", calls[0].target, process, calls[0]), "steps": tuple(steps[:50])},
         )
+
+
+def _is_of_new_module(statement: Statement | None) -> bool:
+    """Whether the source makes a new module for each call of torch.compile, as one for each fold."""
+    made = _compile_call(statement.node) if statement is not None else None
+    if statement is None or made is None or not made.args:
+        return False
+    argument, around = made.args[0], statement.loop or statement.function
+    if isinstance(argument, ast.Call):
+        return _makes_object(argument)
+    return any(
+        isinstance(node, ast.Assign) and code(argument) in map(code, node.targets) and _makes_object(node.value)
+        for node in (ast.walk(around) if around is not None else ())
+    )
+
+
+def _makes_object(value: ast.expr) -> bool:
+    """Whether an expression calls a class, by its capital letter, or copies an object."""
+    return isinstance(value, ast.Call) and (called_name(value)[:1].isupper() or called_name(value) == "deepcopy")
 
 
 def _once(call: CompileCall, statement: Statement | None) -> str:

@@ -282,19 +282,33 @@ _OTHER_SHAPE = frozenset({
     "cat", "stack", "squeeze", "unsqueeze", "flatten", "reshape", "view", "narrow", "pad", "repeat", "expand", "chunk",
     "split", "permute", "transpose", "masked_select", "nonzero", "unique", "topk", "index_select", "interpolate",
 })
+_REDUCTIONS = frozenset({
+    "mean", "sum", "norm", "std", "var", "prod", "max", "min", "amax", "amin", "any", "all", "median",
+})
 _READS = frozenset({"item", "tolist", "int", "float", "bool", "numpy", "print"})
 
 
-def _shapes(value: ast.expr | str) -> set[str]:
+def _shapes(value: ast.AST | str) -> set[str]:
     """The parts of an expression that give it another shape than its operands have."""
-    parts = set()
-    for part in ast.walk(value) if isinstance(value, ast.AST) else ():
-        if isinstance(part, ast.Subscript) and any(isinstance(at, ast.Slice) for at in ast.walk(part.slice)):
-            parts.add(code(part.slice))
-        elif isinstance(part, ast.Call) and called_name(part) in _OTHER_SHAPE:
-            arguments = (*part.args, *(keyword.value for keyword in part.keywords))
-            parts.add(" ".join((called_name(part), *map(code, arguments))))
+    if isinstance(value, str) or _is_reduced(value):
+        return set()
+    parts = {shape for part in ast.iter_child_nodes(value) for shape in _shapes(part)}
+    if isinstance(value, ast.Subscript) and any(isinstance(at, ast.Slice) for at in ast.walk(value.slice)):
+        parts.add(code(value.slice))
+    elif isinstance(value, ast.Call) and called_name(value) in _OTHER_SHAPE:
+        arguments = (*value.args, *(keyword.value for keyword in value.keywords))
+        parts.add(" ".join((called_name(value), *map(code, arguments))))
     return parts
+
+
+def _is_reduced(value: ast.AST) -> bool:
+    """Whether an expression is a single number of its operand, whatever the shape of that: x[1:].mean()."""
+    if not isinstance(value, ast.Call):
+        return False
+    name = called_name(value)
+    is_function = isinstance(value.func, ast.Attribute) and code(value.func.value) == "torch"
+    takes_all = len(value.args) == (1 if is_function else 0) and not value.keywords
+    return (name in _REDUCTIONS and takes_all) or name.endswith(("_loss", "cross_entropy"))
 
 
 def _reads_number(value: ast.expr | str) -> bool:

@@ -122,8 +122,11 @@ def _is_in_step(process: Process, event: GraphBreak) -> bool:
         return False
     start = CompileHistory.of(process).start_of(event)
     caller = _editable_line(process, event)
-    is_alone = owner_at(caller, process.program) == YOU and _only_steps(process, caller)
-    return is_alone or ("/torch/optim/" in start.path and is_target(process, start))
+    is_of_optimizer = "/torch/optim/" in start.path
+    is_compiled = is_of_optimizer or (start.path, start.function) == (caller.path, caller.function)
+    if owner_at(caller, process.program) == YOU and is_compiled and _only_steps(process, caller):
+        return True
+    return is_of_optimizer and is_target(process, start)
 
 
 def _only_steps(process: Process, line: StackEntry) -> bool:

@@ -364,7 +364,7 @@ def _clock(broken: BrokenLine) -> Remedy:
     if "sleep" in broken.called:
         return Remedy(text=f"sleep outside the compiled function instead of {broken.at}")
     if re.search(r"urandom|uuid|secrets", broken.called):
-        return Remedy(text=f"call {broken.called} outside the compiled function ({broken.at}): no tensor depends on it")
+        return Remedy(text=f"call {broken.called} outside the compiled function ({broken.at})")
     if "random" in broken.called:
         return _draw(broken)
     return Remedy(text=f"read {broken.called or 'the clock'} before and after the compiled call instead of {broken.at}")

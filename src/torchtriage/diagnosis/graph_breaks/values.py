@@ -97,14 +97,27 @@ def _indexed_options(statement: Statement, where: str) -> list[str]:
 
 
 def _index_code(statement: Statement) -> tuple[ast.Subscript, str] | None:
-    """The only subscript with a name or an element in its brackets, and the selection that takes its place."""
+    """The only subscript that a tensor without dimensions can index, and the selection that takes its place."""
     found = [
         node for node in own_nodes(statement.node)
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load)
         and isinstance(node.slice, (ast.Name, ast.Attribute, ast.Subscript))
     ]
+    if len(found) > 1:      # of several, the one whose index is an element of a tensor
+        elements = _elements(statement)
+        found = [node for node in found if isinstance(node.slice, ast.Name) and node.slice.id in elements]
     selected = f"{code(found[0].value)}.index_select(0, {code(found[0].slice)})[0]" if len(found) == 1 else ""
     return (found[0], selected) if selected and fits(selected) else None
+
+
+def _elements(statement: Statement) -> set[str]:
+    """The names to which the function assigns an element: `i` of i = order[0]."""
+    names = set()
+    for node in ast.walk(statement.function) if statement.function is not None else ():
+        value = node.value if isinstance(node, ast.Assign) else None
+        if isinstance(node, ast.Assign) and isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Constant):
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return names
 
 
 def _sort_call(node: ast.stmt, call: ast.Call) -> ast.Call | None:

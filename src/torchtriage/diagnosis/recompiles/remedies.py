@@ -606,8 +606,10 @@ def _symbolic(scene: Scene) -> Fix:
 
 def _counter(scene: Scene) -> Fix:
     counter = re.sub(r"^list\((.+)\.values\(\)\)\[\d+\]$", r"each value of \1", scene.group.source)
+    # An int attribute of a module is a constant, so it recompiles in every call.
+    settled = "" if "nn.Module" in scene.group.reasons[0].hint else _if_recurs(scene)
     return Fix(text=(
-        f"{_if_recurs(scene)}make {counter} a tensor (on a module, a buffer) that counts in the graph"
+        f"{settled}make {counter} a tensor (on a module, a buffer) that counts in the graph"
         f"{_math(scene)}{_then_branches(scene)}; or count outside the compiled function"
     ))
 

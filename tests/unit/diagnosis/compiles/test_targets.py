@@ -144,6 +144,6 @@ def test_a_guard_set_by_a_line_of_the_user_is_owned_by_the_user() -> None:
     counted = a_recompile("func.calls == 34  # self.calls += 1  # train.py:13 in forward")
     finding = finding_of(CALL, MODEL, BREAK, HELPER, counted)
     assert (str(finding.owner), finding.code) == ("you", "TT206")
-    assert finding.fix.text.startswith("make func.calls a tensor")
+    assert "make func.calls a tensor" in finding.fix.text
     other = a_recompile("func.calls == 34  # self.calls += 1  # other.py:13 in forward")
     assert str(finding_of(CALL, MODEL, BREAK, HELPER, other).owner) == "vit 1.0"

@@ -117,6 +117,16 @@ def test_an_original_that_no_loop_calls_is_not_reported(source: str) -> None:
     assert not list(compiled_bypassed(process(source, call(1), START)))
 
 
+@pytest.mark.parametrize("source", [
+    "for fold in range(5):\n    net = Net(fold)\n    fast = torch.compile(net)\n    train(fast)",
+    "def make(n):\n    net = build.Net(n)\n    fast = torch.compile(net)\n    return fast",
+    "for fold in range(5):\n    pass\n    fast = torch.compile(nn.Linear(4, 4))\n    train(fast)",
+])
+def test_a_new_module_each_time_has_to_be_compiled_each_time(source: str) -> None:
+    calls = [call(3, time=time) for time in (1.0, 3.0, 4.0, 5.0, 6.0)]
+    assert not list(compiled_repeatedly(process(source, calls[0], START, *calls[1:])))
+
+
 OF_TORCH = "/v/lib/python3.11/site-packages/torch/nn/modules/container.py"
 
 

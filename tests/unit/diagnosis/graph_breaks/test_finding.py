@@ -457,6 +457,9 @@ def test_the_cut_of_torch_in_a_function_that_only_steps_needs_no_action() -> Non
     [finding] = diagnose(*events, sources={(APP, 11): alone})
     assert finding.severity is Severity.P4
     assert finding.fix.text.startswith("nothing to do")
+    within = (a_start("0/0", "train"), a_break(entry(line=30, function="train"), call, CUT, **IN_STEP))
+    [finding] = diagnose(*within, sources={(APP, 11): alone})
+    assert finding.severity is Severity.P3
     more = Source(first_line=8, lines=("@torch.compile", "def train():", "    loss = f()", "    opt.step()"))
     [finding] = diagnose(*events, sources={(APP, 11): more})
     assert finding.severity is Severity.P3
