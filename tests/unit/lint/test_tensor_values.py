@@ -129,6 +129,16 @@ def test_the_truth_of_python_values_is_not_reported(line: str) -> None:
     assert codes(line) == []
 
 
+@pytest.mark.parametrize("draw", ["rand(3)", "normal(size=3)", "normal(0.0, 1.0, 3)", "randint(0, 5, 3)"])
+def test_an_array_of_random_numbers_is_traced(draw: str) -> None:
+    assert codes(f"import numpy as np\ny = y + torch.tensor(np.random.{draw})") == []
+
+
+@pytest.mark.parametrize("draw", ["rand()", "normal(0.0, 1.0)", "randint(5)", "permutation(3)", "beta(1, 1, size=3)"])
+def test_a_single_random_number_of_numpy_breaks(draw: str) -> None:
+    assert codes(f"import numpy as np\ny = y + np.random.{draw}") == ["TT114 P3"]
+
+
 def test_a_tensor_that_the_graph_makes_and_that_starts_to_record() -> None:
     assert codes("z = torch.zeros(4)\nz.requires_grad_()") == ["TT110 P3"]
     assert codes("z = y.detach().requires_grad_()") == ["TT110 P3"]
