@@ -1,6 +1,7 @@
 """Hazards that lint finds in source, harmless look-alikes that it leaves alone, and findings on well-kept packages.
 
-python benchmarks/lint.py [--project DIR] [--advice DIR] [--packages NAME,NAME] [--misses]
+python benchmarks/lint.py [--project DIR] [--advice DIR] [--packages NAME,NAME] [--speed FILES]
+    [--misses]
 
 The project marks its lines: `# hazard: TT102` is found if a finding of this code is on that line; `# harmless`, and
 every line without a mark, must have none. The programs of lint_programs are marked in the same way, also with TT7xx,
@@ -12,9 +13,13 @@ are installed.
 import argparse
 import importlib.util
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -225,11 +230,35 @@ def peer_rows(folder: Path) -> list[list[str]]:
     return rows
 
 
+def speed_rows(num_files: int) -> list[list[str]]:
+    """Seconds of `torchtriage lint` on so many files of torchtriage itself, with and without a cache."""
+    origin = HERE.parent / "src"
+    source = sorted(origin.rglob("*.py"))
+    rows = []
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        (folder / "pyproject.toml").write_text("")
+        for number in range(num_files):
+            path = folder / f"copy{number // len(source)}" / source[number % len(source)].relative_to(origin)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source[number % len(source)], path)
+        lines = sum(len(path.read_bytes().splitlines()) for path in folder.rglob("*.py"))
+        for name in ("cold", "warm"):
+            started, used = time.perf_counter(), os.times()
+            subprocess.run([sys.executable, "-m", "torchtriage", "lint", ".", "-q"], cwd=folder, capture_output=True)
+            after = os.times()
+            processor = after.children_user + after.children_system - used.children_user - used.children_system
+            wall = time.perf_counter() - started
+            rows.append([name, str(num_files), str(lines), f"{wall:.2f} s", f"{processor:.2f} s"])
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--project", type=Path, default=PROJECT)
     parser.add_argument("--advice", type=Path, help="a folder with expect.json and programs/")
     parser.add_argument("--packages", default=",".join(PACKAGES))
+    parser.add_argument("--speed", type=int, default=0, metavar="FILES", help="time lint on so many files")
     parser.add_argument("--misses", action="store_true", help="name what was missed and what was reported wrongly")
     options = parser.parse_args()
     before = machine()
@@ -247,6 +276,8 @@ def main() -> None:
     peers = peer_rows(options.project.resolve())
     if peers:
         text += "\n\n" + table(["peer", "on a hazard's line", "on a harmless line", "lines reported"], peers)
+    if options.speed:
+        text += "\n\n" + table(["cache", "files", "lines", "time", "processor time"], speed_rows(options.speed))
     print(text)
     save("lint", before, {"table": text})
 

@@ -1,5 +1,7 @@
 """lint follows a torch.compile to all that it compiles, and stops where the compiler does."""
 
+from textwrap import indent
+
 import pytest
 
 from tests.unit.lint.linted import findings, places
@@ -56,6 +58,24 @@ class Net(nn.Module):
 def test_a_compile_call_of_any_form_reaches_the_forward(program: str) -> None:
     found = places(PRINTER + program + "\n")
     assert [place for place in found if place.endswith("train.py:6")] != []
+
+
+@pytest.mark.parametrize(("build", "call"), [
+    ("self.parts = nn.ModuleList()\nfor _ in range(3):\n    self.parts.append(Net())", "self.parts[0](x)"),
+    ("self.parts = nn.Sequential()\nself.parts.add_module('a', Net())", "self.parts(x)"),
+    ("self.parts = nn.ModuleDict()\nself.parts['a'] = Net()", "self.parts['a'](x)"),
+    ("self.add_module('part', Net())", "self.part(x)"),
+    ("for i in range(2):\n    setattr(self, f'part{i}', Net())", "getattr(self, f'part{x.dim()}')(x)"),
+    ("parts = OrderedDict()\nfor i in range(2):\n    parts[f'a{i}'] = Net()\nself.parts = nn.Sequential(parts)",
+     "self.parts(x)"),
+    ("self.parts = nn.Sequential(OrderedDict([('a', nn.Linear(4, 4)), ('b', Net())]))", "self.parts(x)"),
+])
+def test_modules_that_are_added_one_by_one_are_reached(build: str, call: str) -> None:
+    outer = (
+        "from collections import OrderedDict\nclass Outer(nn.Module):\n    def __init__(self):\n"
+        f"        super().__init__()\n{indent(build, ' ' * 8)}\n    def forward(self, x):\n        return {call}\n"
+    )
+    assert places(PRINTER + outer + "net = torch.compile(Outer())\n") == ["TT101 train.py:6"]
 
 
 def test_a_print_that_no_compile_reaches_is_not_reported() -> None:

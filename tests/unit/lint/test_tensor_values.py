@@ -108,6 +108,37 @@ def test_a_number_of_numpy_and_a_checked_type_are_no_tensors() -> None:
     assert codes("import numpy as np\nscale = float(np.mean(self.names))") == ["TT104 P3"]
 
 
+@pytest.mark.parametrize(("line", "code"), [
+    ("flag = bool((y > 0).all())", "TT104"),
+    ("flag = (y > 0).all() and y.sum() > 0", "TT103"),
+    ("flag = any([(y > 0).all(), (y < 0).all()])", "TT103"),
+    ("rows = [v for v in y if v > 0]", "TT103"),
+])
+def test_the_truth_of_a_tensor_is_asked_outside_of_an_if(line: str, code: str) -> None:
+    assert codes(line) == [f"{code} P3"]
+
+
+@pytest.mark.parametrize("line", [
+    "flag = bool(self.names)",
+    "flag = flag and (y > 0).all()",
+    "flag = any([flag, self.training])",
+    "rows = [v for v in y if v is not None]",
+    "flag = (y > 0).all() & (y < 9).all()",
+])
+def test_the_truth_of_python_values_is_not_reported(line: str) -> None:
+    assert codes(line) == []
+
+
+@pytest.mark.parametrize("draw", ["rand(3)", "normal(size=3)", "normal(0.0, 1.0, 3)", "randint(0, 5, 3)"])
+def test_an_array_of_random_numbers_is_traced(draw: str) -> None:
+    assert codes(f"import numpy as np\ny = y + torch.tensor(np.random.{draw})") == []
+
+
+@pytest.mark.parametrize("draw", ["rand()", "normal(0.0, 1.0)", "randint(5)", "permutation(3)", "beta(1, 1, size=3)"])
+def test_a_single_random_number_of_numpy_breaks(draw: str) -> None:
+    assert codes(f"import numpy as np\ny = y + np.random.{draw}") == ["TT114 P3"]
+
+
 def test_a_tensor_that_the_graph_makes_and_that_starts_to_record() -> None:
     assert codes("z = torch.zeros(4)\nz.requires_grad_()") == ["TT110 P3"]
     assert codes("z = y.detach().requires_grad_()") == ["TT110 P3"]

@@ -7,6 +7,8 @@ import pytest
 from torchtriage.lint.check import lint
 
 FLAWED = [
+    ("TT708", "def f(self, model):\n    try:\n        self.monitor.record(model)\n    except Exception as error:\n"
+               "        print('no telemetry', error)"),
     ("TT701", "def f(model):\n    return {n: (w == 0).float().mean().item() for n, w in model.named_parameters()}"),
     ("TT733", "import wandb\ndef f(model):\n    run = wandb.init()\n    fast = torch.compile(model)\n"
                "    run.watch(fast)"),
@@ -97,6 +99,13 @@ FLAWED = [
                "        for x in data:\n            opt.step()"),
 ]
 HARMLESS = [
+    ("TT708", "def f(self, model):\n    try:\n        self.monitor.record(model)\n    except Exception as error:\n"
+               "        self.failed.append(f'{error}')"),
+    ("TT708", "def f(policy, x):\n    try:\n        with torch.no_grad():\n            return policy(x)\n"
+               "    except Exception:\n        return None"),
+    ("TT712", "class Values:\n    def of(self, node, frame):\n"
+               "        return getattr(self, f'_of_{type(node).__name__}')(node, frame)\n"
+               "    def _of_Constant(self, node, frame):\n        return node.value"),
     ("TT707", "def f(model, opt):\n    n = norm_of(model)\n"
                "    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n    opt.step()\n    return n\n"
                "def norm_of(model):\n    return torch.stack([p.grad.norm() for p in model.parameters()]).norm()"),

@@ -90,6 +90,9 @@ _SAME_ITEMS = frozenset(
 _DRAWN_IN_GRAPH = {
     "random.random": "float", "random.uniform": "float", "random.randint": "int", "random.randrange": "int",
 }
+_ADDS = frozenset({"append", "extend", "insert", "add_module", "register_module", "update"})
+MADE_NAMES = "+"        # the attribute that holds what is set under names that a loop makes
+MAX_ADDED = 12          # modules that are added to one container one by one
 MAX_CLOSURES = 3        # of one compiled function that are followed
 _CHAINED = frozenset(
     {
@@ -277,7 +280,10 @@ class CallEvaluator(ObjectEvaluator, HookEvaluator):
         if name in ("named_children", "named_modules"):
             part = one_of_modules(owner, node, with_itself=name == "named_modules")
             return ContainerValue("iterator", ContainerValue("tuple", UNKNOWN, (STR, part)))
-        if name in ("items", "values", "keys", "append", "extend", "insert", "__getitem__"):
+        if name in _ADDS and arguments:
+            self._add_modules(owner, name, arguments, node, scope)
+            return owner
+        if name in ("items", "values", "keys", "__getitem__"):
             return self._module_items(owner, name)
         held = held_modules(owner)
         if name == "forward" and held is not None:
@@ -292,6 +298,48 @@ class CallEvaluator(ObjectEvaluator, HookEvaluator):
         if name == "items":
             return ContainerValue("iterator", ContainerValue("tuple", UNKNOWN, (STR, join(items))))
         return ContainerValue("iterator", STR) if name == "keys" else ContainerValue("iterator", join(items))
+
+    def _add_modules(
+        self,
+        owner: ObjectValue | LibraryObject,
+        name: str,
+        arguments: Sequence[Value],
+        node: ast.AST,
+        scope: NameScope,
+    ) -> None:
+        """`layers.append(block)` and `self.add_module("head", block)`."""
+        held = held_modules(owner)
+        if held is None and isinstance(owner, ObjectValue):
+            self.set_attribute(owner.instance, arguments[0], arguments[-1])
+        elif held is not None:
+            added = [self.items_of(arguments[0])] if name in ("extend", "update") else [arguments[-1]]
+            receiver = node.func.value if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+            self.grow(owner, held, added, receiver, scope)
+
+    def grow(
+        self, owner: Value, held: LibraryObject, added: Sequence[Value], receiver: ast.expr | None, scope: NameScope,
+    ) -> None:
+        """Give a container of modules more of them, wherever it is kept."""
+        new = tuple(value for value in added if value not in held.items)
+        grown = LibraryObject(held.name, held.node, (*held.items, *new))
+        if not new or len(grown.items) > MAX_ADDED:
+            return
+        if isinstance(owner, ObjectValue):
+            hold_modules(owner.instance, grown.items, held.node or owner.instance.of.node)
+            return
+        if isinstance(receiver, ast.Attribute):
+            for holder in options(self.evaluate(receiver.value, scope)):
+                if isinstance(holder, ObjectValue):
+                    holder.instance.attributes[receiver.attr] = grown
+        elif isinstance(receiver, ast.Name):
+            self.rebind(receiver, grown, scope)
+
+    def set_attribute(self, instance: InstanceValue, label: Value, value: Value) -> None:
+        """`setattr(self, name, value)`; a name that is made in a loop stands for each of its values."""
+        constant = label.constant if isinstance(label, PythonValue) else None
+        name = constant if isinstance(constant, str) else MADE_NAMES
+        known = instance.attributes.get(name)
+        instance.attributes[name] = value if known is None else join((known, value))
 
     def _container_method(
         self,
@@ -384,6 +432,10 @@ class CallEvaluator(ObjectEvaluator, HookEvaluator):
             )
         if name == "torch.opaque":
             return TensorValue(sure=False)
+        if name == "collections.OrderedDict":
+            given = options(element_of(arguments[0])) if arguments else ()
+            pairs = [option.items for option in given if isinstance(option, ContainerValue)]
+            return ContainerValue("dict", join(pair[1] for pair in pairs if pair is not None and len(pair) == 2))
         if name == "functools.partial" and arguments:
             return self._partial(arguments, keywords, node)
         if name == "functools.wraps":
@@ -423,6 +475,8 @@ class CallEvaluator(ObjectEvaluator, HookEvaluator):
         if name in ("isinstance", "issubclass", "hasattr", "callable"):
             return BOOL
         if name in ("print", "setattr", "delattr"):
+            if name == "setattr" and len(arguments) == 3 and isinstance(first, ObjectValue):
+                self.set_attribute(first.instance, arguments[1], arguments[2])
             return NONE
         if name == "range":
             return ContainerValue("range", INT)
@@ -447,7 +501,9 @@ class CallEvaluator(ObjectEvaluator, HookEvaluator):
             return self._super(scope)
         if name == "getattr" and len(arguments) > 1 and isinstance(arguments[1], PythonValue):
             label = arguments[1].constant
-            return self.attribute(first, label, node, scope) if isinstance(label, str) else UNKNOWN
+            if isinstance(label, str):
+                return self.attribute(first, label, node, scope)
+            return first.instance.attributes.get(MADE_NAMES, UNKNOWN) if isinstance(first, ObjectValue) else UNKNOWN
         if name == "dict":
             return first if isinstance(first, ContainerValue) else ContainerValue("dict")
         return UNKNOWN

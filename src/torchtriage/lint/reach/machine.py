@@ -8,7 +8,7 @@ from typing import Protocol
 from torchtriage.lint.project import SourceTree
 from torchtriage.lint.reach.model import Hop, Reach, Reached, TargetSite
 from torchtriage.lint.source import SourceFile
-from torchtriage.lint.types.values import FunctionValue, NameScope, Value
+from torchtriage.lint.types.values import FunctionValue, LibraryObject, NameScope, Value
 
 MAX_STEPS = 200_000  # statements in one call of lint; far above what a project of 1,000 files takes
 MAX_DEPTH = 40  # nested calls
@@ -82,6 +82,10 @@ class Machine(Protocol):
     ) -> Value: ...
 
     def items_of(self, value: Value) -> Value: ...
+
+    def grow(
+        self, owner: Value, held: LibraryObject, added: Sequence[Value], receiver: ast.expr | None, scope: NameScope,
+    ) -> None: ...
 
     def define(self, node: ast.stmt, scope: NameScope) -> Value: ...
 

@@ -235,17 +235,19 @@ def module_items(owner: LibraryObject) -> list[Value]:
     """The modules in an nn.Sequential, nn.ModuleList or nn.ModuleDict."""
     found: list[Value] = []
     for item in owner.items:
-        if isinstance(item, ContainerValue):
-            found += item.items if item.items is not None else [item.element]
-        else:
+        containers = [option for option in options(item) if isinstance(option, ContainerValue)]
+        if not containers:
             found.append(item)
+        for container in containers:
+            inside = container.items if container.items is not None else (container.element,)
+            found += inside if len(containers) == 1 else [value for value in inside if value != UNKNOWN]
     return found
 
 
 def hold_modules(instance: InstanceValue, arguments: Sequence[Value], node: ast.AST) -> None:
     """Keep what a subclass of nn.Sequential, nn.ModuleList or nn.ModuleDict gives to the __init__ of its base."""
     for name in library_bases(instance.of) & MODULE_CONTAINERS:
-        instance.attributes.setdefault(_HELD, LibraryObject(name, node, tuple(arguments)))
+        instance.attributes[_HELD] = LibraryObject(name, node, tuple(arguments))
 
 
 def held_modules(value: Value) -> LibraryObject | None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from torchtriage.lint.reach.expressions import python_types
 from torchtriage.lint.reach.machine import MAX_STEPS, Machine
-from torchtriage.lint.reach.objects import held_modules
+from torchtriage.lint.reach.objects import MODULE_CONTAINERS, held_modules
 from torchtriage.lint.types.values import (
     TENSOR,
     UNKNOWN,
@@ -203,6 +203,9 @@ class StatementEvaluator(Machine):
         index = self.evaluate(target.slice, scope)
         if self.current is not None:
             self.current.values[target] = UNKNOWN
+        held = held_modules(owner)
+        if held is not None and held.name in MODULE_CONTAINERS:
+            self.grow(owner, held, [value], target.value, scope)
         if isinstance(owner, ContainerValue) and not isinstance(owner, TensorValue):
             known = join((element_of(owner), value)) if owner.items or owner.element != UNKNOWN else value
             keys = index if owner.keys == UNKNOWN else join((owner.keys, index))

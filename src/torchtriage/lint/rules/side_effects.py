@@ -207,6 +207,20 @@ def numpy_functions(reached: Reached) -> Iterator[Hazard]:
                 )
 
 
+# How many positional arguments come before the size in the draws that torch 2.13 traces as arrays.
+_BEFORE_SIZE = {
+    "rand": 0, "randn": 0, "random": 0, "random_sample": 0, "sample": 0, "choice": 1, "normal": 2, "uniform": 2,
+    "randint": 2,
+}
+
+
+def _is_traced(name: str, call: ast.Call) -> bool:
+    """Whether a draw has a size, which torch traces; a single number and other distributions break the graph."""
+    before = _BEFORE_SIZE.get(name.removeprefix("numpy.random."))
+    has_size = any(keyword.arg == "size" for keyword in call.keywords)
+    return before is not None and (has_size or len(call.args) > before)
+
+
 @hazard_rule
 def numpy_draws(reached: Reached) -> Iterator[Hazard]:
     """A random number of NumPy in compiled code."""
@@ -217,7 +231,8 @@ def numpy_draws(reached: Reached) -> Iterator[Hazard]:
             and isinstance(called.owner, LibraryObject)
             and called.owner.name == "numpy.random.Generator"
         )
-        if is_generator or any(name.startswith("numpy.random.") for name in names_of(called)):
+        drawn = [name for name in names_of(called) if name.startswith("numpy.random.") and not _is_traced(name, call)]
+        if is_generator or drawn:
             yield Hazard(
                 code="TT114",
                 node=call,

@@ -1,7 +1,7 @@
 """TT103, TT104, TT105: Python that needs the value of a tensor."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torchtriage.lint.reach.model import Reached
 from torchtriage.lint.rules.hazard import Hazard, calls, hazard_rule, is_set, names_of, quote
@@ -40,6 +40,44 @@ def branches(reached: Reached) -> Iterator[Hazard]:
                 may=not tensor.sure,
                 kind="Data-dependent branching",
             )
+
+
+@hazard_rule
+def tested_values(reached: Reached) -> Iterator[Hazard]:
+    """`a and b`, `any([a, b])` and `[v for v in x if v > 0]`, which ask tensors for their truth outside of an if."""
+    for node in list(reached.values):
+        tested = [part for part in _asked_for_truth(node, reached) if _is_sure(reached.value(part))]
+        if tested and not _is_condition(node, reached):
+            yield Hazard(
+                code="TT103",
+                node=node,
+                subject=f"the test of {quote(reached, tested[0])}",
+                cause="Python asks for the truth of a tensor, which is not known while the graph is made",
+                fix=f"combine tensors with &, |, torch.any or torch.where instead of {quote(reached, node)}",
+                kind="Data-dependent branching",
+            )
+
+
+def _asked_for_truth(node: ast.AST, reached: Reached) -> Sequence[ast.expr]:
+    if isinstance(node, ast.BoolOp):
+        return node.values[:-1]
+    if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp)):
+        return [test for part in node.generators for test in part.ifs]
+    is_builtin = isinstance(node, ast.Call) and names_of(reached.value(node.func)) & {"builtins.any", "builtins.all"}
+    given = node.args[0] if isinstance(node, ast.Call) and is_builtin and node.args else None
+    return given.elts if isinstance(given, (ast.List, ast.Tuple)) else []
+
+
+def _is_sure(value: Value) -> bool:
+    return isinstance(value, TensorValue) and value.sure
+
+
+def _is_condition(node: ast.AST, reached: Reached) -> bool:
+    """Whether a node is the test of an if, while, choice or assert, or a part of it by `and`, `or` or `not`."""
+    parent = reached.file.parent(node)
+    while isinstance(parent, (ast.BoolOp, ast.UnaryOp)):
+        node, parent = parent, reached.file.parent(parent)
+    return isinstance(parent, (ast.If, ast.While, ast.IfExp, ast.Assert)) and parent.test is node
 
 
 _WORDS = {ast.If: "the branch", ast.While: "the loop", ast.IfExp: "the choice", ast.Assert: "the assert"}
@@ -128,6 +166,8 @@ def _read(call: ast.Call, reached: Reached) -> tuple[TensorValue | None, str]:
         if isinstance(read, LibraryObject) and read.name == "numpy.ndarray":
             return TensorValue(), "array"       # torch traces NumPy with tensors
         return _sure_only(reached.value(call.args[0])), "int"
+    if "builtins.bool" in names and len(call.args) == 1 and not _is_condition(call, reached):
+        return _sure_only(reached.value(call.args[0])), "bool"
     if names & {"torch.equal", "torch.allclose"}:
         return TensorValue(), "equal"
     return None, ""
@@ -142,6 +182,8 @@ def _scalar_fix(how: str, reached: Reached, call: ast.Call) -> str:
     text = quote(reached, call)
     if how in ("equal", "allclose"):
         return f"keep the comparison a tensor, (a == b).all(), and select with torch.where, instead of {text}"
+    if how == "bool":
+        return f"keep the value a tensor instead of {text}, and select with torch.where"
     if how == "tolist":
         return f"keep {text} a tensor and index it"
     return f"keep the value a tensor (.detach() if it needs no gradient) instead of {text}, or {SCALARS}"

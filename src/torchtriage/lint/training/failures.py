@@ -19,10 +19,11 @@ from torchtriage.lint.rule import file_rule, source_finding
 from torchtriage.lint.source import SourceFile
 
 _TELEMETRY = re.compile(
-    r"telemetry|metric|statistic|stats|gradient|_grad|monitor|histogram|emit|observe|profil|per_layer|diagnos|health",
+    r"telemetry|metric|statistic|stats|gradient|(?<!no)_grad|monitor|histogram|emit|observe|profil|per_layer|diagnos|health",
     re.IGNORECASE,
 )
 _BROAD = ("Exception", "BaseException", "")
+_SHOWS = ("print", "exception", "warn", "print_exc", "log")
 _LEVELS = ("debug", "info", "warning", "warn", "error", "critical")
 
 
@@ -34,7 +35,7 @@ def broad_except_around_telemetry(file: SourceFile, tree: SourceTree) -> Iterato
     for handler, statement in _broad_handlers(file, tree):
         called = [node for part in statement.body for node in ast.walk(part) if isinstance(node, ast.Call)]
         telemetry = next((call for call in called if _is_telemetry(call, file, tree)), None)
-        if telemetry is not None:
+        if telemetry is not None and not _passes_on(handler):
             yield source_finding(
                 "TT708", file, handler, tree,
                 title=f"every error of {text(telemetry.func)} is swallowed",
@@ -43,6 +44,16 @@ def broad_except_around_telemetry(file: SourceFile, tree: SourceTree) -> Iterato
                 fix="name the exceptions that are expected here, such as RuntimeError and ValueError, and let the "
                     "others through",
             )
+
+
+def _passes_on(handler: ast.ExceptHandler) -> bool:
+    """Whether the error reaches more than a log: it is returned, kept or given to a function of the project."""
+    nodes = [node for part in handler.body for node in ast.walk(part)]
+    logged = {
+        part for call in nodes if isinstance(call, ast.Call) and (_is_log(call) or last_name(call) in _SHOWS)
+        for part in ast.walk(call)
+    }
+    return any(isinstance(node, ast.Name) and node.id == handler.name and node not in logged for node in nodes)
 
 
 def _is_telemetry(call: ast.Call, file: SourceFile, tree: SourceTree) -> bool:

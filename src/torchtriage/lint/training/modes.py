@@ -93,10 +93,10 @@ def boolean_cast_for_stack(file: SourceFile, tree: SourceTree) -> Iterator[Findi
 
 
 def _casts_flag(call: ast.Call, function: FunctionNode) -> bool:
-    names_dtype = "float" in text(call) or ".dtype" in text(call)
-    is_cast = last_name(call) in ("float", "double") or (last_name(call) in ("to", "type", "type_as") and names_dtype)
-    inner = receiver(call)
-    return is_cast and inner is not None and _is_flag(inner, function)
+    name, inner = last_name(call), receiver(call)
+    if name not in ("float", "double", "to", "type", "type_as") or inner is None or not _is_flag(inner, function):
+        return False
+    return name in ("float", "double") or "float" in text(call) or ".dtype" in text(call)
 
 
 def _is_flag(node: ast.expr, function: FunctionNode) -> bool:

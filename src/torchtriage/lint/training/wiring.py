@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
 from torchtriage.findings.model import Finding
 from torchtriage.lint.index.names import ProjectNames, exported_names, exports, project_names
@@ -62,8 +63,22 @@ def check_never_called(tree: SourceTree) -> Iterator[Finding]:
             )
 
 
+@lru_cache(maxsize=256)
+def _made_names(file: SourceFile) -> tuple[str, ...]:
+    """The beginnings of the names that a file makes: `visit_` of `getattr(self, f"visit_{kind}")`."""
+    found = []
+    for call in calls(file.of_type(ast.Call), "getattr"):
+        made = call.args[1] if len(call.args) > 1 else None
+        parts = made.values if isinstance(made, ast.JoinedStr) else [made.left] if isinstance(made, ast.BinOp) else []
+        if parts and isinstance(parts[0], ast.Constant) and isinstance(parts[0].value, str) and parts[0].value:
+            found.append(parts[0].value)
+    return tuple(found)
+
+
 def _may_be_called_by_name(file: SourceFile, function: FunctionNode) -> bool:
-    """Whether a base class or a class of the same file with the method may call it."""
+    """Whether a base class calls it, or code of the same file that makes the names of what it calls."""
+    if function.name.startswith(_made_names(file)):
+        return True
     class_ = file.parent(function)
     return isinstance(class_, ast.ClassDef) and any(last_name(base) != "object" for base in class_.bases)
 
@@ -214,6 +229,8 @@ def _has_fixed_signature(
 ) -> bool:
     """Whether something else than its callers decides what the function takes."""
     name = function.name
+    if name.startswith(_made_names(file)):
+        return True
     if (name.startswith("__") and name != "__init__") or file.enclosing_function(function) is not None:
         return True
     if decorators_without_disable(function, file, tree) - {"staticmethod", "classmethod", "no_grad", "inference_mode"}:

@@ -12,6 +12,7 @@ from torchtriage.tickets.runs.from_finding import ticket_path
 from torchtriage.tickets.runs.observations import names_in, same_base, same_file
 
 _FENCE = re.compile(r"^(`{3,}|~{3,}).*?^\1", re.M | re.S)
+_CALLED = re.compile(r"`([\w.]+)\(\)`")
 _CODE = re.compile(r"\bTT\d{3}\b")
 _SMALL = frozenset({"in", "of", "to", "by", "on", "or", "not", "over", "after", "before", "with", "for", "and"})
 # How people name the cause of a rule, where they use other words than its slug.
@@ -21,7 +22,17 @@ _WORDINGS = {
     "TT104": r"\.item\(|\.tolist\(|python (?:scalar|number)",
     "TT105": r"\b(?:data-dependent shape|nonzero|boolean mask)",
     "TT107": r"\bdeepcopy\b", "TT114": r"\bnumpy\b.{0,40}\brandom",
-    "TT216": r"\bdict\w*\b.{0,40}\bkeys? chang", "TT736": r"\btuple\b.{0,60}\bkeys?\b|\bkeys?\b.{0,60}\btuples?\b",
+    "TT216": r"\bdict\w*\b.{0,40}\bkeys? chang",
+    "TT701": r"\b(?:gpu |device )?syncs?\b|\bsynchroni[sz]ation", "TT703": r"\btemp(?:orary)? tensor|\btorch\.cat\b",
+    "TT704": r"\boverflow", "TT706": r"\bdivision by (?:a )?(?:small|tiny|zero)|\bnear epsilon",
+    "TT708": r"\b(?:bare|broad|swallow\w*|narrow\w*)\b.{0,60}\bexception|\bexception\w*.{0,60}\b(?:swallow|narrow)",
+    "TT712": r"\bunused\b.{0,60}\b(?:parameters?|arguments?)\b",
+    "TT713": r"\b(?:config\w*|settings?) fields?\b", "TT715": r"\bduplicat", "TT716": r"\bprivate (?:api|name)",
+    "TT717": r"\bno tests?\b|\btest coverage\b|\buntested\b",
+    "TT719": r"\bfloat\b.{0,40}\bboolean|\bboolean\w*.{0,40}\bfloat\b",
+    "TT720": r"\bprofiler\b.{0,60}\b(?:not integrated|never called|not used)", "TT721": r"\bmps\b|\bxpu\b",
+    "TT722": r"\bprofile\w*\b.{0,60}\bsteps\b|\bsteps\b.{0,60}\bprofiled\b",
+    "TT736": r"\btuple\b.{0,60}\bkeys?\b|\bkeys?\b.{0,60}\btuples?\b",
     "TT737": r"\bstack\b.{0,80}(?:layer|parameter)", "TT738": r"\bdevice migrat|\bmigrat\w*.{0,40}\bdevice",
 }
 _EFFECTS = {"TT1": r"\bgraph breaks?\b", "TT2": r"\brecompil\w*"}
@@ -58,7 +69,8 @@ def _match(file: TicketFile, finding: Finding, roots: Sequence[str]) -> TicketMa
     if not (cause or effect) or not any(same_base(path, name) for name in ticket.files):
         return None
     is_file = any(same_file(path, name) for name in ticket.files)
-    is_function = any(_is_within(place.function or "", name) for name in names_in(ticket.function))
+    names = names_in(ticket.function) if ticket.function else _functions_named(ticket)
+    is_function = any(_is_within(place.function or "", name) for name in names)
     if effect:
         reason = f"same file, same function, {effect}, but its cause is in other words"
         return TicketMatch(file=file, is_sure=False, reason=reason) if is_file and is_function else None
@@ -71,6 +83,11 @@ def _match(file: TicketFile, finding: Finding, roots: Sequence[str]) -> TicketMa
     if is_file and any(place.line in lines for lines in line_ranges(ticket.lines)):
         return TicketMatch(file=file, is_sure=False, reason=f"same file, same line, {cause}, but another function")
     return None
+
+
+def _functions_named(ticket: Ticket) -> list[str]:
+    """The functions that a ticket without a place in a function writes as `name()` in its text."""
+    return _CALLED.findall(_FENCE.sub("", f"{ticket.title}\n{ticket.wrong}"))
 
 
 def cause_named(ticket: Ticket, finding: Finding) -> str:

@@ -68,6 +68,18 @@ def test_the_cause_is_named_by_code_or_in_words(fields: dict[str, str], expected
     assert (match and match[1]) == expected
 
 
+@pytest.mark.parametrize(("wrong", "expected"), [
+    ("`surrogate()` computes a sum that can overflow.", True),
+    ("The sum can overflow.", False),
+    ("`surrogate()` is slow.", None),
+])
+def test_a_function_that_the_text_of_an_imported_ticket_calls(wrong: str, expected: bool | None) -> None:
+    finding = moved(code="TT704", slug="overflowing-squared-sum", category=Category.NUMERICS, function="surrogate")
+    ticket = a_ticket(function="", categories=(Category.NUMERICS,), title="Gradient norm", wrong=wrong)
+    found = matched(finding, ticket)
+    assert (found and found[1]) is expected
+
+
 def test_two_tickets_that_match_make_it_doubtful() -> None:
     tickets = [a_ticket(ticket_id, summary="device migration") for ticket_id in ("B1-CR-01", "B1-CR-02")]
     assert matched(moved(), *tickets) == ("B1-CR-01", False)
