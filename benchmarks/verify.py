@@ -33,8 +33,8 @@ from advice_cases import (
     values,
 )
 from common import clean_environment, machine, note, save, table
-from verify_cases import trainings
-from verify_cases.pair import Pair
+from verify_cases import outputs, trainings
+from verify_cases.pair import Pair, pairs_of
 
 from torchtriage import verify
 from torchtriage.findings.proof.verdict import Proof, ProofVerdict
@@ -44,7 +44,7 @@ ADVICE = (autograd, branches, calls, coverage, iteration, logs, mixed, scalars, 
 
 
 def pairs() -> Iterator[Pair]:
-    yield from trainings.pairs()
+    yield from pairs_of((*trainings.FAMILIES, *outputs.FAMILIES))
     for module in ADVICE:
         for case in module.CASES:
             options = [option for option in case.options if option.same_numbers and not option.leaves]

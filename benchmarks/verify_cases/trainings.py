@@ -1,9 +1,5 @@
 """Three small trainings with a graph break, edits that cure it rightly, and edits that also do harm."""
 
-from collections.abc import Iterator
-
-from verify_cases.pair import Pair, edited
-
 CLASSIFIER = '''\
 """A classifier that prints its accuracy inside the compiled function."""
 import torch
@@ -225,12 +221,3 @@ FAMILIES = (
     ("attention", ATTENTION, ATTENTION_CURE, ATTENTION_RIGHT, ATTENTION_WRONG),
     ("regression", SLOW, SLOW_CURE, SLOW_RIGHT, SLOW_WRONG),
 )
-
-
-def pairs() -> Iterator[Pair]:
-    for family, before, cure, right, wrong in FAMILIES:
-        cured = edited(before, cure)
-        for changes, is_right in ((right, True), (wrong, False)):
-            for name, kind, edits in changes:
-                yield Pair(
-                    name=f"{family}: {name}", kind=kind, before=before, after=edited(cured, *edits), is_right=is_right)

@@ -4,11 +4,13 @@ import ast
 import copy
 import itertools
 import re
+from collections.abc import Iterator
 
 from torchtriage.diagnosis.statement import Statement, called_name, code, fits, own_nodes
 
 SCALARS = "torch._dynamo.config.capture_scalar_outputs = True"
 _READS = ("item", "float", "int", "bool", "tolist")
+_CONVERSIONS = frozenset({"float", "int", "bool", "str", "print", "len", "round", "max", "min", "abs"})
 _NEEDS_INT = frozenset({
     "range", "zeros", "ones", "empty", "full", "rand", "randn", "arange", "view", "reshape", "expand", "repeat",
     "narrow", "split", "chunk", "topk", "unfold", "eye", "linspace", "new_zeros", "new_ones", "pad", "roll",
@@ -190,7 +192,7 @@ def read_code(statement: Statement) -> tuple[ast.expr, str] | None:
         return None
     if use == "index":
         return _selection(statement, call, value)
-    if _made_by_numpy(statement, value):
+    if _made_by_numpy(statement, value) or (called_name(outer) == "int" and _is_passed_on(statement, outer)):
         return None
     computed, detached = _math_call(statement.node, outer), _detached(value, called_name(outer))
     if computed is not None:
@@ -236,7 +238,28 @@ def size_code(statement: Statement) -> ast.expr | None:
         return None
     outer = _converted(statement.node, call)
     use = _use(statement.node, outer) or _later_use(statement, outer)
-    return outer if use == "size" else None
+    return outer if use == "size" and not _is_unrolled(statement) else None
+
+
+def _later_calls(statement: Statement) -> Iterator[ast.Call]:
+    """The calls to which the function passes a name that the statement assigns."""
+    node = statement.node
+    names = {target.id for target in node.targets if isinstance(target, ast.Name)} if isinstance(
+        node, ast.Assign) else set()
+    for part in ast.walk(statement.function) if statement.function is not None else ():
+        if isinstance(part, ast.Call) and any(isinstance(a, ast.Name) and a.id in names for a in part.args):
+            yield part
+
+
+def _is_passed_on(statement: Statement, call: ast.Call) -> bool:
+    """Whether a whole number goes to a function by its name, which may need it as a size."""
+    return bool(_path_to(statement.node, call)) and any(
+        isinstance(later.func, ast.Name) and later.func.id not in _CONVERSIONS for later in _later_calls(statement))
+
+
+def _is_unrolled(statement: Statement) -> bool:
+    """Whether range() takes the number: each value is another program, wherever the number is computed."""
+    return any(called_name(later) == "range" for later in _later_calls(statement))
 
 
 def _setting(statement: Statement) -> list[str]:

@@ -186,7 +186,8 @@ def number_notes(numbers: NumbersChange) -> Iterator[str]:
         yield (f"BEFORE compiled differs from BEFORE eager by {numbers.eager_difference:.3g} times what rounding "
                "allows: see torchtriage verify --eager")
     if numbers.num_varying:
-        yield f"{counted(numbers.num_varying, 'printed number')} left out: two runs of BEFORE differ in it"
+        them = "it" if numbers.num_varying == 1 else "them"
+        yield f"{counted(numbers.num_varying, 'printed number')} left out: two runs of BEFORE differ in {them}"
     if not numbers.num_steps and numbers.num_printed:
         yield "there was no optimizer step: the numbers that the program prints were compared"
 

@@ -71,6 +71,8 @@ def edits_of(code: str, body: str, marked: str, *, torch: str = "2.13.0") -> tup
     ("TT104", "return x[done.argmax().item()]", "return", ["review"]),
     ("TT104", "limit = np.percentile(x.numpy(), 90)\nreturn x.clamp(max=float(limit))", "return", []),
     ("TT104", "for value in x.tolist():\n    loss = loss + value", "for", ["review"]),
+    ("TT104", "size = int(x.max()) + 1\nreturn gathered(x, size)", "size =", ["setting"]),
+    ("TT104", "size = int(x.max())\nfor i in range(size):\n    x = x + i", "size =", ["setting"]),
     ("TT105", "return x[done].mean()", "return", ["review", "setting"]),
     ("TT105", "x[done] = loss[done]", "x[done]", ["review", "setting"]),
     ("TT109", "loss.backward()\nreturn loss.detach()", "loss.backward", ["setting"]),
