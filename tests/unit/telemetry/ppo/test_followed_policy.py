@@ -133,7 +133,7 @@ def test_a_look_at_the_divergence_after_an_epoch_is_no_rollout() -> None:
 
 def test_a_ratio_that_never_begins_at_one_again_is_the_fault_itself() -> None:
     program = Program()
-    for number in range(14):
+    for number in range(48):
         program.update(num_acts=3, shift=0.0 if number == 0 else 0.1)
     starts = [one.values.get(PPO_FIRST_RATIO_DEVIATION, 0.0) for one in program.observations()]
     assert len([start for start in starts if start > 1e-2]) >= 3
