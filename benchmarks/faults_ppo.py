@@ -1,6 +1,6 @@
 """Faults in hand-written PPO programs, found by `torchtriage run` with no edit, and healthy variants.
 
-    python benchmarks/faults_ppo.py [--only TEXT] [--seeds 2] [--updates 30] [--held-out only|without|with]
+    python benchmarks/faults_ppo.py [--fork] [--only TEXT] [--seeds 2] [--updates 30] [--held-out only|without|with]
 
 A fault is found if any finding of P0 to P2 is reported; its cause is first if the first finding has one of the codes
 that name it. Every third fault and healthy variant is held out: limits were chosen without them.
@@ -16,6 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import faults
 from common import clean_environment, machine, note, run, save, table
 from ppo_cases.changes import FAULTS, HEALTHY, Change
 
@@ -44,12 +45,17 @@ class Judged:
         return bool(self.codes) and self.codes[0] in self.change.causes
 
 
-def judged(change: Change, seed: int, num_updates: int, is_held_out: bool) -> Judged:
+def judged(change: Change, seed: int, num_updates: int, is_held_out: bool, is_forked: bool) -> Judged:
     with tempfile.TemporaryDirectory() as folder:
         program, recording = Path(folder) / "program.py", Path(folder) / "run.triage"
-        program.write_text(change.apply((PROGRAMS / f"{change.program}.py").read_text()))
-        command = [sys.executable, "-m", "torchtriage", "run", "-q", "-o", str(recording), str(program), str(seed)]
-        run([*command, str(num_updates)], env=clean_environment(), cwd=Path(folder), check=False)
+        source = change.apply((PROGRAMS / f"{change.program}.py").read_text())
+        if is_forked:
+            program.write_text(f"import sys\nsys.argv = ['program.py', '{seed}', '{num_updates}']\n{source}")
+            faults.record_in_fork(program, recording)
+        else:
+            program.write_text(source)
+            command = [sys.executable, "-m", "torchtriage", "run", "-q", "-o", str(recording), str(program), str(seed)]
+            run([*command, str(num_updates)], env=clean_environment(), cwd=Path(folder), check=False)
         findings = diagnose(read_recording(recording))
     return Judged(
         change=change, seed=seed, is_held_out=is_held_out, codes=tuple(one.code for one in findings),
@@ -76,12 +82,13 @@ def main() -> None:
     parser.add_argument("--only", default="")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--updates", type=int, default=30)
+    parser.add_argument("--fork", action="store_true", help="record in a fork of this process: several times faster")
     parser.add_argument("--held-out", choices=("with", "without", "only"), default="with")
     words = parser.parse_args()
     before, results = machine(), []
     for change, is_held_out in _all(words.only, words.held_out):
         for seed in range(words.seeds):
-            result = judged(change, seed, words.updates, is_held_out)
+            result = judged(change, seed, words.updates, is_held_out, words.fork)
             results.append(result)
             note(f"{change.program}: {change.name}: {' '.join(result.codes) or 'nothing'}")
     print(summary(results))

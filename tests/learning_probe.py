@@ -20,10 +20,13 @@ class Probe:
     def __init__(self) -> None:
         from torchtriage.telemetry.contracts import Contracts
         from torchtriage.telemetry.ppo.followed_policy import FollowedPolicy
+        from torchtriage.telemetry.recurrent.followed_states import FollowedStates
+        from torchtriage.telemetry.sampling.parameters import modules_of_process
 
         self.contracts = Contracts()
         self.policy = FollowedPolicy()
         self.log = EnvironmentLog()     # of the environments of gymnasium, where the test has armed it
+        self.states = FollowedStates(modules_of_process, lambda: len(self.log.steps))
         self.num_acts = 0
         self.step = 1
         self.num_skipped = 0
@@ -36,12 +39,13 @@ class Probe:
 
     @property
     def process(self) -> Process:
-        for observation in self.policy.observations(wait=True):
+        for observation in (*self.policy.observations(wait=True), *self.states.observations()):
             self.put(observation.values, observation.step)
         series = {}
         for name, points in self.points.items():
             series[name] = Series(name=name, steps=[s for s, _ in points], values=[v for _, v in points])
         contracts = [*self.contracts.facts().get("contracts", ()), *self.policy.contracts.facts()]
+        contracts += self.states.resets.facts()
         facts = {"num_steps": self.step, "grad_dtypes": sorted(self.dtypes), "contracts": contracts}
         return Process(series=series, facts=facts)
 
@@ -81,12 +85,15 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Probe]:
             change, weight = (torch.stack([pair[side].double().norm() for pair in pairs]).norm() for side in (0, 1))
             probe.put({"update_ratio/all": change / weight})
         probe.contracts.step_ended(optimizer, probe.step)
+        probe.states.step_ended(probe.step)
         probe.step += 1
 
     def noted_backward(self: Any, *args: Any, **kwargs: Any) -> Any:
         probe.put({"loss": self.detach().sum()})
         probe.contracts.backward(self)
-        probe.policy.rollout(probe.num_acts, probe.log.take())
+        steps = probe.log.take()
+        probe.states.rollout(steps, probe.step)
+        probe.policy.rollout(probe.num_acts, steps)
         probe.num_acts = 0
         probe.policy.backward(self, probe.step)
         return backward(self, *args, **kwargs)
@@ -129,6 +136,7 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Probe]:
         try:
             yield probe
         finally:
+            probe.states.stop()
             for hook in hooks:
                 hook.remove()
             for undo in undos:

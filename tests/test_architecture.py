@@ -186,6 +186,7 @@ SUBPACKAGES: dict[str, dict[str, set[str]]] = {
         "statistics": set(),
         "gradients": {".", "statistics"},
         "ppo": {".", "gradients"},
+        "recurrent": {".", "sampling"},
         "sinks": {".", "statistics"},
         "sharding": {".", "sampling", "statistics"},
         "sampling": {".", "sharding", "sinks", "statistics"},

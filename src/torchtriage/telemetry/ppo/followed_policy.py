@@ -24,6 +24,7 @@ ROLLOUT_SHARE = 0.5
 # fewer; but so may be a look at the KL divergence at the end of an epoch, after which the ratio is not 1.
 MIN_BACKWARDS = 4
 SAME_RATIO = 1e-2
+MAX_REFUSED = 32        # epochs of an update at most; if the ratio was never 1 again, that is the fault itself
 BUDGET = 0.005          # share of the processor time of the thread, once the grace is used up
 GRACE_SECONDS = 0.25
 MAX_QUEUE = 256
@@ -43,6 +44,8 @@ class FollowedPolicy:
         self._is_guessed = False        # that a rollout came before the next policy loss
         self._begins_at_one = False     # the ratios of the first policy loss
         self._may_guess = True
+        self._num_refused = 0           # guesses after which the ratio was not 1
+        self._may_refuse = False        # it began at 1 again after another guess
         self._num_rollouts = 0
         self._has_environments = False  # their steps show the rollouts
         self._is_after_rollout = False  # and no loss of the policy was seen since
@@ -125,10 +128,13 @@ class FollowedPolicy:
         if is_first:
             self._begins_at_one = is_one
             self._may_guess = self._num_backwards <= EARLY_LOOKS        # it is the first one, not only the first seen
-        elif is_one or not self._begins_at_one:
+        elif is_one or not self._begins_at_one or (self._num_refused >= MAX_REFUSED and not self._may_refuse):
+            self._may_refuse = self._may_refuse or is_one
             self._finish()
             self._num_rollouts += 1
             self._is_after_rollout = True
+        else:
+            self._num_refused += 1
         self._is_guessed = False
 
     def _read(self, loss: torch.Tensor, step: int) -> None:

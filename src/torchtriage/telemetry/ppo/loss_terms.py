@@ -258,7 +258,7 @@ def _ratio_below(node: Any, lacks_exp: bool = False) -> tuple[Any, Any, float]:
         elif lacks_exp and name == "SubBackward0":
             return node, clamp, sign
         elif name == "ExpBackward0":
-            before = _through_shapes(node.next_functions[0][0])
+            before = _log_ratio(node.next_functions[0][0])
             is_difference = before is not None and before.name() == "SubBackward0"
             return (node, clamp, sign) if is_difference else (None, None, sign)
         elif name == "NegBackward0":
@@ -271,11 +271,23 @@ def _ratio_below(node: Any, lacks_exp: bool = False) -> tuple[Any, Any, float]:
 
 def _sides(log_ratio: Any) -> tuple[Any, bool, bool]:
     """(the new log-probabilities, whether they are subtracted, whether both sides have a gradient)."""
-    difference = _through_shapes(log_ratio)
+    difference = _log_ratio(log_ratio)
     first, second = (before for before, _ in difference.next_functions)
     if first is None:
         return second, True, False
     return first, False, second is not None
+
+
+def _log_ratio(node: Any) -> Any:
+    """The difference of log-probabilities below shapes, a clamp and a mask, which makes ratios of 1 of padding."""
+    node = _through_shapes(node)
+    while node is not None and node.name() == "MulBackward0":
+        edges = [before for before, _ in node.next_functions]
+        other = _saved(node, "self" if edges[0] is None else "other") if edges.count(None) == 1 else None
+        if other is None or not other.dim() or other.numel() > MAX_SAMPLES or not bool((other >= 0).all()):
+            return node
+        node = _through_shapes(edges[0] or edges[1])
+    return node
 
 
 def _through_shapes(node: Any) -> Any:
@@ -341,7 +353,7 @@ def _is_clipped_value(node: Any) -> bool:
         for _ in range(4):
             if one is None:
                 break
-            if one.name() == "ClampBackward1":
+            if one.name() in ("ClampBackward0", "ClampBackward1"):      # between tensors, and between numbers
                 return True
             following = [before for before, _ in one.next_functions if before is not None]
             one = following[0] if following else None

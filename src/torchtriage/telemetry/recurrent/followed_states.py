@@ -62,6 +62,7 @@ class FollowedStates:
         calls = self._calls.take()
         if calls:
             self._finished.append((step, calls))
+        self._calls.wants_rollouts = self._num_rollouts < NUM_ROLLOUTS
         if self._is_window():
             self._calls.open()
         else:

@@ -44,6 +44,8 @@ class StateCalls:
         self._replaced: list[tuple[Any, Any]] = []
         self._owners: dict[int, Any] = {}       # the class that defines the forward of a module
         self._calls: list[StateCall] = []
+        self._latest: dict[int, State] = {}     # of the calls since then; its sizes are only measured when taken
+        self.wants_rollouts = True              # every call between steps of environments
 
     @property
     def has_modules(self) -> bool:
@@ -87,6 +89,8 @@ class StateCalls:
     def take(self) -> list[StateCall]:
         """The calls since they were last taken."""
         calls, self._calls = self._calls, []
+        latest, self._latest = self._latest, {}
+        calls += [_call(key, 0, state, is_one_step=False) for key, state in latest.items()]
         return calls
 
     def forget_unproven(self) -> None:
@@ -109,13 +113,20 @@ class StateCalls:
         if state is None or not isinstance(state[1], torch.Tensor) or not state[1].numel():
             return
         self._unproven.discard(key)
-        given, hidden, cell = state
-        hidden_B = _row_norms(hidden)
-        self._calls.append(StateCall(
-            module=key, position=self._position(), given_B=_row_norms(given), hidden_B=hidden_B,
-            cell_B=_row_norms(cell), num_units=hidden.numel() // hidden_B.numel(),
-            is_one_step=_is_one_step(module, args, kwargs),
-        ))
+        position = self._position() if self.wants_rollouts else 0
+        if position:
+            self._calls.append(_call(key, position, state, is_one_step=_is_one_step(module, args, kwargs)))
+        else:
+            self._latest[key] = state
+
+
+def _call(key: int, position: int, state: State, is_one_step: bool) -> StateCall:
+    given, hidden, cell = state
+    hidden_B = _row_norms(hidden)
+    return StateCall(
+        module=key, position=position, given_B=_row_norms(given), hidden_B=hidden_B, cell_B=_row_norms(cell),
+        num_units=hidden.numel() // hidden_B.numel(), is_one_step=is_one_step,
+    )
 
 
 def _may_be_cell(module: torch.nn.Module) -> bool:

@@ -21,11 +21,14 @@ class Program:
         self.optimizer = torch.optim.SGD([*self.policy.parameters(), *self.critic.parameters()], lr=0.5)
         self.step = 1
 
-    def update(self, num_acts: int = 10, num_minibatches: int = 3, is_split: bool = False) -> None:
+    def update(
+        self, num_acts: int = 10, num_minibatches: int = 3, is_split: bool = False,
+        shift: float = 0.0,
+    ) -> None:
         x = torch.randn(12, 3)
         with torch.no_grad():
             action = torch.distributions.Categorical(logits=self.policy(x)).sample()
-            old = torch.distributions.Categorical(logits=self.policy(x)).log_prob(action)
+            old = torch.distributions.Categorical(logits=self.policy(x)).log_prob(action) + shift * torch.randn(12)
         self.followed.rollout(num_acts, [])
         self.minibatches(x, action, old, num_minibatches, is_split)
 
@@ -126,3 +129,11 @@ def test_a_look_at_the_divergence_after_an_epoch_is_no_rollout() -> None:
         program.continue_update()
     starts = [one.values.get(PPO_FIRST_RATIO_DEVIATION, 0.0) for one in program.observations()]
     assert max(starts) < 1e-2
+
+
+def test_a_ratio_that_never_begins_at_one_again_is_the_fault_itself() -> None:
+    program = Program()
+    for number in range(48):
+        program.update(num_acts=3, shift=0.0 if number == 0 else 0.1)
+    starts = [one.values.get(PPO_FIRST_RATIO_DEVIATION, 0.0) for one in program.observations()]
+    assert len([start for start in starts if start > 1e-2]) >= 3

@@ -209,3 +209,21 @@ def test_a_ratio_without_an_exponential_is_known_by_its_clamp(parts: Loss) -> No
     around_zero = difference.clamp(-0.2, 0.2)
     loss = -torch.min(difference * parts.advantages, around_zero * parts.advantages).mean()
     assert read_terms(loss).surrogate is None
+
+
+def test_a_log_ratio_may_be_masked(parts: Loss) -> None:
+    mask = torch.tensor([1.0, 1.0, 0.0, 1.0, 0.0, 1.0])
+    ratio = ((parts.new - parts.old) * mask).exp()
+    per_sample = torch.max(-parts.advantages * ratio, -parts.advantages * ratio.clamp(0.8, 1.2))
+    surrogate = surrogate_of((per_sample * mask).sum() / mask.sum())
+    assert torch.equal(surrogate.ratio_N, parts.ratio[mask > 0])
+    assert not surrogate.is_inverted
+    assert surrogate.parameter is parts.actor.bias
+
+
+def test_values_clipped_between_tensors_are_not_taken_for_the_values(parts: Loss) -> None:
+    old = parts.values.detach() + 0.3
+    clipped = torch.clamp(parts.values, old - 0.2, old + 0.2)
+    loss = 0.5 * torch.max((parts.values - parts.returns) ** 2, (clipped - parts.returns) ** 2).mean()
+    (error,) = read_terms(loss).errors
+    assert torch.allclose(error.error_N, parts.values - parts.returns)

@@ -116,3 +116,14 @@ def test_modules_without_a_state_are_left() -> None:
     calls.follow([nn.Linear(2, 2), Plain()])
     calls.forget_unproven()
     assert not calls.has_modules
+
+
+def test_outside_of_rollouts_only_the_latest_state_is_measured() -> None:
+    calls = StateCalls(lambda: 0)
+    cell = nn.GRUCell(3, 4)
+    calls.follow([cell])
+    calls.open()
+    cell(torch.randn(2, 3))
+    h = cell(torch.randn(2, 3))
+    calls.close()
+    assert torch.allclose(only_call(calls).hidden_B, h.norm(dim=1))
