@@ -1,4 +1,4 @@
-"""The lines of the guide to training frameworks; tests/integration/test_callbacks.py runs them with the real packages."""
+"""The lines of the guide to training frameworks; tests/integration/test_callbacks.py runs the real packages."""
 
 import ast
 import importlib
