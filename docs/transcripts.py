@@ -7,7 +7,7 @@ A page is run from top to bottom in an empty folder that has the examples and th
 - in a `console` block every line that begins with `$ ` is run by the shell, and the lines below it are what it prints,
 - `<!-- run: COMMAND -->` is run and its output is not shown.
 
-Times differ from run to run: they are not compared.
+Times differ from run to run: neither they nor the share of a run that they make up are compared.
 """
 
 import os
@@ -37,6 +37,7 @@ BLOCK = re.compile(
 )
 COMMAND = re.compile(r"^\$ (?P<line>.+)\n(?P<printed>(?:(?!\$ ).*\n)*)", re.M)
 VOLATILE = re.compile(r"\d+(?:\.\d+)? (?:s|ms|us)\b|(?<= in )\d+\.\d+s\b")
+SHARE = re.compile(r"\d+% of this run was compiling: ")
 
 
 def run_page(text: str, folder: Path) -> str:
@@ -78,7 +79,8 @@ def shell(line: str, folder: Path) -> str:
 
 
 def comparable(text: str) -> str:
-    return VOLATILE.sub("N", text).strip()
+    """The text without times; lines are joined, because the width of a time decides where they are wrapped."""
+    return " ".join(VOLATILE.sub("N", SHARE.sub("", text)).split())
 
 
 def main() -> int:

@@ -49,7 +49,7 @@ class Observer:
         self.learning: LearningTaps | None = None
         if telemetry:
             self.learning = LearningTaps(
-                lambda: new_telemetry(self._put, self.steps.current), self._tap, self._on_error)
+                lambda position: new_telemetry(self._put, self.steps.current, position), self._tap, self._on_error)
         self.policy = policy
         self._calls = RepeatedCalls()
         self._undo: list[Undo] = []
@@ -74,6 +74,7 @@ class Observer:
         watcher.when_imported("torch.autograd.profiler", self._arm_steps)
         if self.learning is not None:
             watcher.when_imported("torch.autograd", self._arm_backward)
+            watcher.when_imported("torch.nn.modules.module", self._arm_loading)
             watcher.when_imported(CLIP_MODULE, self._arm_no_grad)
             watcher.when_imported(SCALER_MODULE, self._arm_no_grad)
             # The compiler has to be there, so that no frame of the tap is traced.
@@ -181,6 +182,10 @@ class Observer:
         assert self.learning is not None
         self.learning.arm_backward(autograd, self._armed)
 
+    def _arm_loading(self, modules: ModuleType) -> None:
+        assert self.learning is not None
+        self.learning.arm_loading(modules, self._armed)
+
     def _arm_no_grad(self, _: ModuleType) -> None:
         assert self.learning is not None
         self.learning.arm_no_grad(self._armed)
@@ -260,6 +265,8 @@ class Observer:
     def _on_compile_call(self, arguments: dict[str, Any], frame: FrameType) -> Callable[[Any], None] | None:
         self._num_compile_calls += 1
         try:
+            if self.learning is not None:
+                self.learning.compile_called()
             number = self._num_compile_calls
             call = compile_call(arguments, frame, number=number, **self._columns())
             recorded = self._calls.add(call)

@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _open_closed_streams()
     words = list(sys.argv[1:] if argv is None else argv)
     words, plain_command = _split_plain_command(words)
-    words, script_arguments = _split_script_arguments(words)
+    words, script_arguments = _split_script_arguments(_flags_before_script(words))
     args = build_parser(_needed(words)).parse_args(words)
     args.script_arguments = script_arguments
     args.plain_command = plain_command is not None
@@ -118,6 +118,15 @@ def _split_script_arguments(words: list[str]) -> tuple[list[str], list[str]]:
         return words, []
     at = words.index("--")
     return words[:at], words[at + 1:]
+
+
+def _flags_before_script(words: list[str]) -> list[str]:
+    """`fix --verify SCRIPT FLAGS -- ARGS` as `fix FLAGS --verify SCRIPT ARGS`: as for `verify`, -- ends our flags."""
+    if words[:1] != ["fix"] or "--verify" not in words or "--" not in words[words.index("--verify") + 2:]:
+        return words
+    at = words.index("--verify")
+    end = words.index("--", at + 2)
+    return [*words[:at], *words[at + 2:end], *words[at:at + 2], *words[end + 1:]]
 
 
 def _needed(words: Sequence[str]) -> Sequence[str]:

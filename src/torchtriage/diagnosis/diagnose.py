@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from torchtriage.diagnosis import recording_health  # noqa: F401 - importing registers its rules
@@ -12,7 +12,7 @@ from torchtriage.diagnosis.places import source_lines
 from torchtriage.diagnosis.recompiles.fold import fold_library_frames
 from torchtriage.diagnosis.rules import PROCESS_RULES, RUN_RULES
 from torchtriage.diagnosis.totals import has_learning, is_idle, recompile_share, run_seconds, step_milliseconds
-from torchtriage.findings.model import Finding, SampledValue, Severity
+from torchtriage.findings.model import Finding, Location, SampledValue, Severity
 from torchtriage.findings.severity import one_time_severity, severity_for
 from torchtriage.recording.recording import Process, Recording
 from torchtriage.text import row
@@ -39,14 +39,16 @@ def _findings_of(process: Process) -> list[Finding]:
     from torchtriage.diagnosis.coverage import compile_calls, failures, limits, resets, start_up  # noqa: F401
     from torchtriage.diagnosis.effects import fold_effects
     from torchtriage.diagnosis.graph_breaks import finding as breaks  # noqa: F401
-    from torchtriage.diagnosis.recompiles import finding as recompiles  # noqa: F401
+    from torchtriage.diagnosis.recompiles.finding import changed_at, recompile_findings
 
     if has_learning(process):
-        from torchtriage.diagnosis.learning import contracts, policy_contracts  # noqa: F401
+        from torchtriage.diagnosis.learning import contracts, policy_contracts, replicas  # noqa: F401
         from torchtriage.diagnosis.learning import finding as learning  # noqa: F401
     findings = [f for rule in PROCESS_RULES for f in rule(process)]
     weighted = [weighed(f, process) for f in fold_library_frames(findings)]
-    return linked([with_source(f, process) for f in fold_effects(weighted, process)])
+    causes = {f.fingerprint: changed_at(group, process) for group, f in recompile_findings(process)}
+    found = linked(fold_effects(weighted, process), {key: place for key, place in causes.items() if place is not None})
+    return [with_source(f, process) for f in found]
 
 
 def weighed(finding: Finding, process: Process) -> Finding:
@@ -72,8 +74,11 @@ def with_source(finding: Finding, process: Process) -> Finding:
     return finding.with_(evidence=replace(finding.evidence, source=source_lines(process, finding.location)))
 
 
-def linked(findings: list[Finding]) -> list[Finding]:
-    """The findings, with each recompile limit and the recompiles that led to it related to each other."""
+def linked(findings: list[Finding], causes: Mapping[str, Location] | None = None) -> list[Finding]:
+    """The findings, with each recompile limit and the recompiles that led to it related to each other.
+
+    `causes` has by fingerprint the line at which recompiles are to be cured, where it is not in the compiled function.
+    """
     frames: dict[str, list[Finding]] = defaultdict(list)
     for f in findings:
         if f.code == "TT301" or f.code.startswith("TT2"):
@@ -86,7 +91,8 @@ def linked(findings: list[Finding]) -> list[Finding]:
                 related[f.fingerprint] |= {
                     other.fingerprint for other in group if other is not f and _places(f) & _places(other)
                 }
-    return [_explained(f.with_(related=(*f.related, *sorted(related[f.fingerprint]))), findings) for f in findings]
+    together = [f.with_(related=(*f.related, *sorted(related[f.fingerprint]))) for f in findings]
+    return [_explained(f, findings, causes or {}) for f in together]
 
 
 def _places(finding: Finding) -> set[str]:
@@ -94,10 +100,10 @@ def _places(finding: Finding) -> set[str]:
     return {str(place) for place in (finding.location, finding.raised_at) if place is not None}
 
 
-def _explained(finding: Finding, findings: list[Finding]) -> Finding:
+def _explained(finding: Finding, findings: list[Finding], places: Mapping[str, Location]) -> Finding:
     """A recompile limit gets the cause and fix of the recompiles that led to it, as those are to be changed."""
     if finding.code != "TT301":
-        return finding
+        return finding.with_(location=places.get(finding.fingerprint, finding.location))
     causes = [f for f in findings if f.fingerprint in finding.related and f.code.startswith("TT2")]
     if not causes:
         return finding
@@ -112,6 +118,7 @@ def _explained(finding: Finding, findings: list[Finding]) -> Finding:
     fix = replace(main.fix, text=main.fix.text + settings, edits=(*main.fix.edits, *raised))
     return finding.with_(
         cause=f"{main.cause} ({main.code})", fix=fix, owner=main.owner,
+        location=places.get(main.fingerprint, finding.location),
         evidence=replace(finding.evidence, values=main.evidence.values),
     )
 

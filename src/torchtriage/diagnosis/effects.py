@@ -22,7 +22,8 @@ MAX_LISTED = 20
 Change = tuple[str, int | None, str]    # path, line, what to do there
 
 # How Dynamo failed to continue after an earlier break of the same compile: never the first cause.
-_FOLLOW_ON = frozenset({"GB0092", "GB0093", "GB0274", "GB7000", "GB0065", "GB0066", "GB4297", "GB9741"})
+_FOLLOW_ON = frozenset({"GB0092", "GB0093", "GB0274", "GB7000", "GB0065", "GB0066", "GB0091", "GB4297", "GB9741"})
+_RAISED = "GB0088"      # an exception that Dynamo met while it traced; it may be Dynamo's own
 _COMPREHENSIONS = frozenset({"<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"})
 _ITERATOR_ARGUMENT = "GB4347"       # a comprehension that is compiled alone gets its iterator as an argument
 # State of a module or of the program outlives the call: without the break it would recompile the caller instead.
@@ -82,7 +83,7 @@ def _causes_of_effects(process: Process) -> dict[str, str]:
     for key, (broken, finding) in breaks.items():
         cause = (
             _first_break(process, broken) or _behind_comprehension(process, broken) or _training_step(broken, breaks)
-            or _same_framework(broken, breaks) or _same_clock(broken, breaks)
+            or _same_framework(broken, breaks) or _same_clock(broken, breaks) or _same_call(broken, breaks)
             or worst_of_change[_change(broken, finding)]
         )
         if cause in fingerprints and cause != key:
@@ -195,5 +196,18 @@ def _same_clock(broken: Break, breaks: dict[BreakKey, tuple[Break, Finding]]) ->
     place = (broken.editable.path, broken.function, broken.cause.subject)
     for key, (other, _) in breaks.items():
         if (other.editable.path, other.function, other.cause.subject) == place:
+            return key
+    return None
+
+
+def _same_call(broken: Break, breaks: dict[BreakKey, tuple[Break, Finding]]) -> BreakKey | None:
+    """The break inside the call of a line, if it left Dynamo with a value for which the rest of the call raises."""
+    if broken.events[0].gb_id != _RAISED:
+        return None
+    line = (broken.editable.path, broken.editable.line)
+    for key, (other, _) in breaks.items():
+        if other is broken:
+            return None
+        if (other.editable.path, other.editable.line) == line and other.events[0].gb_id != _RAISED:
             return key
     return None

@@ -7,7 +7,7 @@ from torchtriage.findings.fingerprint import without_comment
 from torchtriage.findings.model import UNKNOWN_OWNER, YOU, Location, Owner, OwnerKind, SourceLine
 from torchtriage.recording.events import Placed, StackEntry
 from torchtriage.recording.facts import ProgramFacts
-from torchtriage.recording.recording import Process
+from torchtriage.recording.recording import Process, Source
 from torchtriage.recording.sources import CONTEXT
 from torchtriage.text import CELL, original_function
 
@@ -91,6 +91,19 @@ def qualified_name(process: Process, entry: StackEntry) -> str:
     return name
 
 
+def is_same_code(process: Process, event: Placed, entry: StackEntry | Placed) -> bool:
+    """Whether a line is in the function of an event: `forward` is the name of many functions of a file.
+
+    A resume function counts as the function that it continues.
+    """
+    if (entry.path, original_function(entry.function)) != (event.path, original_function(event.function)):
+        return False
+    own, other = (process.sources.get((event.path, line or 0)) for line in (event.line, entry.line))
+    if own is not None and other is not None and own.qualname and other.qualname:
+        return own.qualname == other.qualname
+    return event.line is None or entry.line is None or entry.line >= event.line
+
+
 def is_wrapped(event: Placed) -> bool:
     """Whether torch compiled a module through its wrapper in this file, as it does with its own modules and hooks."""
     return event.path.endswith("_dynamo/external_utils.py")
@@ -115,10 +128,16 @@ def code_at(process: Process, entry: StackEntry) -> str:
     return without_comment(source.line(entry.line) if source else entry.code).strip()
 
 
+def _source_around(process: Process, path: str, line: int) -> Source | None:
+    """Source that was recorded for another place of the file and shows this line too."""
+    shown = (source for (own, _), source in sorted(process.sources.items()) if own == path and source.line(line))
+    return next(shown, None)
+
+
 def source_lines(process: Process, place: Location) -> tuple[SourceLine, ...]:
     """The few lines around a place as the recording kept them."""
     line = place.line or 0
-    source = process.sources.get((place.path, line))
+    source = process.sources.get((place.path, line)) or _source_around(process, place.path, line)
     if source is None:
         return ()
     shown = []

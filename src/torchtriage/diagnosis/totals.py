@@ -70,8 +70,9 @@ def _num_eager_calls(recording: Recording) -> int | None:
 
 
 def is_idle(process: Process) -> bool:
-    """Whether a process has no series and no events other than those of its taps and of its source."""
-    return not process.series and all(isinstance(event, (Tap, CompileSite)) for event in process.events)
+    """Whether a process has no series, no broken contracts and no events but those of its taps and of its source."""
+    has_learned = process.series or process.learning.contracts
+    return not has_learned and all(isinstance(event, (Tap, CompileSite)) for event in process.events)
 
 
 def has_learning(process: Process) -> bool:

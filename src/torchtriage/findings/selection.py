@@ -1,4 +1,4 @@
-"""The findings that remain after --select, --ignore, the baseline and comments, and those that --fail-on fails."""
+"""Which findings remain after flags, baseline, comments, or fail the command."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Runs every rule over the source and returns the report."""
+"""Runs every rule over the source."""
 
 import gc
 import importlib

@@ -1,4 +1,4 @@
-"""The linted files together: which module is which file, and where an imported name is defined."""
+"""The linted files together: modules, imports across them."""
 
 import ast
 import os

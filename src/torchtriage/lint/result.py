@@ -1,4 +1,4 @@
-"""The findings of one call of lint, before flags and comments remove any."""
+"""The findings of one call of lint, before any is filtered."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A parsed source file: its text, its tree and the names that it imports."""
+"""A parsed source file: its text, its tree, its imports."""
 
 import ast
 import hashlib

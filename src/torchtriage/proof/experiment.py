@@ -1,8 +1,8 @@
-"""The runs of a proof: both sides in turns, BEFORE again, eager, and eager with every result moved by one rounding."""
+"""The runs of a proof: both sides in turns, then those that measure noise."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -143,12 +143,12 @@ class Runs:
         setting = ProofSetting(eager=True, as_compiled=True)
         self._beside(["before as compiled", "after as compiled"], [("before", setting), ("after", setting)])
 
-    def keyed(self) -> None:
-        """Both sides eager, with the values of each random operator given by its key instead of its order."""
-        self.say("the numbers differ: running both sides with the same random draws arranged")
-        keyed, moved = ProofSetting(eager=True, keyed=True), ProofSetting(eager=True, keyed=True, rounding=3)
+    def keyed(self, arrangement: str) -> None:
+        """Both sides eager, with the values of each random operator given by a key instead of its order."""
+        self.say(f"the numbers differ: running both sides with the same random draws, arranged by {arrangement}")
+        keyed = ProofSetting(eager=True, draws=arrangement)
         names = ["keyed before", "keyed after", "keyed moved"]
-        jobs = [("before", keyed), ("after", keyed), ("before", moved)]
+        jobs = [("before", keyed), ("after", keyed), ("before", replace(keyed, rounding=3))]
         if "after eager" not in self.evidence.runs:
             names, jobs = [*names, "after eager"], [*jobs, ("after", ProofSetting(eager=True))]
         self._beside(names, jobs)

@@ -1,4 +1,4 @@
-"""Which findings a change fixes, leaves and brings."""
+"""How the findings of two runs differ: fixed, unchanged, new."""
 
 from collections.abc import Sequence
 

@@ -1,5 +1,7 @@
 """From the runs of both sides to the verdict."""
 
+import os
+import re
 from collections.abc import Iterator, Sequence
 
 from torchtriage.diagnosis.diagnose import START_UP
@@ -17,13 +19,19 @@ from torchtriage.findings.proof.verdict import (
 from torchtriage.proof.experiment import ProofRuns, SideRun
 from torchtriage.proof.findings_change import findings_change
 from torchtriage.proof.sides import Side
-from torchtriage.proof.step_times import has_enough, is_slower, step_times
-from torchtriage.recording.events import CompileEnd, GraphBreak, Recompile
+from torchtriage.proof.step_times import has_enough, is_shown_not_slower, is_slower, step_times
+from torchtriage.recording.events import CompileCall, CompileEnd, GraphBreak, Recompile
 from torchtriage.recording.recording import Recording
+from torchtriage.text import listed
 
 WORST_NEW = Severity.P3     # a new finding at this severity or worse refutes
 MIN_SHARE = 0.8             # of the operations of BEFORE that must still be in graphs, relative to what AFTER executes
 MAX_MOMENTS = 500
+MAX_FILES = 5       # in a reason
+PLAIN_BACKENDS = frozenset({    # of torch, for debugging: they run the operations of a graph as they are
+    "eager", "eager_noexcept", "eager_debug", "pre_dispatch_eager", "aot_eager", "aot_eager_decomp_partition",
+    "aot_eager_default_partitioner",
+})
 _FIRST = ("before", "after")
 _OWN = "TT9"                # findings about the recording
 _REFUTED, _UNDECIDED = ProofVerdict.REFUTED, ProofVerdict.UNDECIDED
@@ -79,6 +87,20 @@ def step_reasons(evidence: ProofRuns) -> Iterator[VerdictReason]:
         yield VerdictReason(kind=kind, verdict=_REFUTED, value_before=own, value_after=other)
 
 
+def file_reasons(evidence: ProofRuns) -> Iterator[VerdictReason]:
+    """Files that AFTER does not write any more; numbers in their names, such as a time, do not count."""
+    names = {_without_numbers(path) for path in evidence.files.get("after", ())}
+    lost = [path for path in evidence.files.get("before", ()) if _without_numbers(path) not in names]
+    if lost and not evidence.runs["after"].has_failed and not was_cut_short(evidence):
+        yield VerdictReason(
+            kind=ReasonKind.FILE_LOST, verdict=_UNDECIDED,
+            subject=listed([os.path.basename(path) for path in lost[:MAX_FILES]]))
+
+
+def _without_numbers(path: str) -> str:
+    return re.sub(r"\d+", "#", os.path.basename(path))
+
+
 def needs_eager_after(evidence: ProofRuns) -> bool:
     """Whether fewer operations are in graphs, so that it must be seen whether the program still executes them."""
     before, after = evidence.runs["before"].numbers, evidence.runs["after"].numbers
@@ -117,6 +139,15 @@ def compile_reasons(evidence: ProofRuns) -> Iterator[VerdictReason]:
     if own_calls is not None and calls is not None and calls > own_calls:
         yield VerdictReason(
             kind=ReasonKind.MORE_EAGER_CALLS, verdict=_REFUTED, value_before=own_calls, value_after=calls)
+
+
+def backend_reasons(evidence: ProofRuns, time: ProofTime) -> Iterator[VerdictReason]:
+    """A backend that only runs the graph instead of one that generates code, unless its steps are shown to be fast."""
+    own, other = ({call.backend for call in evidence.runs[name].recording.of(CompileCall)} for name in _FIRST)
+    generating, plain = sorted(own - PLAIN_BACKENDS - {""}), sorted((other - own) & PLAIN_BACKENDS)
+    if generating and plain and not is_shown_not_slower(time):
+        yield VerdictReason(
+            kind=ReasonKind.WEAKER_BACKEND, verdict=_REFUTED, subject=plain[0], detail=generating[0])
 
 
 def finding_reasons(evidence: ProofRuns, findings: FindingsChange, must_fix: Sequence[str]) -> Iterator[VerdictReason]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from torchtriage.capture.proof.arranged_draws import BY_ROW, MIRRORED
 from torchtriage.findings.proof.verdict import (
     LossCurve,
     NumbersChange,
@@ -113,6 +114,18 @@ def keyed_agreement(evidence: ProofRuns) -> tuple[Agreement, Agreement] | None:
     printed = compare_printed(eager[0].stdout, after[0].stdout, [], None, [])
     # Without tensors the compiled side is judged by what it prints, which has no measured noise.
     return keyed, Agreement(tensors=compiled, printed=PrintedComparison() if compiled.num_rows else printed)
+
+
+def other_arrangement(evidence: ProofRuns) -> str:
+    """The arrangement under which the draws of both sides may be the same, where they are not by step; else empty."""
+    runs = evidence.of("keyed before", "keyed after")
+    if len(runs) < 2:
+        return ""
+    own, other = (dict(run.numbers.drawn_elements) for run in runs)
+    masks = own.pop("bernoulli", 0), other.pop("bernoulli", 0)
+    if masks[0] != masks[1]:
+        return MIRRORED
+    return BY_ROW if own == other and runs[0].numbers.draw_keys != runs[1].numbers.draw_keys else ""
 
 
 def python_draws_moved(evidence: ProofRuns) -> bool:

@@ -1,4 +1,4 @@
-"""Medians, 95 % intervals and paired ratios over a few runs.
+"""Statistics of a few runs: medians, 95 % intervals, paired ratios.
 
 Times vary by factors, so the statistics work on logarithms. The noise of the machine is estimated from all policies
 together, because a few runs of one policy say little on their own.

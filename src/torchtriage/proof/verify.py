@@ -1,4 +1,4 @@
-"""`verify`: whether a change cures a finding, keeps the numbers and is not slower."""
+"""`verify`: whether a change cures a finding without other effects."""
 
 import os
 import signal
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
+from torchtriage.capture.proof.arranged_draws import BY_STEP
 from torchtriage.findings.proof.location import DifferencePlace
 from torchtriage.findings.proof.verdict import (
     NumbersChange,
@@ -108,12 +109,12 @@ def prove(before: Side, after: Side, work: Path, options: ProofOptions) -> Proof
             runs.after_again()
         reasons = list(judge.failure_reasons(evidence))
         numbers, found = _numbers(evidence, runs)
-        reasons += [*judge.step_reasons(evidence), *found]
+        reasons += [*judge.step_reasons(evidence), *found, *judge.file_reasons(evidence)]
         reasons += _compared_work(evidence, runs, is_refuted=judge.verdict_of(reasons) is ProofVerdict.REFUTED)
     findings = judge.all_findings(evidence)
     reasons += judge.finding_reasons(evidence, findings, options.must_fix)
     time, slower = judge.time_of(evidence)
-    reasons += slower
+    reasons += [*slower, *judge.backend_reasons(evidence, time)]
     if judge.was_cut_short(evidence):
         reasons = list(judge.failure_reasons(evidence))     # nothing else is shown by a run that did not end
     location = None
@@ -187,13 +188,20 @@ def _numbers_with_draws(
     differ = judge_numbers.difference_reason(found)
     if len(evidence.of("before", "eager")) == 0 or evidence.before.eager:
         return judge_numbers.numbers_change(evidence, found, NumbersState.DIFFER), [differ]
-    runs.keyed()
+    runs.keyed(BY_STEP)
     pair = judge_numbers.keyed_agreement(evidence)
+    other = judge_numbers.other_arrangement(evidence)
+    if other and pair is not None and not pair[0].holds:
+        runs.keyed(other)
+        pair = judge_numbers.keyed_agreement(evidence)
     if pair is not None and pair[0].holds and pair[1].holds and not pair[0].is_empty:
         repeated = repeated_draws(evidence.runs["eager"].numbers, evidence.runs["after eager"].numbers)
         if repeated is not None:
             reason = VerdictReason(kind=ReasonKind.DRAWS_REPEATED, verdict=ProofVerdict.REFUTED, step=repeated)
             return judge_numbers.numbers_change(evidence, found, NumbersState.DIFFER), [reason]
+        noise = next(filter(None, (judge_numbers.noise_reason(evidence, one) for one in pair)), None)
+        if noise is not None:
+            return judge_numbers.numbers_change(evidence, pair[0], NumbersState.UNDECIDED), [noise]
         return judge_numbers.numbers_change(evidence, pair[0], NumbersState.SAME_DRAWS), []
     base, after = judge_numbers.baseline(evidence), evidence.runs["after"]
     moved = base is not None and draws_differ(base.numbers, after.numbers)

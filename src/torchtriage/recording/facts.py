@@ -181,6 +181,7 @@ class LearningFacts:
     autocast_dtype: str | None = None
     optimizers: tuple[str, ...] = ()
     optimizer_lr: tuple[AnyFloat, ...] = ()
+    without_rate: tuple[str, ...] = ()      # tensors and groups of parameters with a learning rate of 0 beside others
     learning_limits: Mapping[str, AnyFloat] = field(default_factory=dict)       # those that differ from the default
     return_threshold: float | None = None
     non_finite_loss: NonFiniteLoss | None = field(default=None, metadata=UNWRITTEN)

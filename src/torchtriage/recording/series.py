@@ -292,28 +292,29 @@ MONITOR_INTERVAL = _define(
 RECURRENT = "Recurrent state"
 LSTM_PREFIX = "lstm/"
 _STATE_WRITER = f"{TRAIN}, {PROGRAM}"
+_PPO_WRITER = f"{TRAIN}, {RUN}, {PROGRAM}"
 LSTM_H_RMS = _define(
     "lstm/h_rms", "magnitude of the hidden state, over all environments", unit="state", statistic="root mean square",
-    writer=_STATE_WRITER, section=RECURRENT, healthy="1e-6 to 0.95",
+    writer=_PPO_WRITER, section=RECURRENT, healthy="1e-6 to 0.95",
 )
 LSTM_C_RMS = _define(
     "lstm/c_rms", "magnitude of the cell state, over all environments", unit="state", statistic="root mean square",
-    writer=_STATE_WRITER, section=RECURRENT, healthy="1e-6 to 10",
+    writer=_PPO_WRITER, section=RECURRENT, healthy="1e-6 to 10",
 )
 LSTM_H_RMS_MAX = _define(
     "lstm/h_rms_max", "magnitude of the hidden state in the environment where it is largest", unit="state",
-    statistic="maximum of root mean squares", writer=_STATE_WRITER, section=RECURRENT, healthy="below 10",
+    statistic="maximum of root mean squares", writer=_PPO_WRITER, section=RECURRENT, healthy="below 10",
 )
 LSTM_C_RMS_MAX = _define(
     "lstm/c_rms_max", "magnitude of the cell state in the environment where it is largest", unit="state",
-    statistic="maximum of root mean squares", writer=_STATE_WRITER, section=RECURRENT, healthy="below 10",
+    statistic="maximum of root mean squares", writer=_PPO_WRITER, section=RECURRENT, healthy="below 10",
 )
 LSTM_HAS_NAN = _define(
-    "lstm/has_nan", "whether the state holds NaN", unit="0 or 1", statistic="maximum", writer=_STATE_WRITER,
+    "lstm/has_nan", "whether the state holds NaN", unit="0 or 1", statistic="maximum", writer=_PPO_WRITER,
     section=RECURRENT, healthy="0",
 )
 LSTM_HAS_INF = _define(
-    "lstm/has_inf", "whether the state holds Inf", unit="0 or 1", statistic="maximum", writer=_STATE_WRITER,
+    "lstm/has_inf", "whether the state holds Inf", unit="0 or 1", statistic="maximum", writer=_PPO_WRITER,
     section=RECURRENT, healthy="0",
 )
 for _state, _what in (("h", "hidden state"), ("c", "cell state")):
@@ -331,7 +332,6 @@ for _state, _what in (("h", "hidden state"), ("c", "cell state")):
 
 PPO = "PPO"
 PPO_PREFIX = "ppo/"
-_PPO_WRITER = f"{TRAIN}, {RUN}, {PROGRAM}"
 PPO_RATIO_MAX = _define(
     "ppo/ratio_max", "largest probability ratio, `exp(new log-prob - old log-prob)`", unit="factor",
     statistic="maximum", writer=_PPO_WRITER, section=PPO, healthy="below 5",
@@ -373,6 +373,10 @@ PPO_EXPLAINED_VARIANCE = _define(
 PPO_RETURNS_STD = _define(
     "ppo/returns_std", "spread of the returns that the critic learns", unit="return", statistic="standard deviation",
     writer=_PPO_WRITER, section=PPO,
+)
+PPO_RETURNS_MEAN = _define(
+    "ppo/returns_mean", "mean of the returns that the critic learns", unit="return", statistic="mean",
+    writer=f"{RUN}, {PROGRAM}", section=PPO,
 )
 PPO_CLIP_FRACTION = _define(
     "ppo/clip_fraction", "samples whose ratio is outside the clipping range", unit="fraction", statistic="fraction",

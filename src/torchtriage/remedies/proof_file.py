@@ -1,4 +1,4 @@
-"""Keeps the proofs of verified edits in a recording, where `report` and `ticket` find them."""
+"""Keeps the proofs of verified edits in a recording, where reports find them."""
 
 import json
 from collections.abc import Sequence

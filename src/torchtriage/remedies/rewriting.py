@@ -1,4 +1,4 @@
-"""Makes the changes of edits in a file with libcst, so that formatting and comments stay."""
+"""Makes the changes of edits in a file with libcst, which preserves its formatting."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""A parsed file with the statement at each line, and libcst behind a message for those who lack it."""
+"""A file parsed by libcst, with the statement at each line."""
 
 import ast
 import warnings

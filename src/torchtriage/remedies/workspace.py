@@ -1,4 +1,4 @@
-"""The files of a project that edits may change, as they are now and as the recording knows them."""
+"""The files of a project that edits may change, compared with those of the recording."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Which calls allocate with the parameters of a model, and how many copies of them each makes."""
+"""Which calls allocate with the parameters of a model, by how many copies."""
 
 import ast
 import re

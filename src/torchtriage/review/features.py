@@ -1,4 +1,4 @@
-"""Which names of torch the reviewed source uses, and since which release torch has them."""
+"""The names of torch in the reviewed source, with the release that introduced each."""
 
 import ast
 import re

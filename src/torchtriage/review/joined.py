@@ -1,4 +1,4 @@
-"""Findings of the source and of runs together: one hazard that both show is one finding."""
+"""Joins findings of the source with those of runs: a hazard that both show is one finding."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""The time that a study and each of its runs may take."""
+"""The time limits of a study, of each of its runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

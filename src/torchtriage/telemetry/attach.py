@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from torchtriage.findings.tap_state import PPO_UPDATES
+from torchtriage.findings.tap_state import PPO_UPDATES, RECURRENT_STATE
 from torchtriage.recording.events import Event, Tap
 from torchtriage.recording.recording import Series
 from torchtriage.recording.series import LOSS
@@ -18,7 +18,14 @@ from torchtriage.telemetry.first_non_finite import FirstNonFinite, Part
 from torchtriage.telemetry.logged_scalars import LoggedScalars
 from torchtriage.telemetry.loss_course import LossCourse
 from torchtriage.telemetry.ppo.followed_policy import FollowedPolicy
-from torchtriage.telemetry.sampling.parameters import Namer, learning_rates, listed_parameters
+from torchtriage.telemetry.recurrent.followed_states import FollowedStates
+from torchtriage.telemetry.sampling.parameters import (
+    Namer,
+    learning_rates,
+    listed_parameters,
+    modules_of_process,
+    without_rate,
+)
 from torchtriage.telemetry.sampling.row import AFTER, GRADS
 from torchtriage.telemetry.sampling.sampler import AS_USED, BEFORE_CLIPPING, Sampling, is_busy, is_profiled
 from torchtriage.telemetry.sampling.track import Track
@@ -38,11 +45,15 @@ class Attached:
 
     def __init__(
         self, emit: Callable[[Event], None], step: Callable[[], int | None], config: TelemetryConfig | None = None,
+        num_environment_steps: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`num_environment_steps`: those since the last backward pass."""
         self._emit = emit
         self._step = step
         self.config = config or TelemetryConfig()
         self._namer = Namer()
+        self._num_environment_steps = num_environment_steps
+        self._has_compiled = False
         self._clip_seen = False
         self._is_profiler_seen = False
         self._start()
@@ -63,19 +74,29 @@ class Attached:
         self._logged = LoggedScalars()
         self._is_reading_logs = True        # until it fails
         self._policy = FollowedPolicy()
+        self._states = FollowedStates(modules_of_process, self._num_environment_steps)
+        if self._has_compiled:
+            self._states.stop()
+        self._are_states_read = False       # the writer reads their observations
         self._is_following = True           # the policy, until it fails
         self._is_policy_read = False        # the writer reads its observations
         self._is_idle = False               # no optimizer is due to be sampled in its next step
         self._is_scaled = False             # GradScaler is in use
         self._is_testing = True             # no loss was NaN or Inf yet
+        self._num_alone = 0                 # backward passes before the first step of an optimizer
         self._losses: list[torch.Tensor] = []
+        self._without_rate: dict[str, list[str]] = {}   # tensors and groups with a learning rate of 0, by optimizer
         self._rates: list[float] = []       # of the first optimizer, when it was last sampled
 
     def start_over(self) -> None:
         """Start again in a forked child: the threads and everything recorded so far belong to the parent."""
+        self._states.stop()
         self._start()
 
     # The taps
+
+    def loaded(self, module: torch.nn.Module, missing: Sequence[str], unexpected: Sequence[str]) -> None:
+        self._contracts.loaded(module, missing, unexpected, self._step() or 0)
 
     def rollout(self, num_acts: int, steps: Sequence[tuple[Any, ...]]) -> None:
         """What the program did since its last backward pass: entries to no_grad(), and steps of environments."""
@@ -84,6 +105,23 @@ class Attached:
                 self._policy.rollout(num_acts, steps)
             except Exception as error:
                 self._stop_following(error)
+        self._follow_states(lambda: self._states.rollout(steps, (self._step() or 0) + 1))
+
+    def compile_called(self) -> None:
+        """What the program compiles must not contain a replaced method."""
+        self._has_compiled = True
+        self._states.stop()
+
+    def _follow_states(self, follow: Callable[[], None]) -> None:
+        try:
+            follow()
+        except Exception as error:      # modules of the program may have any form
+            self._states.stop()
+            self._report_absent(RECURRENT_STATE, f"{type(error).__name__}: {error}")
+            return
+        if self._states.has_modules and not self._are_states_read:
+            self._are_states_read = True
+            self.writer.add(self._states)
 
     def _follow_policy(self, loss: torch.Tensor) -> None:
         try:
@@ -117,6 +155,10 @@ class Attached:
         if not is_loss:
             return
         self._settings.backward()
+        if self._step() is None:
+            if self._num_alone:     # without an optimizer each backward pass is a step
+                self._course.step_ended(0, self._num_alone)
+            self._num_alone += 1
         if self._is_testing:
             self._test(tensors[0])
         if self._is_following and self._may_sample():
@@ -139,7 +181,8 @@ class Attached:
         self._course.add(value)
         if self._is_scaled:
             return
-        if self._first_non_finite.test(value, (self._step() or 0) + 1, self._parts):
+        step = self._step()
+        if self._first_non_finite.test(value, self._num_alone if step is None else step + 1, self._parts):
             self._is_testing = False
             self.config.escalate()      # the next steps are looked at one by one
 
@@ -220,7 +263,11 @@ class Attached:
             return
         track, pace = watched.track, watched.pace
         began = pace.clock()
+        if self._num_alone > 1:
+            self._course.begin_anew()
+        self._num_alone = 0
         self._course.step_ended(id(optimizer), self._step() or 0)
+        self._follow_states(lambda: self._states.step_ended(self._step() or 0))
         if not watched.is_left and self._may_sample():
             self._contracts.step_ended(optimizer, self._step() or 0)
             self._settings.step_ended(optimizer, watched.label, self._step() or 0)
@@ -256,8 +303,11 @@ class Attached:
         watched.take_gradients(track)
         for loss in self._losses:
             track.add_loss(loss)
+        optimizer = watched.optimizer()
+        if optimizer is not None:
+            names = dict(zip(map(id, track.parameters), track.names, strict=True))
+            self._without_rate[watched.label] = without_rate(optimizer, watched.label, names)
         if not watched.label:
-            optimizer = watched.optimizer()
             self._rates = learning_rates(optimizer) if optimizer is not None else []
         watched.finish(track)
         watched.is_clipped_unseen = False
@@ -283,6 +333,7 @@ class Attached:
 
     def facts(self) -> Mapping[str, Any]:
         contracts = [*self._contracts.facts().get("contracts", ()), *self._policy.contracts.facts()]
+        contracts += self._states.resets.facts()
         kept: dict[str, Any] = self._first_non_finite.facts() | ({"contracts": contracts} if contracts else {})
         if logged := self._logged.labels(self._measured()):
             kept["logged_scalars"] = logged
@@ -291,12 +342,14 @@ class Attached:
         gradients = BEFORE_CLIPPING if self._clip_seen else AS_USED
         facts = self._sampling.facts(gradients=gradients, grad_dtypes=self._sampling.dtypes, rates=self._rates)
         facts["telemetry"] |= self._optimizers.facts()
+        if without := [name for names in self._without_rate.values() for name in names]:
+            facts["without_rate"] = without
         return facts | kept
 
     def series(self) -> Iterable[Series]:
         """All curves, with the loss of every step in place of the sampled ones, and scalars that only a log has."""
         series = self.curves.series()
-        course = self._course.series() if series else None
+        course = self._course.series() if series or self._num_alone else None
         if course is not None:
             series = [one for one in series if one.name != LOSS] + [course]
         return series + self._settings.series() + self._logged.series(self._measured())
@@ -306,6 +359,7 @@ class Attached:
         return self.curves.totals() | self._settings.names()
 
     def close(self) -> None:
+        self._states.stop()
         self._sampling.close()
         self._settings.close()
         self._logged.close()

@@ -1,4 +1,4 @@
-"""What must hold in any training, tested while it runs: the loss, the gradients and the optimizer belong together."""
+"""What must hold in any training, tested while it runs."""
 
 import gc
 import weakref
@@ -11,7 +11,10 @@ import torch
 from torchtriage.recording.facts import BrokenContract, to_dict
 from torchtriage.telemetry.contract_checks.batch_norm import BatchNormCounts
 from torchtriage.telemetry.contract_checks.count import is_readable
+from torchtriage.telemetry.contract_checks.loading import LoadedNames
 from torchtriage.telemetry.contract_checks.loss_graph import broadcast_size, leaves, probabilities_as_logits
+from torchtriage.telemetry.contract_checks.lost_gradients import LostGradients
+from torchtriage.telemetry.contract_checks.prediction_gain import START_FACTOR, PredictionGain
 from torchtriage.telemetry.contract_checks.step_order import StepOrder
 from torchtriage.telemetry.contract_checks.target_networks import (
     FIRST_LOOK,
@@ -28,6 +31,7 @@ GRAPH_INTERVAL = 512
 JUDGED_AFTER = frozenset({4, 11})       # a verdict needs two of these in agreement: some branches are used in turns
 MAX_SCANS = 4           # searches through all objects of the process, about 50 ms each
 MAX_NAMED = 20
+MAX_PHASES = 8          # of a program, each with new parameters, that are looked at as closely as the first
 PATIENCE = 3            # steps with gradients of the step before
 LOOK_INTERVAL = 4       # steps from one look at the mode and the settings to the next
 LOOKS = 5               # looks in a row at a model in eval mode, or at a weight decay
@@ -39,7 +43,10 @@ NUM_CLEARED = 12
 MANY = 0.5              # share of unused parameters from which the loss is cut off, not a layer left unused
 MAX_NEW = 5             # optimizers of the same parameters, each with one or two steps
 MAX_SHRINKAGE = 0.01    # of the weights in one step, by weight decay alone; usual are 1e-6 to 1e-4
-DECOUPLED = frozenset({"AdamW", "SGD"})     # their weight decay shrinks a weight by lr times itself
+# The weight decay of these optimizers shrinks a weight by lr times itself. Up to these values it is usual, and a large
+# product comes from the learning rate.
+USUAL_DECAYS = {"AdamW": 0.1, "SGD": 1e-3}
+MIN_IDLE = 100          # updates of other optimizers in which one that holds trained parameters makes no step
 DROPOUT = (torch.nn.Dropout, torch.nn.Dropout1d, torch.nn.Dropout2d, torch.nn.Dropout3d, torch.nn.AlphaDropout)
 BATCH_NORM = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm)
 
@@ -69,7 +76,10 @@ class Contracts:
     def __init__(self) -> None:
         self._broken: dict[str, BrokenContract] = {}
         self._num_updates = 0
+        self._num_backwards = 0
         self._num_scans = 0
+        self._phase_start = 0       # updates before the current phase
+        self._num_phases = 0
         self._reached: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}     # trained leaves of a loss, with depth
         self._optimizers: dict[int, weakref.ref[torch.optim.Optimizer]] = {}
         self._suspects: dict[str, frozenset[int]] = {}      # of the last judgement, by code
@@ -84,6 +94,10 @@ class Contracts:
         self._batch_norm = BatchNormCounts(self._count)
         self._weight_change = WeightChange(self._count)
         self._targets = TargetNetworks()
+        self._lost_gradients = LostGradients(self._count)
+        self._gain = PredictionGain()
+        self._loaded = LoadedNames()
+        self._idle: dict[int, weakref.ref[torch.Tensor]] = {}     # parameters of optimizers that have made no step
 
     @property
     def follows_order(self) -> bool:
@@ -92,24 +106,44 @@ class Contracts:
 
     @property
     def _is_graph_due(self) -> bool:
-        return self._num_updates in GRAPH_UPDATES or self._num_updates % GRAPH_INTERVAL < 2
+        return self._progress in GRAPH_UPDATES or self._progress % GRAPH_INTERVAL < 2
+
+    @property
+    def _progress(self) -> int:
+        """Updates of this phase; backward passes in a program that updates its weights without an optimizer of torch.
+
+        A new optimizer begins a phase, which is looked at as closely as the start of the program.
+        """
+        if not self._num_updates:
+            return self._num_backwards
+        return self._num_updates - self._phase_start
 
     def facts(self) -> dict[str, Any]:
-        return {"contracts": [to_dict(one) for one in self._broken.values()]} if self._broken else {}
+        broken = [*self._broken.values(), *self._loaded.broken]
+        return {"contracts": [to_dict(one) for one in broken]} if broken else {}
 
     # Called by the taps
 
+    def loaded(self, module: torch.nn.Module, missing: Sequence[str], unexpected: Sequence[str], step: int) -> None:
+        """A state dict was loaded, without tensors of these names."""
+        self._loaded.loaded(module, missing, unexpected, step)
+
     def backward(self, loss: torch.Tensor) -> None:
+        self._num_backwards += 1
         self._order.backward()
         self._batch_norm.num_backwards += 1
         for end in self._ends.values():
             end.num_backwards += 1
             end.is_cleared = end.is_cleared or _is_cleared(end)
         if self._is_graph_due:
+            trained = []
             for distance, leaf in leaves(loss):
                 if isinstance(leaf, torch.nn.Parameter):
+                    trained.append(leaf)
                     self._reached.setdefault(id(leaf), (weakref.ref(leaf), distance))
+            self._lost_gradients.backward(trained)
             self._judge_loss(loss)
+        self._judge_gain(loss)
 
     def clipping(self, parameters: Sequence[torch.Tensor]) -> None:
         self._order.clipping(parameters)
@@ -119,17 +153,18 @@ class Contracts:
 
     def step_begins(self, optimizer: torch.optim.Optimizer, step: int) -> None:
         self._note(optimizer, step)
-        end = self._ends.pop(id(optimizer), None)
-        if end is not None and end.num_backwards:
-            self._count("TT422", not end.is_cleared, PATIENCE, step, key=f"TT422:{id(optimizer)}")
-        if self._num_updates in JUDGED_AFTER or self._num_updates % GRAPH_INTERVAL == 2:
+        self._judge_clearing(optimizer, step)
+        if self._progress in JUDGED_AFTER or self._progress % GRAPH_INTERVAL == 2:
             self._judge_graph(step)
+        self._judge_idle(step)
         self._order.step_begins(optimizer, step, self._reached.__contains__)
+        self._lost_gradients.step_begins(step)
         self._weight_change.step_begins(optimizer)
 
     def step_ended(self, optimizer: torch.optim.Optimizer, step: int) -> None:
         self._num_updates += 1
-        if self._num_updates % GRAPH_INTERVAL <= NUM_CLEARED:
+        self._judge_clearing(optimizer, step)       # the backward passes of a closure are inside the step
+        if self._progress % GRAPH_INTERVAL <= NUM_CLEARED:
             self._remember_gradient(optimizer)
         if self._num_updates % LOOK_INTERVAL == 0:
             self._judge_settings(optimizer, step)
@@ -149,6 +184,42 @@ class Contracts:
         size = broadcast_size(loss)
         if size:
             self._count("TT432", True, 2, step, value=float(size))
+
+    # TT440, TT442: predictions
+
+    def _judge_gain(self, loss: torch.Tensor) -> None:
+        if self._num_backwards > 1 and not self._gain.is_due(self._progress):
+            return
+        self._gain.look(loss)
+        if self._gain.first is not None and self._num_backwards == 1:
+            model, equal = self._gain.first
+            if model > START_FACTOR * equal:
+                self._break(BrokenContract(code="TT442", step=1, value=model, share=equal))
+        verdict = self._gain.verdict(self._progress) if len(self._optimizers) <= 1 else None
+        if verdict is None or (verdict.is_distance and self._targets.has_any):
+            self._broken.pop("TT440", None)
+        elif "TT440" not in self._broken:
+            self._break(BrokenContract(
+                code="TT440", step=self._progress, count=verdict.num_looks, value=verdict.model, share=verdict.guess,
+                names=("mean" if verdict.is_distance else "frequencies",), total=int(verdict.was_better),
+            ))
+
+    # TT444: every optimizer that holds trained parameters makes steps
+
+    def _judge_idle(self, step: int) -> None:
+        if not self._idle or self._num_updates % LOOK_INTERVAL:
+            return
+        held = self._held(self._optimizers)
+        idle = {key for key, ref in self._idle.items() if ref() is not None and key not in held}
+        if not idle:
+            self._idle.clear()
+            self._broken.pop("TT444", None)
+        elif self._num_updates >= MIN_IDLE and "TT444" not in self._broken:
+            names = from_modules(modules_of_process(), idle)
+            self._break(BrokenContract(
+                code="TT444", step=step, count=len(idle), total=self._num_updates,
+                names=tuple(names.get(key, "parameter") for key in self._idle if key in idle)[:MAX_NAMED],
+            ))
 
     # TT430: target networks move
 
@@ -175,6 +246,7 @@ class Contracts:
         if missing and self._num_scans < MAX_SCANS:     # an optimizer may not have made a step yet
             self._num_scans += 1
             held = self._held({id(one): weakref.ref(one) for one in _optimizers_of_process()})
+            self._idle = {key: self._reached[key][0] for key in missing & held.keys()}
             missing = frozenset(reached.keys() - held.keys())
         unused = frozenset(key for key, p in held.items() if p.requires_grad and p.grad is None and key not in reached)
         agreed = {"TT420": missing & self._suspects.get("TT420", frozenset()),
@@ -182,7 +254,7 @@ class Contracts:
         self._suspects = {"TT420": missing, "TT421": unused}
         # An optimizer that holds parameters without use beside those that are missing has those of an old model.
         is_old = bool(agreed["TT420"]) and bool(agreed["TT421"])
-        is_replaced = bool(agreed["TT420"]) or len(unused) >= MANY * len(held)
+        is_replaced = bool(agreed["TT420"]) or self._has_little_use(agreed["TT421"])
         for code, tensors, total in (("TT420", reached, len(reached)), ("TT421", held, len(held))):
             names = from_modules(modules_of_process(), set(agreed[code])) if agreed[code] else {}
             if code == "TT421":     # the module may be gone, while its parameters are still held
@@ -195,6 +267,14 @@ class Contracts:
                     code=code, step=step, count=len(names), total=total, is_deliberate=is_part,
                     names=tuple(names[key] for key in tensors if key in names)[:MAX_NAMED],
                 ))
+
+    def _has_little_use(self, unused: frozenset[int]) -> bool:
+        """Whether an optimizer holds many of these parameters, for what it holds."""
+        for ref in self._optimizers.values():
+            held = self._held({0: ref})
+            if held and len(unused & held.keys()) >= MANY * len(held):
+                return True
+        return False
 
     def _place(self, key: int) -> str:
         """The place of a parameter in its optimizer, such as `group0.3`."""
@@ -223,6 +303,12 @@ class Contracts:
 
     # TT422: gradients are cleared between steps
 
+    def _judge_clearing(self, optimizer: torch.optim.Optimizer, step: int) -> None:
+        end = self._ends.get(id(optimizer))
+        if end is not None and end.num_backwards:
+            del self._ends[id(optimizer)]
+            self._count("TT422", not end.is_cleared, PATIENCE, step, key=f"TT422:{id(optimizer)}")
+
     def _remember_gradient(self, optimizer: torch.optim.Optimizer) -> None:
         parameters = [
             p for p in optimizer.param_groups[0]["params"][:8] if p.grad is not None and is_readable(p.grad)
@@ -250,6 +336,10 @@ class Contracts:
                 self._num_new += 1
                 if self._num_new >= MAX_NEW:
                     self._break(BrokenContract(code="TT423", step=step, count=self._num_new))
+        if last is None and self._num_updates and self._num_phases < MAX_PHASES:
+            self._num_phases += 1
+            self._phase_start = self._num_updates
+            self._order.begin_phase()
         self._optimizers[id(optimizer)] = weakref.ref(optimizer)
         self._last_of[id(first)] = _Owner(weakref.ref(first), weakref.ref(optimizer))
 
@@ -277,8 +367,9 @@ class Contracts:
         kind = type(optimizer).__name__
         self._judge_rates(optimizer, [float(rate or 0.0) for rate in rates], step)
         decays = [float(group.get("weight_decay") or 0.0) for group in groups]
-        most = max((float(rate or 0.0) * decay for rate, decay in zip(rates, decays, strict=True)), default=0.0)
-        if kind in DECOUPLED:
+        if kind in USUAL_DECAYS:
+            pairs = [(float(rate or 0.0), decay) for rate, decay in zip(rates, decays, strict=True)]
+            most = max((rate * decay for rate, decay in pairs if decay > USUAL_DECAYS[kind]), default=0.0)
             self._count("TT426", most >= MAX_SHRINKAGE, LOOKS, step, name=kind, value=max(decays), share=most)
 
     def _judge_rates(self, optimizer: torch.optim.Optimizer, rates: Sequence[float], step: int) -> None:
@@ -328,6 +419,8 @@ def _roots(parameters: Iterable[int]) -> Sequence[torch.nn.Module]:
 def _has_modes(root: torch.nn.Module) -> bool:
     for module in root.modules():
         if isinstance(module, DROPOUT) and module.p > 0.0:
+            return True
+        if isinstance(module, torch.nn.RNNBase | torch.nn.MultiheadAttention) and module.dropout > 0.0:
             return True
         if isinstance(module, BATCH_NORM) and module.track_running_stats:
             return True

@@ -25,6 +25,13 @@ class LossCourse:
         self._is_mixed = False
         self._is_complete = True
 
+    def begin_anew(self) -> None:
+        """What was taken for steps were parts of a first one, which is left out."""
+        with self._lock:
+            self._waiting = []
+            self._buckets = CurveBuckets(1, TOTAL_BUCKETS)
+        self._optimizer, self._sum = None, None
+
     def add(self, loss: float) -> None:
         if self._is_unscaled:       # GradScaler skipped the step before
             self._sum, self._is_unscaled = None, False
@@ -42,11 +49,13 @@ class LossCourse:
 
     def step_ended(self, optimizer: int, step: int) -> None:
         """`optimizer`: its id."""
+        total, self._sum, self._is_unscaled = self._sum, None, False
+        if total is None:       # another optimizer has made a step with the same loss
+            return
         if self._optimizer is None:
             self._optimizer = optimizer
         self._is_mixed = self._is_mixed or optimizer != self._optimizer
-        total, self._sum, self._is_unscaled = self._sum, None, False
-        if total is None or self._is_mixed or not self._is_complete:
+        if self._is_mixed or not self._is_complete:
             return
         with self._lock:
             self._waiting.append((step, total))

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from torchtriage.commands.change.fix import FixCommand
 from torchtriage.commands.explain import ExplainCommand
 from torchtriage.commands.main import COMMANDS, build_parser, command_named, main
 from torchtriage.commands.run import RunCommand
@@ -205,3 +206,18 @@ def raising(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(ExplainCommand, "run", run)
 
     return make
+
+
+@pytest.mark.parametrize(("words", "flags"), [
+    (["fix", "--verify", "train.py", "--steps", "5"], (None, None)),
+    (["fix", "--verify", "train.py", "--budget", "5m", "--", "--steps", "5"], ("5m", None)),
+    (["fix", "--steps", "9", "--verify", "train.py", "--", "--steps", "5"], (None, "9")),
+])
+def test_flags_of_fix_may_follow_the_script_where_two_dashes_end_them(
+    words: list[str], flags: tuple[str | None, str | None], monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[argparse.Namespace] = []
+    monkeypatch.setattr(FixCommand, "run", lambda self, args, config: seen.append(args) or 0)
+    assert main(words) == 0
+    assert seen[0].verify == ["train.py", "--steps", "5"]
+    assert (seen[0].budget, seen[0].steps) == flags

@@ -1,5 +1,6 @@
 """From events to ranked findings: weighed by cost, merged over the ranks, a limit linked with its recompiles."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -272,3 +273,26 @@ def test_a_long_settled_recompile_is_not_cosmetic() -> None:
     process = a_process(*events, start=1.0, end=818.0, your_roots=["/app"])
     findings = {finding.code: finding.severity for finding in diagnose(a_recording(process))}
     assert findings["TT201"] is Severity.P2
+
+
+def in_a_helper(source: str) -> list[Event]:
+    """Recompiles of f for a value that a function below it reads at line 50."""
+    stack = f'  File "{APP}", line 4, in f\n    tick(x)\n  File "{APP}", line 50, in tick\n    n += 1'
+    events = int_recompiles(F, 0, 7, source, at_limit=True)
+    return [
+        replace(event, reasons=tuple(f"{reason}\nUser stack trace:\n{stack}" for reason in event.reasons))
+        if isinstance(event, (Recompile, LimitHit)) else event
+        for event in events
+    ]
+
+
+def test_recompiles_for_state_are_shown_at_the_line_that_reads_it() -> None:
+    for source in ("self.n", "G['STATS']['calls']"):
+        found = by_code(diagnose(a_recording(a_process(*in_a_helper(source), **FACTS), end=1000.0)))
+        assert {(finding.location.line, finding.location.function) for finding in found.values()} == {(50, "tick")}
+        assert "TT301" in found
+
+
+def test_recompiles_for_an_argument_are_shown_at_the_compiled_function() -> None:
+    found = diagnose(a_recording(a_process(*in_a_helper("k"), **FACTS), end=1000.0))
+    assert {finding.location.line for finding in found} == {3}

@@ -114,3 +114,20 @@ def test_breaks_that_one_change_of_a_line_removes_are_one_finding() -> None:
     assert (finding.code, finding.severity) == ("TT115", Severity.P1)
     assert finding.fix.text.startswith(f"move the block of `{code}`")
     assert len(finding.evidence.folded) == 1
+
+
+def test_an_exception_within_a_broken_call_follows_from_the_break() -> None:
+    raised = a_break(14, "GB0088", "Observed exception", function="row", whole_frame=True)
+    [finding] = findings(CALL, START, CRC, raised)
+    assert (finding.code, finding.location.line) == ("TT106", 14)
+    assert any("TT122" in line for line in finding.evidence.folded)
+
+
+def test_an_exception_at_a_line_that_does_not_break_stays_a_finding() -> None:
+    raised = a_break(30, "GB0088", "Observed exception", function="other")
+    assert {finding.code for finding in findings(CALL, START, CRC, raised)} == {"TT106", "TT122"}
+
+
+def test_an_unset_cell_follows_from_the_break_before_it() -> None:
+    unset = a_break(21, "GB0091", "Read uninitialized cell", whole_frame=True)
+    assert [finding.code for finding in findings(CALL, START, CRC, unset)] == ["TT106"]

@@ -41,6 +41,16 @@ class Net(nn.Module):
         "def closed(net):\n    def inner(x):\n        return net(x)\n    return "
         "torch.compile(inner)\nclosed(Net())(torch.ones(2))",
         "f = torch.compile(lambda net, x: net(x))\nf(Net(), torch.ones(2))",
+        "class Outer(nn.Sequential):\n    def __init__(self):\n        super().__init__(nn.Linear(4, 4), Net())\n"
+        "net = torch.compile(Outer())",
+        "class Outer(nn.ModuleList):\n    def __init__(self):\n        super().__init__([Net() for _ in range(3)])\n"
+        "    def forward(self, x):\n        for block in self:\n            x = block(x)\n        return self[0](x)\n"
+        "net = torch.compile(Outer())",
+        "class Holder(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.parts = Parts({'a': Net()})\n    def forward(self, x):\n        return self.parts['a'](x)\n"
+        "class Parts(nn.ModuleDict):\n    pass\nnet = torch.compile(Holder())",
+        "def closed(net):\n    def inner(x):\n        return net(x)\n    return torch.compile(inner)\n"
+        "def main():\n    step = closed(Net())\n    step(torch.ones(2))\nmain()",
     ],
 )
 def test_a_compile_call_of_any_form_reaches_the_forward(program: str) -> None:

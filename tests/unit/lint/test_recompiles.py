@@ -19,6 +19,8 @@ FUNCTION = "@torch.compile\ndef f(x, n):\n    return x * n\n"
     "net = torch.compile(nn.Linear(2, 2))\nlog = Log()\nfor _ in range(3):\n    net(torch.ones(2))\n    log.add()\n",
     "net = torch.compile(nn.Linear(2, 2), dynamic=False)\n"
     "for batch in DataLoader([1], batch_size=2, drop_last=True):\n    net(batch)\n",
+    "STATS = {'calls': 0}\n@torch.compile\ndef f(x):\n    return x * 2\ndef note():\n    STATS['calls'] += 1\n"
+    "for _ in range(5):\n    f(torch.ones(2))\n    note()\n",
     "models = [nn.Linear(2, 2) for _ in range(3)]\nfor i, model in enumerate(models):\n    models[i] = "
     "torch.compile(model)\n",
     "def validate(net, x):\n    with torch.no_grad():\n        return net(x)\nnet = torch.compile(nn.Linear(2, 2))\n"
@@ -59,3 +61,9 @@ def test_a_recompile_names_the_frame_that_torch_reports() -> None:
     assert (finding.code, finding.location.line) == ("TT204", 9)
     assert finding.raised_at is not None
     assert (finding.raised_at.function, finding.raised_at.line) == ("f", 5)
+
+
+def test_an_item_of_a_global_that_counts_in_compiled_code() -> None:
+    function = "@torch.compile\ndef f(x):\n    STATS['calls'] += 1\n    return x\n"
+    line = HEAD.count("\n") + 4
+    assert places(HEAD + "STATS = {'calls': 0}\n" + function + "f(torch.ones(2))\n") == [f"TT220 train.py:{line}"]

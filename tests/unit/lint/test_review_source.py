@@ -87,3 +87,57 @@ def test_a_new_test_is_noticed_although_the_linted_files_are_cached(tmp_path: Pa
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_averages.py").write_text("from averages import SlopeAverages\n")
     assert "TT717" not in codes()
+
+
+def test_a_name_that_a_test_imports_is_named_by_it(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("")
+    (tmp_path / "averages.py").write_text((SOURCE / "pulse/signals/averages.py").read_text())
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_averages.py").write_text("from averages import SlopeAverages\n")
+    assert "TT717" not in {finding.code for finding in lint([tmp_path], [str(tmp_path)]).findings}
+
+
+CHECKS = """
+from typing import NamedTuple, Optional
+
+class Alarm(NamedTuple):
+    kind: str
+
+class Watchdog:
+    def run(self, loss, norm):
+        return [self.look_at_loss(loss), self.look_at_norm(norm)]
+
+    def look_at_loss(self, loss) -> Optional[Alarm]:
+        return Alarm("loss") if loss > 9 else None
+
+    def look_at_norm(self, norm) -> Optional[Alarm]:
+        return Alarm("norm") if norm > 9 else None
+
+    def look_at_drift(self, drift) -> Optional[Alarm]:
+        return Alarm("drift") if drift > 9 else None
+"""
+TRACE = """
+import torch.profiler as tp
+
+class trace_window:
+    def __enter__(self):
+        self.profiler = tp.profile()
+        return self.profiler.__enter__()
+
+    def __exit__(self, *error):
+        return self.profiler.__exit__(*error)
+"""
+
+
+def test_an_orphan_check_and_an_unused_profiler_of_an_absolute_import(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("")
+    package = tmp_path / "watch"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        "from watch.checks import Watchdog\nfrom watch.trace import trace_window\n"
+    )
+    (package / "checks.py").write_text(CHECKS)
+    (package / "trace.py").write_text(TRACE)
+    (tmp_path / "train.py").write_text("from watch import Watchdog\nWatchdog().run(1.0, 2.0)\n")
+    found = {(finding.code, finding.location.function) for finding in lint([tmp_path], [str(tmp_path)]).findings}
+    assert {("TT710", "Watchdog.look_at_drift"), ("TT711", "<module>"), ("TT720", "trace_window")} <= found

@@ -101,6 +101,20 @@ def test_python_that_needs_the_value_of_a_tensor_is_reported(line: str, code: st
     assert codes(line) == [f"{code} P3"]
 
 
+def test_a_number_of_numpy_and_a_checked_type_are_no_tensors() -> None:
+    assert codes("import numpy as np\nscale = float(np.sqrt(y.shape[-1]))") == []
+    assert codes("if isinstance(other, (int, float)):\n    y = y * float(other)") == []
+    assert codes("if isinstance(y, float):\n    y = torch.tensor(float(y))") == []
+    assert codes("import numpy as np\nscale = float(np.mean(self.names))") == ["TT104 P3"]
+
+
+def test_a_tensor_that_the_graph_makes_and_that_starts_to_record() -> None:
+    assert codes("z = torch.zeros(4)\nz.requires_grad_()") == ["TT110 P3"]
+    assert codes("z = y.detach().requires_grad_()") == ["TT110 P3"]
+    assert codes("z = torch.zeros(4, requires_grad=True)\nz.requires_grad_()") == []
+    assert codes("y.requires_grad_()") == []
+
+
 def test_a_shape_compared_with_an_unknown_value_is_not_a_tensor() -> None:
     source = "import torch\n@torch.compile\ndef f(x, size):\n    if x.shape != size:\n        x = x * 2\n    return x\n"
     assert [f.code for f in findings(source)] == []

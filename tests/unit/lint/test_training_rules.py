@@ -7,6 +7,22 @@ import pytest
 from torchtriage.lint.check import lint
 
 FLAWED = [
+    ("TT701", "def f(model):\n    return {n: (w == 0).float().mean().item() for n, w in model.named_parameters()}"),
+    ("TT733", "import wandb\ndef f(model):\n    run = wandb.init()\n    fast = torch.compile(model)\n"
+               "    run.watch(fast)"),
+    ("TT724", "def f(model, loader, opt, scaler):\n    for x in loader:\n        scaler.scale(model(x)).backward()\n"
+               "        scaler.step(opt)\n        scaler.update()"),
+    ("TT728", "def test(dataloader, model, loss_fn):\n    model.eval()\n    total = 0\n"
+               "    for x, y in dataloader:\n        total += loss_fn(model(x), y).item()\n    return total"),
+    ("TT730", "class T:\n    def __init__(self, opt):\n"
+               "        self.lr_scheduler = torch.optim.lr_scheduler.StepLR(opt, 3)"),
+    ("TT733", "import wandb\ndef f(model):\n    model.compile()\n    wandb.watch(model)"),
+    ("TT719", "def f(x, y):\n    nan = torch.any(torch.isnan(x))\n    return torch.stack([y, nan.double()])"),
+    ("TT719", "def f(x, y):\n    bad = (x.isnan().any() | y.isnan().any()).float()\n"
+               "    return torch.stack([x.norm(), bad])"),
+    ("TT737", "def row(g):\n    return torch.stack((g.norm(), g.mean()))\ndef f(net):\n"
+               "    named = [(n, p.grad) for n, p in net.named_parameters() if p.grad is not None]\n"
+               "    rows = [row(g) for _, g in named]\n    return torch.stack(rows).tolist()"),
     ("TT701", "def f(model):\n    return [n for n, p in model.named_parameters() if p.isnan().any()]"),
     ("TT701", "def f(model):\n    return any(p.grad.isnan().any().item() for p in model.parameters())"),
     ("TT701", "def f(model):\n    total = 0.0\n    for p in model.parameters():\n"
@@ -81,6 +97,33 @@ FLAWED = [
                "        for x in data:\n            opt.step()"),
 ]
 HARMLESS = [
+    ("TT707", "def f(model, opt):\n    n = norm_of(model)\n"
+               "    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\n    opt.step()\n    return n\n"
+               "def norm_of(model):\n    return torch.stack([p.grad.norm() for p in model.parameters()]).norm()"),
+    ("TT725", "def f(model):\n    opt = torch.optim.Adam(model.parameters())\n    model.head = torch.nn.Linear(4, 4)\n"
+               "    opt = torch.optim.Adam(model.parameters())\n    return opt"),
+    ("TT726", "def f(gen, feat, loader, opt):\n    for x in loader:\n        feat.eval()\n        opt.zero_grad()\n"
+               "        (feat(gen(x)) - feat(x)).norm().backward()\n        opt.step()"),
+    ("TT726", "class T:\n    def fit(self, loader):\n        for epoch in range(3):\n            self.mode(True)\n"
+               "            for x in loader:\n                self.net(x).mean().backward()\n"
+               "            self.net.eval()\n    def mode(self, on):\n        self.net.train(on)"),
+    ("TT725", "def f(model):\n    opt = torch.optim.Adam(model.parameters())\n    model.head = torch.nn.Linear(4, 4)\n"
+               "    opt.add_param_group({'params': model.head.parameters()})"),
+    ("TT727", "def f(model, loader, opt):\n    kept = []\n    for x in loader:\n        loss = model(x).mean()\n"
+               "        opt.zero_grad()\n        loss.backward()\n        opt.step()\n        loss = loss.item()\n"
+               "        kept.append(loss)"),
+    ("TT730", "from transformers import Trainer\nclass Mine(Trainer):\n    def create_scheduler(self, opt):\n"
+               "        self.lr_scheduler = torch.optim.lr_scheduler.StepLR(opt, 3)"),
+    ("TT733", "import wandb\nfrom keras import Model\ndef f(model):\n    re.compile('x')\n    wandb.watch(model)"),
+    ("TT701", "def f(params):\n    for name, value in params.items():\n        if not math.isfinite(value):\n"
+               "            raise ValueError(name)"),
+    ("TT701", "def f(params, indices):\n    return [(p, (indices + i).tolist()) for p, i in params]"),
+    ("TT714", "def f(client, x, wait: bool = False):\n    future = client.submit(x)\n    if wait:\n"
+               "        return future.result()\n    return None"),
+    ("TT714", "def f(net, x, return_weights=False):\n    out, weights = net(x).max(-1)\n"
+               "    return (out, weights) if return_weights else out"),
+    ("TT719", "def f(x, y):\n    nan = x.isnan().any()\n    # bool to float, for one stack\n"
+               "    return torch.stack([y, nan.float()])"),
     ("TT701", "def f(model):\n    return sum(p.numel() for p in model.parameters())"),
     ("TT701", "def f(model):\n    for p in model.parameters():\n"
                "        if p.grad is not None and p.dim() > 1:\n            p.grad.zero_()"),

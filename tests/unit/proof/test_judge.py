@@ -1,5 +1,6 @@
 """What speaks against a change is named, and what decides comes first."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,19 @@ from torchtriage.findings.proof.verdict import (
     FindingsChange,
     NumbersChange,
     Proof,
+    ProofTime,
     ProofVerdict,
     ReasonKind,
     SideFacts,
     VerdictReason,
 )
+from torchtriage.findings.shape_study import Interval
 from torchtriage.proof import judge
 from torchtriage.proof.experiment import ProofRuns, SideRun
 from torchtriage.proof.findings_change import findings_change
 from torchtriage.proof.numbers.rows import RunNumbers, StepRow
 from torchtriage.proof.sides import Side
+from torchtriage.recording.events import CompileCall
 from torchtriage.recording.recording import Process, Recording
 
 
@@ -132,3 +136,32 @@ def test_the_reason_that_decides_comes_first() -> None:
         reasons=(undecided, refuted),
         numbers=NumbersChange())
     assert judge.sorted_reasons(proof)[0] is refuted
+
+
+def test_a_file_that_is_not_written_any_more_leaves_it_undecided() -> None:
+    evidence = runs(before=run(), after=run())
+    evidence.files = {"before": ["out/model.pt", "log-17.txt"], "after": ["log-18.txt"]}
+    [reason] = judge.file_reasons(evidence)
+    assert (reason.kind, reason.verdict, reason.subject) == (ReasonKind.FILE_LOST, ProofVerdict.UNDECIDED, "model.pt")
+    evidence.files = {"before": ["log-17.txt"], "after": ["model.pt", "log-18.txt"]}
+    assert not list(judge.file_reasons(evidence))
+
+
+@pytest.mark.parametrize(("before", "after", "expected"), [
+    (["inductor"], ["eager"], [("eager", "inductor")]),
+    (["inductor"], ["inductor", "aot_eager"], [("aot_eager", "inductor")]),
+    (["inductor", "eager"], ["eager"], []),
+    (["eager"], ["inductor"], []),
+    (["my_backend"], ["inductor"], []),
+])
+def test_a_backend_that_generates_no_code_instead_of_one_that_does(
+    before: list[str], after: list[str], expected: list[tuple[str, str]],
+) -> None:
+    def compiled_by(backends: list[str]) -> SideRun:
+        events = tuple(CompileCall(path="t.py", line=1, function="", backend=name) for name in backends)
+        return replace(run(), recording=Recording(processes=(Process(events=events),)))
+
+    evidence = runs(before=compiled_by(before), after=compiled_by(after))
+    assert [(r.subject, r.detail) for r in judge.backend_reasons(evidence, ProofTime())] == expected
+    fast = ProofTime(ratio=Interval(middle=0.9, low=0.85, high=0.95))
+    assert not list(judge.backend_reasons(evidence, fast))

@@ -1,4 +1,4 @@
-"""Every operation of ATen that runs in a context, with digests of its inputs and outputs."""
+"""Every operation of ATen that runs in a context, with digests of what it reads or writes."""
 
 import hashlib
 import itertools

@@ -1,4 +1,4 @@
-"""Records the operations of one step, which can begin with the weights and the random state of another run."""
+"""Records the operations of one step, which can begin in the state of another run."""
 
 import json
 import os

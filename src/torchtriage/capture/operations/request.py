@@ -1,4 +1,4 @@
-"""The request in TORCHTRIAGE_OPERATIONS: what a process compares or records, and where it leaves the result."""
+"""The request in TORCHTRIAGE_OPERATIONS: what a process does, where it leaves the result."""
 
 import json
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The result that a process leaves: its graphs, and the first difference that was found."""
+"""The result that a process leaves: its graphs, with the first difference."""
 
 import json
 import os

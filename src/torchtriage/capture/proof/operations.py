@@ -1,9 +1,9 @@
-"""What an eager run does with each operation: keyed random values, results that are moved by one rounding."""
+"""What an eager run does with each operation: arranged draws, results that are moved by one rounding."""
 
 import zlib
-from collections import Counter
-from collections.abc import Callable
 from typing import Any
+
+from torchtriage.capture.proof.arranged_draws import ArrangedDraws
 
 # Operations whose results are exact for any order of evaluation: they move, choose or compare values.
 _EXACT = frozenset("""
@@ -24,22 +24,14 @@ _SUMMING = (
 DIGESTED = 64       # elements of each draw
 BITS_OF_FLOAT = 8   # at least, of a uniform or normal float16
 MIN_BITS = 64       # of a draw: below it two draws may be equal by chance
-_DRAWS = {
-    "randn": "normal", "randn_like": "normal", "normal": "normal", "normal_": "normal", "normal_functional": "normal",
-    "rand": "uniform", "rand_like": "uniform", "uniform": "uniform", "uniform_": "uniform",
-    "bernoulli": "bernoulli", "bernoulli_": "bernoulli",
-    "randint": "randint", "randint_like": "randint", "random_": "randint", "random": "randint",
-}
 
 
 class Operations:
-    """Sees every operation of an eager run; `step` numbers the optimizer steps, for the keys of draws."""
+    """Sees every operation of an eager run; `draws` gives random operators their values."""
 
-    def __init__(self, *, rounding: int, keyed: bool, step: Callable[[], int]) -> None:
-        self._is_keyed, self._step, self._rounding = keyed, step, rounding
+    def __init__(self, *, rounding: int, draws: ArrangedDraws | None = None) -> None:
+        self._rounding, self._draws = rounding, draws
         self._generator: dict[Any, Any] = {}
-        self._draws: Counter[tuple[Any, ...]] = Counter()
-        self._drawn_in = -1
         self._row_draws = [0, 0]    # digest and bits of the values drawn since `drawn` was called
         self._digests: set[int] = set()
         self.num_repeats = 0        # draws of values that were drawn before
@@ -51,8 +43,8 @@ class Operations:
         if self.is_paused:
             return func(*args, **kwargs)
         name = func._schema.name.rpartition("::")[2]
-        if self._is_keyed and _is_random(func):
-            return self._drawn(func, name, args, kwargs)
+        if self._draws is not None and _is_random(func):
+            return self._draws.run(func, args, kwargs)
         returns = func._schema.returns
         is_plain = not any(result.alias_info is not None for result in returns)     # neither a view nor in place
         if is_plain or any(result.alias_info is not None and result.alias_info.is_write for result in returns):
@@ -105,33 +97,6 @@ class Operations:
         signs.bernoulli_(0.5, generator=self._generator[value.device])
         factor = signs.mul_(2).sub_(1).mul_(torch.finfo(value.dtype).eps).add_(1)
         return factor.mul_(value) if copy else value.mul_(factor)
-
-    def _drawn(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        """The values of a random operator, by its key; the generator is left as it was."""
-        import torch
-
-        step = self._step()
-        if step != self._drawn_in:
-            self._drawn_in = step
-            self._draws.clear()
-        tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
-        sizes: list[Any] = [tuple(t.shape) for t in tensors]
-        sizes += [value for value in args if isinstance(value, list | tuple)]
-        dtype = kwargs.get("dtype") or (tensors[0].dtype if tensors else torch.get_default_dtype())
-        key = (_DRAWS.get(name, name), str(sizes[:1]), str(dtype))
-        self._draws[key] += 1
-        seed = zlib.crc32(repr((key, step, self._draws[key])).encode())
-        generator = kwargs.get("generator")
-        device = tensors[0].device if tensors else torch.device(kwargs.get("device") or "cpu")
-        if generator is None and device.type == "cuda":
-            generator = torch.cuda.default_generators[device.index or 0]
-        generator = generator if generator is not None else torch.default_generator
-        state = generator.get_state()
-        generator.manual_seed(seed)
-        try:
-            return func(*args, **kwargs)
-        finally:
-            generator.set_state(state)
 
 
 def _random_bits(values: Any, *, is_float: bool) -> int:

@@ -13,7 +13,7 @@ class ProofSetting:
     steps: int = 0              # end the program after this many optimizer steps; 0: run to its end
     eager: bool = False         # run what is compiled eager
     as_compiled: bool = False   # with `eager`: take the branches of is_compiling() that compiled code takes
-    keyed: bool = False         # give each random operator its values by operator, shape, step and number of the call
+    draws: str = ""             # how random values are arranged, see arranged_draws; empty: as the program draws them
     rounding: int = 0           # move the result of each operation by one rounding; the seed of the signs, 0: do not
     paused: str = ""            # the file with the seconds the process was paused, if it takes turns with others
 

@@ -1,4 +1,4 @@
-"""The taps of a run of `torchtriage verify`: fixed seeds, forced eager, and the numbers of every optimizer step."""
+"""The taps of a run of `torchtriage verify`: fixed seeds, forced eager, numbers of every optimizer step."""
 
 import atexit
 import contextlib
@@ -10,7 +10,9 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from torchtriage.capture.machine import ActiveClock, Clock, peak_memory_facts
+from torchtriage.capture.proof.arranged_draws import ArrangedDraws
 from torchtriage.capture.proof.draws import digests
+from torchtriage.capture.proof.module_state import ModuleState, tensors_in
 from torchtriage.capture.proof.numbers_file import NumbersFile, is_recorded
 from torchtriage.capture.proof.operations import Operations
 from torchtriage.capture.proof.projection import Projector, loss_rows
@@ -52,11 +54,13 @@ class ProofTaps:
         self._file = NumbersFile(folder)
         self._projector = Projector()
         self._operations: Operations | None = None
+        self._draws: ArrangedDraws | None = None
         self._mode: Any = None
         self._began = time.time()
         self._step, self._num_updates = 0, 0
         self._optimizers: dict[int, int] = {}       # id -> number
         self._names: dict[int, list[str]] = {}      # number of an optimizer -> the names of its parameters
+        self._state = ModuleState()
         self._losses: list[list[float]] = []
         self._row: dict[str, Any] = {}
         self._graph_ops = [0, 0]                    # calls of compiled pieces, operations in them
@@ -86,12 +90,14 @@ class ProofTaps:
         training.wrap_record_function(profiler, OPTIMIZER_BLOCK, self._on_begin, name="__enter__")
         training.wrap_record_function(profiler, OPTIMIZER_BLOCK, self._on_end)
         training.wrap_backward(torch.autograd, self._on_backward)
+        training.wrap_save(module("torch.serialization"), self._on_save)
         if self._setting.eager:
             torch.compiler.set_stance("force_eager")
             if self._setting.as_compiled:
                 dynamo.wrap_is_compiling(torch.compiler)
-            self._operations = Operations(
-                rounding=self._setting.rounding, keyed=self._setting.keyed, step=lambda: self._step)
+            arrangement = self._setting.draws
+            self._draws = ArrangedDraws(arrangement, lambda: self._step) if arrangement else None
+            self._operations = Operations(rounding=self._setting.rounding, draws=self._draws)
             self._mode = dispatch_mode(self._operations.run)
             self._mode.__enter__()
         atexit.register(self._end)
@@ -156,12 +162,19 @@ class ProofTaps:
             if self._is_recorded:
                 pairs = self._named(optimizer, number, frame)
                 self._row["weights"] = {name: self._projector.row(p) for name, p in pairs}
+                state = self._state.tensors(number, [p for _, p in pairs])
+                self._row["state"] = {name: self._projector.row(tensor) for name, tensor in state.items()}
             self._file.put(kind="step", time=time.time() - self._began, **self._row)
             self._row = {}
         if self._setting.steps and self._step >= self._setting.steps:
             tell(f"ended after {self._step} optimizer steps, as --steps asks")
             self._ended_at = self._step
             raise SystemExit(0)
+
+    def _on_save(self, obj: Any) -> None:
+        with self._observing():
+            tensors = dict(tensors_in(obj))
+            self._file.put(kind="saved", tensors={name: self._projector.row(t) for name, t in tensors.items()})
 
     def _named(self, optimizer: Any, number: int, frame: FrameType) -> list[tuple[str, Any]]:
         """The parameters of an optimizer, by the names that modules give them."""
@@ -186,6 +199,8 @@ class ProofTaps:
             torch=str(version), memory=peak_memory_facts(), ended_early=self._ended_at,
             own_seconds=self.clock.own_seconds, draws=digests(),
             repeated_draws=self._operations.num_repeats if self._operations is not None else 0,
+            draw_keys=self._draws.keys if self._draws is not None else 0,
+            drawn_elements=self._draws.elements if self._draws is not None else {},
         )
 
     def _start_over(self) -> None:

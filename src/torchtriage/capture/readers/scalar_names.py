@@ -1,4 +1,4 @@
-"""The names of scalars in the logs of others, and the series that they are: in files, and in the calls of loggers.
+"""Which series a scalar of a foreign logger is, by its name: in its files, or in its calls.
 
 Only names with the same meaning are here: a value loss without the scale of its returns, or a KL divergence to another
 model than the old policy, has no rule.

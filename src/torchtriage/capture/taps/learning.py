@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, Protocol
 
@@ -17,13 +18,16 @@ UNSEEN = (
     "use torchtriage.telemetry.Monitor in the loop"
 )
 CLIP_MODULE, SCALER_MODULE = "torch.nn.utils.clip_grad", "torch.amp.grad_scaler"
+TELEMETRY_FOLDER = str(Path(__file__).parents[2] / "telemetry")     # it enters no_grad() as well
 Armed = Callable[[str, "Callable[[], None] | None", str], None]
 
 
 class Telemetry(Protocol):
     """The interface of telemetry.attach.Attached, which is imported with the first observation."""
 
+    def loaded(self, module: Any, missing: Sequence[str], unexpected: Sequence[str]) -> None: ...
     def rollout(self, num_acts: int, steps: Sequence[tuple[Any, ...]]) -> None: ...
+    def compile_called(self) -> None: ...
     def backward(self, tensors: Sequence[Any]) -> None: ...
     def clipping(self, parameters: Any, max_norm: Any) -> None: ...
     def unscaling(self, optimizer: Any, inv_scale: Any, is_check: bool, scale: Any) -> None: ...
@@ -40,7 +44,7 @@ class LearningTaps:
     """Arms the taps, and makes the telemetry of this process with their first observation."""
 
     def __init__(
-        self, make: Callable[[], Telemetry], tap: Callable[[str, str, str], None],
+        self, make: Callable[[Callable[[], int]], Telemetry], tap: Callable[[str, str, str], None],
         on_error: Callable[[Exception], None],
     ) -> None:
         self._make = make
@@ -50,7 +54,9 @@ class LearningTaps:
         self._making = threading.Lock()     # a logger may be called on any thread
         self._is_off = False
         self._num_steps = 0
+        self._has_compiled = False
         self._is_no_grad_armed = False
+        self._has_odd_load = False  # names of a state dict did not match those of a module
         self._num_acts = 0          # entries of the program to no_grad() since the last backward pass
         self._codes: tuple[Any, ...] = ()
         self._environments = environments.EnvironmentLog()
@@ -63,6 +69,10 @@ class LearningTaps:
     def arm_backward(self, autograd: ModuleType, armed: Armed) -> None:
         undo = torch_private_training.wrap_backward(autograd, self._on_backward)
         armed("loss", undo, "this torch has no torch.autograd._engine_run_backward")
+
+    def arm_loading(self, modules: ModuleType, armed: Armed) -> None:
+        undo = torch_private_training.wrap_load_state_dict(modules, self._on_loaded)
+        armed("loaded weights", undo, "this torch has no torch.nn.Module.load_state_dict")
 
     def arm_no_grad(self, armed: Armed) -> None:
         """Called when either of the two modules is imported; arms the tap once both are there."""
@@ -80,6 +90,13 @@ class LearningTaps:
         """Called for each base class of gymnasium once it is imported."""
         undo = environments.arm(self._environments, base)
         armed("environments", undo, "gymnasium has another form in this version")
+
+    def compile_called(self) -> None:
+        """The program called torch.compile; called before anything is traced."""
+        if not self._has_compiled:
+            self._has_compiled = True
+            if self._telemetry is not None:
+                self._show(lambda telemetry: telemetry.compile_called())
 
     def arm_loggers(self, kind: loggers.LoggerClass, library: ModuleType, armed: Armed) -> None:
         """Called for each library with a logger once it is imported."""
@@ -120,9 +137,17 @@ class LearningTaps:
             self._show(lambda telemetry: telemetry.rollout(num_acts, steps))
         self._show(lambda telemetry: telemetry.backward(tensors))
 
+    def _on_loaded(self, subject: Any) -> None:
+        """Called after every load_state_dict(); telemetry is not imported for one that matches."""
+        loaded, result = subject
+        missing, unexpected = getattr(result, "missing_keys", ()), getattr(result, "unexpected_keys", ())
+        self._has_odd_load = self._has_odd_load or bool(missing and unexpected)
+        if self._has_odd_load:
+            self._show(lambda telemetry: telemetry.loaded(loaded, missing, unexpected))
+
     def _on_no_grad(self, frame: FrameType) -> None:
         if frame.f_code not in self._codes:
-            self._num_acts += 1
+            self._num_acts += not frame.f_code.co_filename.startswith(TELEMETRY_FOLDER)
             return
         names = frame.f_locals
         if "inv_scale" in names:
@@ -142,7 +167,10 @@ class LearningTaps:
             with torch_private_training.without_function_modes():
                 if self._telemetry is None:
                     with self._making:
-                        self._telemetry = self._telemetry or self._make()
+                        if self._telemetry is None:
+                            self._telemetry = self._make(lambda: len(self._environments.steps))
+                            if self._has_compiled:
+                                self._telemetry.compile_called()
                 show(self._telemetry)
         except ModuleNotFoundError as error:
             self._is_off = True
@@ -164,8 +192,10 @@ def _has_optimizer() -> bool:
     return False
 
 
-def new_telemetry(emit: Callable[[Event], None], step: Callable[[], int | None]) -> Telemetry:
+def new_telemetry(
+    emit: Callable[[Event], None], step: Callable[[], int | None], num_environment_steps: Callable[[], int],
+) -> Telemetry:
     """The telemetry of this process; imports torchtriage.telemetry, and with it numpy."""
     from torchtriage.telemetry.attach import Attached
 
-    return Attached(emit, step)
+    return Attached(emit, step, num_environment_steps=num_environment_steps)

@@ -124,3 +124,38 @@ def wrap_backward(autograd: ModuleType, note: Callable[[Any], None]) -> Undo | N
         return never_compile(run)
 
     return replaced(autograd, "_engine_run_backward", note, make)
+
+
+def wrap_save(serialization: ModuleType, note: Callable[[Any], None]) -> Undo | None:
+    """Call `note` with each object that torch.save writes; without it saved tensors are not compared."""
+    def make(original: Any, notes: list[Any]) -> Any:
+        notify = notifier(notes)
+
+        @functools.wraps(original)
+        def save(obj: Any, *args: Any, **kwargs: Any) -> Any:
+            notify(obj)
+            return original(obj, *args, **kwargs)
+
+        return never_compile(save)
+
+    return replaced(serialization, "_save", note, make)
+
+
+def wrap_load_state_dict(modules: ModuleType, note: Callable[[Any], None]) -> Undo | None:
+    """Call `note` with (module, result) after load_state_dict(); without it names that do not match are not seen."""
+    def make(original: Any, notes: list[Any]) -> Any:
+        notify = notifier(notes)
+
+        @functools.wraps(original)
+        def load_state_dict(self: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                result = original(self, *args, **kwargs)
+            except BaseException as error:
+                hide_frame(error)
+                raise
+            notify((self, result))
+            return result
+
+        return never_compile(load_state_dict)
+
+    return replaced(getattr(modules, "Module", None), "load_state_dict", note, make)

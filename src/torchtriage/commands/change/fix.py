@@ -55,7 +55,7 @@ class FixCommand:
         parser.add_argument("source", metavar="RECORDING", nargs="?", help="a .triage folder of this machine")
         parser.add_argument("--verify", metavar="script.py args...", nargs=argparse.REMAINDER, help=(
             "run this script instead, try each edit in a copy of the working folder, and leave those that are verified "
-            "as a patch; everything after it belongs to the script"
+            "as a patch; everything after it belongs to the script, or what is after -- if that is there"
         ))
         parser.add_argument("--budget", metavar="TIME", help=(
             f"with --verify: how long it may take, such as 5m or 1h (default: {BUDGET})"

@@ -1,4 +1,4 @@
-"""Helpers shared by `review` and the actions of `ticket`: valid words, today's date, paths."""
+"""Helpers of `review`, also used by the actions of `ticket`: valid words, today's date, paths."""
 
 import argparse
 import datetime

@@ -1,11 +1,11 @@
 """Frames that a graph break left to run eager, from the compile histories of a process."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from torchtriage.diagnosis.compiles.frames import CompileHistory
-from torchtriage.diagnosis.places import qualified_name
+from torchtriage.diagnosis.places import is_same_code, qualified_name
 from torchtriage.recording.events import FrameSkipped, GraphBreak, Placed, StackEntry
 from torchtriage.recording.recording import Process
 from torchtriage.text import original_function, resume_of, short_place
@@ -75,16 +75,23 @@ class EagerFrames:
         """The qualified name of that frame; a resume frame has the name of the function that it continues."""
         start = self._history.start_of(event)
         name = qualified_name(self._process, _entry(start))
-        if _name(start) == _name(event):    # the recording may have kept the source of only one of them
+        if is_same_code(self._process, start, event):   # the recording may have kept the source of only one of them
             name = max(name, qualified_name(self._process, _entry(event)), key=len)
         return name
 
-    def call(self, event: GraphBreak) -> str:
-        """The line of that frame through which the break was reached; empty if it is the broken line itself."""
-        path, function = self.root(event)
-        root = (path, original_function(function))
-        lines = [entry for entry in event.stack[:-1] if _name(entry) == root]
-        return short_place(lines[-1].path, lines[-1].line) if lines and _name(event) != root else ""
+    def call(self, event: GraphBreak, same_place: Sequence[GraphBreak]) -> str:
+        """The line of that frame through which the break was reached; empty if it is the broken line itself.
+
+        Torch omits the line from some stacks: another break of the same place may have it.
+        """
+        start = self._history.start_of(event)
+        if is_same_code(self._process, start, event):
+            return ""
+        for other in (event, *same_place):
+            lines = [entry for entry in other.stack[:-1] if is_same_code(self._process, start, entry)]
+            if lines:
+                return short_place(lines[-1].path, lines[-1].line)
+        return ""
 
     def is_whole(self, event: GraphBreak) -> bool:
         """Whether this break left its entire frame to eager; it is blamed for a skip that no other break explains."""
@@ -109,7 +116,7 @@ class EagerFrames:
             own = names.index(_name(compile_.start), above)
         return not any((compile_.generation, name) in self._compiled for name in names[:own])
 
-    def behind(self, events: Iterable[GraphBreak]) -> tuple[EagerFrame, ...]:
+    def behind(self, events: Sequence[GraphBreak]) -> tuple[EagerFrame, ...]:
         """The distinct frames that these breaks left to eager, the outermost first."""
         frames: dict[tuple[str, bool], EagerFrame] = {}
         for event in events:
@@ -118,7 +125,7 @@ class EagerFrames:
             _, function = self.root(event)
             frame = EagerFrame(
                 function=self.name(event), is_rest=resume_of(function) is not None,
-                is_outermost=self.is_outermost(event), call=self.call(event),
+                is_outermost=self.is_outermost(event), call=self.call(event, events),
             )
             key = (frame.function, frame.is_rest)
             if key not in frames or frame.is_outermost:

@@ -4,8 +4,8 @@ caller.
 
 from torchtriage.diagnosis.compiles.eager import EagerFrames
 from torchtriage.diagnosis.compiles.frames import Compile, CompileHistory, frame_key
-from torchtriage.diagnosis.places import is_wrapped
-from torchtriage.recording.events import CompileCall, GraphBreak, Placed, StackEntry
+from torchtriage.diagnosis.places import is_same_code, is_wrapped
+from torchtriage.recording.events import CompileCall, GraphBreak, Placed
 from torchtriage.recording.recording import Process
 from torchtriage.text import original_function
 
@@ -57,16 +57,6 @@ def _targets(process: Process, event: Placed) -> set[str]:
 def _is_nested(process: Process, event: Placed) -> bool:
     """Whether the same code already runs above it: a decorator's wrapper serves every function that it decorates."""
     return any(is_same_code(process, event, entry) for entry in event.stack[:-1])
-
-
-def is_same_code(process: Process, event: Placed, entry: StackEntry | Placed) -> bool:
-    """Whether a line is in the function of an event: `forward` is the name of many functions of a file."""
-    if (entry.path, entry.function) != (event.path, event.function):
-        return False
-    own, other = (process.sources.get((event.path, line or 0)) for line in (event.line, entry.line))
-    if own is not None and other is not None and own.qualname and other.qualname:
-        return own.qualname == other.qualname
-    return event.line is None or entry.line is None or entry.line >= event.line
 
 
 def break_behind(process: Process, event: Placed) -> GraphBreak | None:

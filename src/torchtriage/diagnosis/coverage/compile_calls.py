@@ -4,15 +4,22 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
-from torchtriage.diagnosis.coverage.edits import CompileUse, callee_edits, hoisted_compile_edits, unused_edits
+from torchtriage.diagnosis.coverage.edits import (
+    CompileUse,
+    callee_edits,
+    hoisted_compile_edits,
+    is_of_torch,
+    unused_edits,
+)
 from torchtriage.diagnosis.places import Place, is_wrapped, locate
 from torchtriage.diagnosis.rules import finding, placed_fields, rule
-from torchtriage.diagnosis.statement import Statement, called_name, code, module_at, statement_at
+from torchtriage.diagnosis.statement import Statement, called_name, code, fits, module_at, statement_at
 from torchtriage.findings.model import Check, CheckKind, Evidence, Finding, Fix, OwnerKind, Severity
 from torchtriage.recording.events import CompileCall, CompileStart, FrameSkipped, GraphBreak, LimitHit
 from torchtriage.recording.recording import Process
 from torchtriage.text import counted, short_place
 
+OF_TORCH = ("", None)
 MIN_REPEATS = 3     # calls of torch.compile after its target was first compiled; a warm-up may make one or two
 
 # Methods of every module that do not compute: calling them on a compiled module bypasses nothing.
@@ -81,6 +88,8 @@ def _use_of(process: Process, call: CompileCall) -> CompileUse:
     return CompileUse(
         where=where, is_dropped=isinstance(node, ast.Expr) and not is_in_place, is_in_place=is_in_place, result=result,
         original=original, method=method, method_at=method_at,
+        options=", ".join(code(keyword) for keyword in made.keywords),
+        made=code(argument) if isinstance(argument, ast.Call) and fits(code(argument)) else "",
         original_at=_called_at(process, call, original) if original != result else "",
     )
 
@@ -133,7 +142,7 @@ def _cause(call: CompileCall, use: CompileUse) -> str:
         return f"no frame of {call.target} was compiled: the result of torch.compile at {use.where} is not kept"
     if use.original_at:
         return f"no frame of {call.target} was compiled: {use.original_at} calls {use.original}, the original"
-    if use.is_in_place and "/torch/nn/" in call.target_path:
+    if use.is_in_place and is_of_torch(call):
         return f"no frame of {call.target} was compiled: compile() in place does not compile torch.nn's own modules"
     return f"no frame of {call.target} was compiled: the compiled object was not called, or the original was instead"
 
@@ -145,17 +154,19 @@ def _fix(call: CompileCall, use: CompileUse) -> str:
         return f"nothing to do if {call.target} is not meant to run here; else check TORCHDYNAMO_DISABLE and set_stance"
     if use.method:
         owner = use.original or use.result
-        return (f"compile the method: `{owner}.{use.method} = torch.compile({owner}.{use.method})` instead of "
+        method = f"{owner}.{use.method}"
+        first = f"`{use.result} = {use.made}`, then " if use.made and not use.original else ""
+        return (f"compile the method: {first}`{method} = {use.compiling(method)}` instead of "
                 f"compiling the module at {use.where}")
     if use.is_dropped and use.original:
-        return (f"`{use.original} = torch.compile({use.original})` at {use.where}, "
-                f"or `{use.original}.compile()` in place")
+        in_place = "" if is_of_torch(call) else f", or `{use.original}.compile({use.options})` in place"
+        return f"`{use.original} = {use.compiling(use.original)}` at {use.where}{in_place}"
     if use.original_at and use.result:
         return f"call {use.result} instead of {use.original} at {use.original_at}"
-    if use.is_in_place and "/torch/nn/" in call.target_path:
+    if use.is_in_place and is_of_torch(call):
         module = use.original or "module"
         around = "compile the module that holds it, or " if module.startswith("self.") else ""
-        return f"{around}`{module} = torch.compile({module})` instead of `{module}.compile()` at {use.where}"
+        return f"{around}`{module} = {use.compiling(module)}` instead of `{module}.compile()` at {use.where}"
     return (
         f"call the object that torch.compile returned at {use.where}, not the original; only a call of the object "
         "itself is compiled: for another method write model.method = torch.compile(model.method); check "
@@ -184,11 +195,11 @@ def compiled_bypassed(process: Process) -> Iterator[Finding]:
             continue
         reported.add((call.path, call.line))
         at = short_place(call.path, line)
+        in_place = f", or `{original}.compile({use.options})` in place instead of torch.compile at {use.where}"
         yield finding(
             "TT310", title=f"{use.result} is compiled, and {original}(...) at {at} calls the original module",
             cause=f"torch.compile at {use.where} returns {use.result}; {original} stays uncompiled, so {at} runs eager",
-            fix=Fix(text=f"call {use.result} instead of {original} at {at}, or `{original}.compile()` in place instead "
-                         f"of torch.compile at {use.where}",
+            fix=Fix(text=f"call {use.result} instead of {original} at {at}{'' if is_of_torch(call) else in_place}",
                     edits=tuple(callee_edits(process, call, original, use.result))),
             evidence=Evidence(
                 num_events=1, notes=("read from the source; calls of an uncompiled module are not observed",),
@@ -234,9 +245,11 @@ def compiled_repeatedly(process: Process) -> Iterator[Finding]:
     first_starts: dict[tuple[str, int | None], float] = {}
     for start in process.of(CompileStart):
         first_starts.setdefault((start.path, start.line), start.time)
+        if is_wrapped(start):       # what torch compiles so does not name its target: a module of torch itself
+            first_starts.setdefault(OF_TORCH, start.time)
     repeats: dict[tuple[str, int | None, str], list[CompileCall]] = defaultdict(list)
     for call in process.of(CompileCall):
-        compiled = first_starts.get((call.target_path, call.target_line))
+        compiled = first_starts.get(OF_TORCH if is_of_torch(call) else (call.target_path, call.target_line))
         if compiled is not None and call.time > compiled:
             repeats[call.path, call.line, call.target].append(call)
     for calls in repeats.values():

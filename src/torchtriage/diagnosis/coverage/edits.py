@@ -25,6 +25,17 @@ class CompileUse:
     method: str = ""                # a method of the result that the source calls, with its place
     method_at: str = ""
     original_at: str = ""           # where the source calls the original
+    made: str = ""                  # `Net()` of torch.compile(Net())
+    options: str = ""               # `backend="eager"` of torch.compile(model, backend="eager")
+
+    def compiling(self, target: str) -> str:
+        """A torch.compile call with the options of this one."""
+        return f"torch.compile({', '.join(part for part in (target, self.options) if part)})"
+
+
+def is_of_torch(call: CompileCall) -> bool:
+    """Whether the target is one of torch's own modules, such as nn.Sequential, which .compile() does not compile."""
+    return "/torch/nn/" in call.target_path
 
 
 def unused_edits(process: Process, call: CompileCall, use: CompileUse) -> Iterator[Edit]:
@@ -41,7 +52,7 @@ def unused_edits(process: Process, call: CompileCall, use: CompileUse) -> Iterat
         yield _edit(f"`{text}` at {use.where}", _rewrite(call, statement, text))
     elif use.original_at and use.result:
         yield from callee_edits(process, call, use.original, use.result)
-    elif use.is_in_place and "/torch/nn/" in call.target_path and use.original:
+    elif use.is_in_place and is_of_torch(call) and use.original:
         made = statement.node.value if isinstance(statement.node, ast.Expr) else None
         if isinstance(made, ast.Call) and not made.args:
             compiled = ast.Call(

@@ -70,6 +70,12 @@ def errors_suppressed(process: Process) -> Iterator[Finding]:
     )
 
 
+_MARKED = re.compile(
+    r"You marked L\['(?P<name>\w+)'\](?P<part>.*)\.size\(\)\[(?P<dim>\d+)\] as dynamic but your code specialized it "
+    r"to be a constant \((?P<size>\d+)\)"
+)
+
+
 @rule
 def compile_raised(process: Process) -> Iterator[Finding]:
     """A compile failed and nothing caught its error, so the compiled function cannot be called."""
@@ -161,6 +167,12 @@ def _fix(process: Process, end: CompileEnd, name: str, place: Place) -> str:
         return (
             "torch._dynamo.config.error_on_recompile is set: keep the values in the message the same "
             f"in every call of {name}, or unset it"
+        )
+    marked = _MARKED.search(end.fail_reason or "")
+    if marked:
+        return (
+            f"torch._dynamo.maybe_mark_dynamic instead of mark_dynamic on {marked['name']}{marked['part']}, dimension "
+            f"{marked['dim']}, or no mark: the code needs this size to be {marked['size']}"
         )
     work = f"the work that fails{at}" if at else "the work that the end of the traceback shows"
     return f"do {work} before the compiled call, or decorate the function that does it with torch.compiler.disable"

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from torchtriage.diagnosis.compiles.frames import CompileHistory, Frame, frame_key
-from torchtriage.diagnosis.compiles.targets import is_same_code, target_name
-from torchtriage.diagnosis.places import frame_name, locate, owner_of
+from torchtriage.diagnosis.compiles.targets import call_behind, target_name
+from torchtriage.diagnosis.places import frame_name, is_same_code, locate, owner_of
 from torchtriage.diagnosis.rules import finding, first_line, placed_fields, rule
 from torchtriage.findings.model import (
     YOU,
@@ -35,7 +35,8 @@ def recompile_limit_hit(process: Process) -> Iterator[Finding]:
     for frame in at_limit:
         hit = frame.limits[0]
         place = locate(process, hit)
-        name = target_name(process, hit) or frame_name(place, hit)
+        call = call_behind(process, frame.compiles[0]) if frame.compiles else None
+        name = target_name(process, hit) or frame_name(place, hit, call.target if call else "")
         eager = _eager_calls(process, len(at_limit))
         is_last = process.eager_calls is not None and not process.eager_calls.eager
         since = "" if hit.step is None else f" {'at' if is_last else 'since'} step {hit.step}"

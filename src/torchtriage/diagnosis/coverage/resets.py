@@ -1,4 +1,4 @@
-"""TT309: the program throws its compiled code away again and again, by torch.compiler.reset()."""
+"""TT309: the program resets its compiled code repeatedly."""
 
 import ast
 from collections.abc import Iterator
@@ -8,8 +8,22 @@ from torchtriage.diagnosis.compiles.targets import call_behind
 from torchtriage.diagnosis.coverage.compile_calls import MIN_REPEATS
 from torchtriage.diagnosis.places import locate, source_lines
 from torchtriage.diagnosis.rules import finding, placed_fields, rule
-from torchtriage.diagnosis.statement import code, module_at
-from torchtriage.findings.model import Check, CheckKind, Cost, CostKind, Evidence, Finding, Fix, Location, OwnerKind
+from torchtriage.diagnosis.statement import code, module_at, recorded_statements
+from torchtriage.findings.model import (
+    Change,
+    ChangeKind,
+    Check,
+    CheckKind,
+    Cost,
+    CostKind,
+    Edit,
+    EditLabel,
+    Evidence,
+    Finding,
+    Fix,
+    Location,
+    OwnerKind,
+)
 from torchtriage.recording.events import CompileStart
 from torchtriage.recording.recording import Process
 from torchtriage.text import counted, short_place
@@ -40,7 +54,7 @@ def compiled_after_resets(process: Process) -> Iterator[Finding]:
         cause=f"`{text}` at {where} deletes all compiled code; {name} has one torch.compile call and was compiled "
               f"{counted(number, 'time')}, once before and once after each reset",
         fix=Fix(text=f"remove `{text}` at {where}, or call it once, before the loop: compiled code stays valid while "
-                     "weights and data change"),
+                     "weights and data change", edits=_removed(process, path, line, text)),
         cost=Cost(seconds=seconds, kind=CostKind.OBSERVED) if seconds else Cost(),
         evidence=Evidence(
             num_events=number - 1, source=source_lines(process, Location(path=path, line=line)),
@@ -67,6 +81,20 @@ def _most_repeated(process: Process, history: CompileHistory) -> Frame | None:
         if is_one_call and number > MIN_REPEATS and (best is None or number > len(_generations(best))):
             best = frame
     return best
+
+
+def _removed(process: Process, path: str, line: int, text: str) -> tuple[Edit, ...]:
+    """The call dropped from the loop that repeats it; what it deletes holds no number of the program."""
+    statements = list(recorded_statements(process, path))
+    is_statement = any(own == line and code(node) == text for own, node in statements)
+    in_loop = any(
+        isinstance(node, (ast.For, ast.While)) and own < line <= own + (node.end_lineno or node.lineno) - node.lineno
+        for own, node in statements
+    )
+    if not is_statement or not in_loop:
+        return ()
+    change = Change(kind=ChangeKind.REMOVE, path=path, line=line, old=text)
+    return (Edit(label=EditLabel.SAFE, text=f"remove `{text}` at {short_place(path, line)}", changes=(change,)),)
 
 
 def _reset_call(process: Process) -> tuple[str, int, str] | None:

@@ -52,10 +52,14 @@ def branch_code(statement: Statement) -> tuple[list[ast.stmt], str] | None:
         return None
     if isinstance(node.body[-1], ast.Raise) and not node.orelse:
         return ([node], _raised_code(node, node.body[-1])) if len(node.body) == 1 else None
+    if isinstance(node.body[0], ast.Continue):
+        selected = _selected_round(node, statement)
+        return ([node, statement.following], selected) if selected and statement.following else None
     code_of_both = _selection(node, statement)
     if not code_of_both:
         return None
-    ends = isinstance(node.body[0], ast.Return) and not node.orelse and statement.following is not None
+    check, _ = _split_check(node.test)
+    ends = isinstance(node.body[0], ast.Return) and not node.orelse and check is None
     return ([node, statement.following] if ends and statement.following else [node]), code_of_both
 
 
@@ -80,12 +84,43 @@ def _if_options(node: ast.If, statement: Statement, where: str) -> list[str]:
     if select and fits(select):
         return [f"`{select}` instead of the branch at {where} ({BOTH})",
                 "torch.cond(pred, true_fn, false_fn, operands) if computing both is too expensive"]
+    outcomes, condition = _outcomes(node, statement), shortened(tensor_test(node.test), 50)
+    if _differ_in_shape(outcomes):
+        return [
+            f"keep the full size and mask what the branch at {where} cuts off, as a graph cannot choose a size by a "
+            f"value; or branch on `{_short(node.test)}` before the compiled call",
+        ]
+    if any(_is_no_tensor(outcome) for outcome in outcomes):
+        return [
+            f"return the tensor `{condition}` from {_function(statement)} and decide on it after the compiled "
+            f"call, instead of the branch at {where}: a graph cannot choose between values that are not tensors",
+        ]
     if _has_effects(node):
         return [
-            f"return the tensor `{_short(node.test)}` from {_function(statement)} and do the body of the `if` at "
+            f"return the tensor `{condition}` from {_function(statement)} and do the body of the `if` at "
             f"{where} after the compiled call: it has side effects, which a graph cannot choose between",
         ]
     return []
+
+
+def _outcomes(node: ast.If, statement: Statement) -> list[ast.expr | str | None]:
+    """What the sides of a branch return, or assign to the same names."""
+    if isinstance(node.body[-1], ast.Return):
+        other = node.orelse[-1] if node.orelse else statement.following
+        return [part.value for part in (node.body[-1], other) if isinstance(part, ast.Return)]
+    chosen, otherwise = _assigned(node.body), _assigned(node.orelse)
+    return [value for name in chosen for value in (chosen[name], otherwise.get(name, name))]
+
+
+def _is_no_tensor(value: ast.expr | str | None) -> bool:
+    """None, a truth value, a text or a function."""
+    if isinstance(value, ast.Constant):
+        return isinstance(value.value, bool) or not isinstance(value.value, (int, float))
+    return value is None or isinstance(value, (ast.JoinedStr, ast.Lambda))
+
+
+def _differ_in_shape(values: list[ast.expr | str | None]) -> bool:
+    return len({frozenset(_shapes(value)) for value in values if value is not None}) > 1
 
 
 def _leaves_loop(node: ast.If, last: ast.stmt, statement: Statement, where: str) -> list[str]:
@@ -94,11 +129,27 @@ def _leaves_loop(node: ast.If, last: ast.stmt, statement: Statement, where: str)
         f"compile the body of the loop (the model, or one step) instead of {_function(statement)}, and keep the loop "
         f"with its `if {_short(node.test)}: {word}` ({where}) in Python",
     ]
-    if word == "continue":
+    selected = _selected_round(node, statement) if word == "continue" else ""
+    if selected and fits(selected):
+        options.append(f"`{selected}` instead of the `continue` and what follows it ({BOTH})")
+    elif word == "continue":
         options.append(f"drop the `continue` and select the results with torch.where({_short(node.test)}, old, new)")
     else:
         options.append("run the loop to its end and keep finished results with torch.where(done, old, new)")
     return options
+
+
+def _selected_round(node: ast.If, statement: Statement) -> str:
+    """`if test: continue` and the rest of the round, one assignment, as torch.where; empty if the rest is more."""
+    loop, rest = statement.loop, statement.following
+    is_last = isinstance(loop, (ast.For, ast.While)) and rest is not None and loop.body[-1] is rest
+    if node.orelse or rest is None or not is_last:
+        return ""
+    parts = [
+        f"{name} = {_where(tensor_test(node.test), name, value)}" for name, value in _assigned([rest]).items()
+        if _are_tensors(value) and name in _mentioned(value)
+    ]
+    return "; ".join(parts)
 
 
 def _raised(node: ast.If, last: ast.Raise, where: str) -> str:
@@ -142,22 +193,38 @@ def _call_of_assertion(test: str, message: ast.expr | None) -> str:
 
 def _selection(node: ast.If, statement: Statement) -> str:
     """The statement as torch.where; empty if its sides are not two values of the same names."""
+    check, condition = _split_check(node.test)
+    if check is not None:
+        inner = ast.If(test=condition, body=node.body, orelse=[])
+        selected = "" if node.orelse else _selection(inner, statement)
+        return f"if {code(check)}: {selected}" if selected else ""
     test = tensor_test(node.test)
     if isinstance(node.body[0], ast.Return) and len(node.body) == 1:
         other = node.orelse[0] if len(node.orelse) == 1 else statement.following if not node.orelse else None
         if isinstance(other, ast.Return) and _are_tensors(node.body[0].value, other.value):
             return f"return {_where(test, node.body[0].value, other.value)}"
         return ""
-    chosen, otherwise = _assigned(node.body), _assigned(node.orelse)
+    return "; ".join(f"{name} = {value}" for name, value in _selected(node).items())
+
+
+def _selected(node: ast.If) -> dict[str, str]:
+    """For each name that all sides of a branch assign, the torch.where of its values; `elif` is a side of its own."""
+    chosen = _assigned(node.body)
+    nested = node.orelse[0] if len(node.orelse) == 1 else None
+    otherwise: dict[str, ast.expr]
+    if isinstance(nested, ast.If):
+        otherwise = {name: ast.parse(text, mode="eval").body for name, text in _selected(nested).items()}
+    else:
+        otherwise = _assigned(node.orelse)
     if not chosen or (node.orelse and set(otherwise) != set(chosen)):
-        return ""
-    parts = []
+        return {}
+    selected = {}
     for name, value in chosen.items():
-        other_value: ast.expr | str = otherwise.get(name, name)
-        if not _are_tensors(value, other_value):
-            return ""
-        parts.append(f"{name} = {_where(test, value, other_value)}")
-    return "; ".join(parts)
+        other: ast.expr | str = otherwise.get(name, name)
+        if not _are_tensors(value, other):
+            return {}
+        selected[name] = _where(tensor_test(node.test), value, other)
+    return selected
 
 
 def _assigned(block: list[ast.stmt]) -> dict[str, ast.expr]:
@@ -172,10 +239,24 @@ def _assigned(block: list[ast.stmt]) -> dict[str, ast.expr]:
             value = ast.BinOp(left=_loaded(node.target), op=node.op, right=node.value)
         else:
             return {}
-        if not isinstance(target, ast.Name) or set(values) & _names(value):
+        if not isinstance(target, ast.Name) and not _keeps_a_tensor(node, target):
             return {}
-        values[target.id] = value
+        if set(values) & _mentioned(value):
+            return {}
+        values[code(target)] = value
     return values
+
+
+def _mentioned(value: ast.expr) -> set[str]:
+    """The names and attributes that an expression reads."""
+    return {code(part) for part in ast.walk(value) if isinstance(part, (ast.Name, ast.Attribute))}
+
+
+def _keeps_a_tensor(node: ast.stmt, target: ast.expr) -> bool:
+    """Whether a statement assigns what a method returns to an attribute of self: a number would not stay a number."""
+    is_of_self = isinstance(target, ast.Attribute) and code(target.value) == "self"
+    calls = [part for part in ast.walk(node) if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute)]
+    return is_of_self and isinstance(node, ast.Assign) and bool(calls)
 
 
 def _loaded(target: ast.expr) -> ast.expr:
@@ -186,25 +267,48 @@ def _loaded(target: ast.expr) -> ast.expr:
     return loaded
 
 
-def _names(node: ast.AST) -> set[str]:
-    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
-
-
 def _are_tensors(*values: ast.expr | str | None) -> bool:
     """Whether both sides can be arguments of torch.where: not None, a text, a container or a truth value."""
     for value in values:
-        if value is None or isinstance(value, (ast.Tuple, ast.List, ast.Dict, ast.Set, ast.JoinedStr, ast.Lambda)):
+        if _is_no_tensor(value) or isinstance(value, (ast.Tuple, ast.List, ast.Dict, ast.Set)):
             return False
-        if isinstance(value, ast.Constant) and (
-            isinstance(value.value, bool) or not isinstance(value.value, (int, float))
-        ):
+        if value is not None and _reads_number(value):
             return False
-    return True
+    return not _differ_in_shape(list(values))
+
+
+# What changes the shape of a tensor, or reads it as a number: torch.where computes both sides, at one shape.
+_OTHER_SHAPE = frozenset({
+    "cat", "stack", "squeeze", "unsqueeze", "flatten", "reshape", "view", "narrow", "pad", "repeat", "expand", "chunk",
+    "split", "permute", "transpose", "masked_select", "nonzero", "unique", "topk", "index_select", "interpolate",
+})
+_READS = frozenset({"item", "tolist", "int", "float", "bool", "numpy", "print"})
+
+
+def _shapes(value: ast.expr | str) -> set[str]:
+    """The parts of an expression that give it another shape than its operands have."""
+    parts = set()
+    for part in ast.walk(value) if isinstance(value, ast.AST) else ():
+        if isinstance(part, ast.Subscript) and any(isinstance(at, ast.Slice) for at in ast.walk(part.slice)):
+            parts.add(code(part.slice))
+        elif isinstance(part, ast.Call) and called_name(part) in _OTHER_SHAPE:
+            arguments = (*part.args, *(keyword.value for keyword in part.keywords))
+            parts.add(" ".join((called_name(part), *map(code, arguments))))
+    return parts
+
+
+def _reads_number(value: ast.expr | str) -> bool:
+    return isinstance(value, ast.AST) and any(
+        isinstance(part, ast.Call) and called_name(part) in _READS for part in ast.walk(value))
 
 
 def _has_effects(node: ast.If) -> bool:
     """Whether a side of the branch does anything but assign to names."""
     for statement in (*node.body, *node.orelse):
+        if isinstance(statement, ast.If):
+            if _has_effects(statement):
+                return True
+            continue
         if not isinstance(statement, (ast.Assign, ast.AugAssign, ast.Return, ast.Pass)):
             return True
         targets = getattr(statement, "targets", None) or [getattr(statement, "target", None)]
@@ -288,6 +392,23 @@ def _split_plain(test: ast.expr) -> tuple[ast.expr | None, ast.expr]:
     if not plain or not tensors:
         return None, test
     return _joined(plain), _joined(tensors)
+
+
+def _split_check(test: ast.expr) -> tuple[ast.expr | None, ast.expr]:
+    """(`mask is not None` of `mask is not None and mask.any()`, the rest): without it the rest could fail."""
+    if not isinstance(test, ast.BoolOp) or not isinstance(test.op, ast.And):
+        return None, test
+    checks = [value for value in test.values if _is_check(value)]
+    others = [value for value in test.values if not _is_check(value)]
+    return (_joined(checks), _joined(others)) if checks and others else (None, test)
+
+
+def _is_check(value: ast.expr) -> bool:
+    if isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.Not):
+        return _is_check(value.operand)
+    if isinstance(value, ast.Compare):
+        return isinstance(value.ops[0], (ast.Is, ast.IsNot))
+    return isinstance(value, ast.Call) and called_name(value) in ("isinstance", "hasattr", "callable")
 
 
 def _joined(values: list[ast.expr]) -> ast.expr:

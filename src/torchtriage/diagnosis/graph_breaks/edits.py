@@ -113,9 +113,9 @@ def branch(site: BreakSite) -> Iterator[Edit]:
 
 
 def _lines(text: str) -> str:
-    """`a = 1; b = 2` as one statement per line."""
+    """`a = 1; b = 2` as one statement per line, the body of an `if` too."""
     tree = ast.parse(text)
-    if len(tree.body) == 1:
+    if len(tree.body) == 1 and not isinstance(tree.body[0], ast.If):
         return text
     return "\n".join(ast.unparse(statement) for statement in tree.body)
 

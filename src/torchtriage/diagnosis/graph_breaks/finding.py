@@ -117,10 +117,20 @@ def _break(process: Process, events: Sequence[GraphBreak], folded: FoldedFrames)
 
 
 def _is_in_step(process: Process, event: GraphBreak) -> bool:
-    """Whether torch cuts the beginning of an optimizer's step, which is what torch.compile was called on."""
+    """Whether torch cuts the beginning of an optimizer's step, and torch.compile was called on nothing but that."""
+    if event.function != "_use_grad" or not event.path.endswith("torch/optim/optimizer.py"):
+        return False
     start = CompileHistory.of(process).start_of(event)
-    is_of_step = event.function == "_use_grad" and event.path.endswith("torch/optim/optimizer.py")
-    return is_of_step and "/torch/optim/" in start.path and is_target(process, start)
+    caller = _editable_line(process, event)
+    is_alone = owner_at(caller, process.program) == YOU and _only_steps(process, caller)
+    return is_alone or ("/torch/optim/" in start.path and is_target(process, start))
+
+
+def _only_steps(process: Process, line: StackEntry) -> bool:
+    """Whether a line is the only statement of its function, and calls step() there."""
+    statement = statement_at(process, line.path, line.line)
+    function = statement.function if statement is not None else None
+    return function is not None and len(function.body) == 1 and bool(statement and statement.calls("step"))
 
 
 def _edits(
@@ -195,16 +205,20 @@ def _cause(broken: Break) -> str:
     explanation = shortened(explanation, MAX_EXPLANATION)
     text = ": ".join(part for part in (plain_type(event.type), explanation) if part) or "PyTorch gives no reason"
     if broken.cause.note:
-        text = f"{text}; {broken.cause.note}"
+        text = f"{text.removesuffix('.')}; {broken.cause.note}"
     if broken.code == UNCUTTABLE:
         first = broken.eager[0] if broken.eager else None
-        text = f"{text}; {why_uncut(broken.events, first.call if first else '')}, so {first or 'the frame'} runs eager"
+        reason = why_uncut(broken.events, first.call if first else "")
+        text = f"{text.removesuffix('.')}; {reason}, so {first or 'the frame'} runs eager"
     return text
 
 
 def _fix(broken: Break) -> Fix:
     if broken.is_in_step:
-        return Fix(text="nothing to do: torch cuts the graph there, and compiles the rest of the step", safe=True)
+        return Fix(text=(
+            "nothing to do: torch cuts the graph there, and compiles the rest of the step; with lr=torch.tensor(...) a "
+            "scheduled lr does not recompile it"
+        ), safe=True)
     if broken.place.owner.kind is OwnerKind.LIBRARY and not broken.cause.remedy.is_from_outside:
         return Fix(text=_fix_from_outside(broken), edits=broken.edits)
     text = broken.cause.remedy.full

@@ -1,4 +1,4 @@
-"""The edit that computes a value before the compiled call and passes it in as an argument."""
+"""The edit that turns a value computed inside a compiled function into an argument of its call."""
 
 import ast
 import copy

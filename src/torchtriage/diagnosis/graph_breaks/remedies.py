@@ -191,9 +191,11 @@ def _scalar(broken: BrokenLine) -> Remedy:
     return Remedy(text=text, setting=SCALARS, caveat=UNBACKED)
 
 
+# The full size holds what the mask left out, so what averages over it has to leave that out again.
+MEANS = " (a mean is then sum() / mask.sum(); cross_entropy takes labels of -100 where the mask is False)"
 _SAME_SIZE = {
-    "nonzero": "torch.where(mask, a, b) keeps the full size instead of selecting with the mask",
-    "masked_select": "torch.where(mask, x, 0) keeps the full size",
+    "nonzero": f"torch.where(mask, a, b) keeps the full size instead of selecting with the mask{MEANS}",
+    "masked_select": f"torch.where(mask, x, 0) keeps the full size{MEANS}",
     "repeat_interleave": "pass output_size= if you know the total: this removes the break",
     "bincount": "torch.zeros(n).index_add_(0, idx, ones) with a known n",
     "unique": "torch.sort and compare neighbours, or do it before the compiled call",
@@ -311,9 +313,11 @@ def _rest_of_step(broken: BrokenLine) -> str:
 # How torch draws what a call of numpy.random or random draws; the first pattern that fits the name of the call decides.
 _DRAWS = (
     (r"normal|randn|gauss", "torch.randn(()) * std + mean"),
-    (r"randint|randrange|integers|choice|sample", "torch.randint(low, high, ())"),
+    (r"choice|sample", "torch.tensor(items)[torch.randint(len(items), (1,))]"),
+    (r"randint|randrange|integers", "torch.randint(low, high, ())"),
     (r"permutation|shuffle", "torch.randperm(n)"),
-    (r"poisson|binomial|exponential|gamma|beta", "torch.distributions, or torch.poisson and torch.bernoulli"),
+    (r"beta", "torch.distributions.Beta(a, b).sample()"),
+    (r"poisson|binomial|exponential|gamma", "torch.distributions, or torch.poisson and torch.bernoulli"),
     (r"", "torch.rand(())"),
 )
 _DRAW_CALL = re.compile(r"\b(?:random|rng|generator|gen)\.(\w+)\(", re.IGNORECASE)
@@ -359,7 +363,9 @@ def _with(broken: BrokenLine) -> Remedy:
 def _clock(broken: BrokenLine) -> Remedy:
     if "sleep" in broken.called:
         return Remedy(text=f"sleep outside the compiled function instead of {broken.at}")
-    if re.search(r"random|uuid|secrets", broken.called):
+    if re.search(r"urandom|uuid|secrets", broken.called):
+        return Remedy(text=f"call {broken.called} outside the compiled function ({broken.at}): no tensor depends on it")
+    if "random" in broken.called:
         return _draw(broken)
     return Remedy(text=f"read {broken.called or 'the clock'} before and after the compiled call instead of {broken.at}")
 

@@ -54,7 +54,8 @@ _STANDARD_LIBRARY = re.compile(r"/lib/python3\.\d+/(?!.*site-packages/)")
 # Modules of the standard library that do no arithmetic.
 _STANDARD_CALL = re.compile(
     r"\b((?:json|pickle|hashlib|zlib|base64|struct|csv|urllib|socket|subprocess|shutil|tempfile|pathlib|re|textwrap"
-    r"|configparser|importlib|platform|queue)\.\w+)\("
+    r"|configparser|importlib|platform|queue|uuid|secrets|gzip|bz2|lzma|zipfile|tarfile|sqlite3|binascii|glob|getpass)"
+    r"\.\w+)\("
 )
 _HIGHER_ORDER = re.compile(r"torch\.\w+")
 _HIDDEN = re.compile(r"^(Higher Order Operator: |Encountered graph break |Failed to handle graph break )|^\s*$")
@@ -144,7 +145,9 @@ def standard_call(event: GraphBreak, line: str) -> str:
             break
         below.append(entry.path)
     is_inside = any(_STANDARD_LIBRARY.search(path.replace("\\", "/")) for path in below)
-    return call[1] if is_inside else ""
+    module = call[1].partition(".")[0]
+    is_its_core = re.match(rf"_{module}\.\w+$", _called(event)) is not None      # hashlib.md5 is _hashlib.openssl_md5
+    return call[1] if is_inside or is_its_core else ""
 
 
 def _called(event: GraphBreak) -> str:

@@ -34,6 +34,9 @@ def read_options(statement: Statement | None, where: str) -> list[str]:
         return []
     order = _sort_call(statement.node, call)
     if order is not None:
+        sorted_tensors = _sorted_tensors(order)
+        if sorted_tensors:
+            return [f"`{sorted_tensors}` instead of `{code(order)}` at {where}: it sorts the tensors in the graph"]
         return [f"call `{code(order)}` ({where}) before the compiled call and pass its result: it compares numbers"]
     value = _value(call)
     outer = _converted(statement.node, call)
@@ -51,12 +54,19 @@ def read_options(statement: Statement | None, where: str) -> list[str]:
             "keep the full size and mask with torch.where", *_setting(statement),
         ]
     if use == "test":
-        return []
+        return _tested(statement, text, _detached(value, name), where)
     made = _made_by_numpy(statement, value)
     if made:
         without = f"and use it without {_named(name)} at {where}"
         return [f"compute `{value}` with torch instead of NumPy (`{made}`), {without}"]
-    kept = f"`{_detached(value, name)}` instead of `{text}` at {where}"
+    computed = _math_call(statement.node, outer)
+    if computed is not None:
+        in_torch = _in_torch(computed, text, _detached(value, name))
+        if not in_torch:
+            return [f"compute `{code(computed)}` ({where}) outside the compiled function: it needs a Python number"]
+        kept = f"`{in_torch}` instead of `{code(computed)}` at {where}"
+    else:
+        kept = f"`{_detached(value, name)}` instead of `{text}` at {where}"
     if use == "store":
         function = statement.function.name if statement.function else "the function"
         return [f"{kept}, and call .item() on it outside {function}, after the compiled call", *_setting(statement)]
@@ -107,10 +117,44 @@ def _sort_call(node: ast.stmt, call: ast.Call) -> ast.Call | None:
     return None
 
 
+_SORTED = {"sorted": "sort().values", "min": "min()", "max": "max()"}
+
+
+def _sorted_tensors(order: ast.Call) -> str:
+    """The torch operator for a list of tensors that is sorted by their own values; empty if the key is another one."""
+    keys = [keyword.value for keyword in order.keywords if keyword.arg == "key"]
+    key = keys[0] if len(keys) == len(order.keywords) == 1 else None
+    if not isinstance(key, ast.Lambda) or len(key.args.args) != 1 or len(order.args) != 1:
+        return ""
+    name = key.args.args[0].arg
+    is_own_value = code(key.body) in (f"{name}.item()", f"float({name})")
+    form = _SORTED.get(called_name(order), "") if is_own_value else ""
+    text = f"torch.stack(list({code(order.args[0])})).{form}"
+    return text if form and fits(text, code(order)) else ""
+
+
+def _tested(statement: Statement, text: str, kept: str, where: str) -> list[str]:
+    """What to write if a later `if` tests the name of the number, as a tensor breaks there; empty if none does."""
+    node, function = statement.node, statement.function
+    if not isinstance(node, ast.Assign) or function is None:
+        return []
+    names = {code(target) for target in node.targets}
+    for later in ast.walk(function):
+        tested = later.test if isinstance(later, (ast.If, ast.While, ast.IfExp, ast.Assert)) else None
+        if tested is not None and names & {part.id for part in ast.walk(tested) if isinstance(part, ast.Name)}:
+            return [
+                f"`{kept}` instead of `{text}` at {where}, and torch.where, or a test after the compiled call, in "
+                f"place of the test `{code(tested)}`: on a tensor it breaks too",
+            ]
+    return []
+
+
 def _made_by_numpy(statement: Statement, value: str) -> str:
-    """The call of NumPy whose result the function keeps under this name; empty if it shows none."""
+    """The call of NumPy whose result the function keeps under a name of this value; empty if it shows none."""
+    names = [part.id for part in ast.walk(ast.parse(value, mode="eval")) if isinstance(part, ast.Name)]
     for node in ast.walk(statement.function) if statement.function is not None else ():
-        if isinstance(node, ast.Assign) and [code(target) for target in node.targets] == [value]:
+        is_kept = isinstance(node, ast.Assign) and len(node.targets) == 1 and code(node.targets[0]) in (value, *names)
+        if isinstance(node, ast.Assign) and is_kept:
             made = code(node.value)
             if re.match(r"(?:np|numpy)\.", made) and fits(made, value):
                 return made
@@ -135,7 +179,32 @@ def read_code(statement: Statement) -> tuple[ast.expr, str] | None:
         return _selection(statement, call, value)
     if _made_by_numpy(statement, value):
         return None
-    return outer, _detached(value, called_name(outer))
+    computed, detached = _math_call(statement.node, outer), _detached(value, called_name(outer))
+    if computed is not None:
+        in_torch = _in_torch(computed, code(outer), detached)
+        return (computed, in_torch) if in_torch else None
+    return outer, detached
+
+
+_MATH_OF_TORCH = frozenset({
+    "exp", "expm1", "log", "log2", "log10", "log1p", "sqrt", "sin", "cos", "tan", "tanh", "atan", "floor", "ceil",
+})
+
+
+def _math_call(node: ast.stmt, call: ast.Call) -> ast.Call | None:
+    """The call of math around a number: math reads a tensor like .item(), so it has to become one of torch."""
+    for outer in _path_to(node, call)[:-1]:
+        if isinstance(outer, ast.Call) and code(outer.func).startswith("math."):
+            return outer
+    return None
+
+
+def _in_torch(computed: ast.Call, number: str, tensor: str) -> str:
+    """The call of math on a tensor; empty if torch has no counterpart for it."""
+    name = called_name(computed)
+    if name not in _MATH_OF_TORCH or len(computed.args) != 1:
+        return ""
+    return code(computed).replace(f"math.{name}(", f"torch.{name}(", 1).replace(number, tensor)
 
 
 def _selection(statement: Statement, call: ast.Call, value: str) -> tuple[ast.expr, str] | None:
@@ -203,7 +272,7 @@ def _later_use(statement: Statement, call: ast.Call) -> str:
     node = statement.node
     if not isinstance(node, ast.Assign) or node.value is not call or statement.function is None:
         return "arithmetic"
-    names = {target.id for target in node.targets if isinstance(target, ast.Name)}
+    names = _computed_from({target.id for target in node.targets if isinstance(target, ast.Name)}, statement.function)
     uses = set()
     for later in ast.walk(statement.function):
         if isinstance(later, ast.stmt):
@@ -211,6 +280,21 @@ def _later_use(statement: Statement, call: ast.Call) -> str:
                 if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) and part.id in names:
                     uses.add(_use(later, part))
     return next((use for use in ("size", "index", "test") if use in uses), "arithmetic")
+
+
+_OF_NUMBERS = frozenset({"min", "max", "int", "round", "abs", "len", "numel", "size", "dim"})
+
+
+def _computed_from(names: set[str], function: ast.AST) -> set[str]:
+    """The names, and those to which the function assigns a number that it computes from them."""
+    known = set(names)
+    for node in sorted((n for n in ast.walk(function) if isinstance(n, ast.Assign)), key=lambda n: n.lineno):
+        parts = list(ast.walk(node.value))
+        calls = {called_name(part) for part in parts if isinstance(part, ast.Call)}
+        is_number = calls <= _OF_NUMBERS and not any(isinstance(part, ast.Subscript) for part in parts)
+        if is_number and any(isinstance(part, ast.Name) and part.id in known for part in parts):
+            known |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return known
 
 
 def _use(node: ast.stmt, call: ast.expr) -> str:

@@ -1,4 +1,4 @@
-"""TT420 to TT436: what must hold in any training and did not."""
+"""TT420 to TT444: what must hold in any training but did not."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -28,6 +28,12 @@ EFFECTS: Mapping[str, tuple[str, ...]] = {
     "TT432": ("TT415",),
     "TT435": ("TT409", "TT415"),
     "TT436": ("TT408", "TT415", "TT434"),
+    "TT440": ("TT410", "TT411", "TT415"),
+    "TT442": ("TT404", "TT408", "TT410", "TT418"),
+    "TT443": ("TT415",),
+    "TT444": ("TT415",),
+    "TT505": ("TT604",),
+    "TT506": ("TT406", "TT604"),
 }
 
 
@@ -42,6 +48,13 @@ class ContractTexts:
     milder: Severity | None = None
 
 
+# What makes predictions no better than a guess, if it was found.
+CAUSES_OF_A_GUESS = (
+    "TT422", "TT423", "TT425", "TT426", "TT427", "TT431", "TT432", "TT435", "TT420", "TT421", "TT428", "TT436", "TT443",
+    "TT444", "TT401", "TT402", "TT403", "TT434", "TT408", "TT406", "TT409", "TT416", "TT412", "TT442",
+)
+
+
 @rule
 def broken_contracts(process: Process) -> Iterator[Finding]:
     """The loss, the gradients, the model and the optimizer do not belong together."""
@@ -53,7 +66,7 @@ def broken_contracts(process: Process) -> Iterator[Finding]:
 
 def causes_of_contracts(process: Process) -> dict[str, str]:
     """For each learning finding that follows from a broken contract the fingerprint of that contract's finding."""
-    contracts = {broken.code: broken for broken in process.learning.contracts if broken.code in TEXTS}
+    contracts = {broken.code: broken for broken in process.learning.contracts if broken.code in {*TEXTS, *EFFECTS}}
     incidents = learning_findings(process) if contracts else {}
     causes: dict[str, str] = {}
     for code, broken in contracts.items():
@@ -62,7 +75,24 @@ def causes_of_contracts(process: Process) -> dict[str, str]:
                 causes[_fingerprint(contracts[effect], process)] = _fingerprint(broken, process)
             elif effect in incidents and incidents[effect].code == effect and not broken.is_deliberate:
                 causes.setdefault(incidents[effect].fingerprint, _fingerprint(broken, process))
+    guess = contracts.get("TT440")
+    if guess is not None:
+        for code in CAUSES_OF_A_GUESS:
+            cause = _reported(code, contracts, incidents, process)
+            if cause:
+                causes[_fingerprint(guess, process)] = cause
+                break
     return causes
+
+
+def _reported(
+    code: str, contracts: Mapping[str, BrokenContract], incidents: Mapping[str, Finding], process: Process,
+) -> str:
+    """The fingerprint of the finding of this code, unless what it reports is often meant."""
+    if code in contracts:
+        return "" if contracts[code].is_deliberate else _fingerprint(contracts[code], process)
+    found = incidents.get(code)
+    return found.fingerprint if found is not None and found.code == code and found.severity <= Severity.P3 else ""
 
 
 def _fingerprint(broken: BrokenContract, process: Process) -> str:
@@ -251,6 +281,62 @@ TEXTS: Mapping[str, ContractTexts] = {
         ),
         fix="raise the learning rate, or check whether its schedule has already ended; if the weights have 16 bits, "
             "keep them in float32 and compute in 16 bits with torch.autocast",
+    ),
+    "TT440": ContractTexts(
+        title=lambda broken: (
+            f"the predictions are no {'longer ' if broken.total else ''}better than a guess by the targets alone"
+        ),
+        cause=lambda broken: (
+            f"At the last {counted(broken.count, 'look')} the loss per target was {short(broken.value or 0.0)} on "
+            f"average; always predicting the {_kind(broken)} of the targets gives "
+            f"{short(broken.share or 0.0)}: the model uses nothing of its inputs."
+        ),
+        fix="overfit one batch first: if that works, check that inputs and targets belong together (shuffled apart, "
+            "another order, wrong column), and that they differ from batch to batch; if it fails, the learning rate, "
+            "the loss or a connection of the model is wrong. Nothing to do if the task needs more steps to begin",
+    ),
+    "TT441": ContractTexts(
+        title=lambda broken: (
+            f"load_state_dict left {broken.count} of the {counted(broken.total, 'tensor')} of {broken.names[0]} as "
+            "they were: the names do not match"
+        ),
+        cause=lambda broken: (
+            f"With strict=False names that do not match are skipped silently: the model has {broken.names[1]}, the "
+            f"state dict {broken.names[2]}."
+        ),
+        fix="rename the keys of the state dict (remove or add the prefix, such as module. or _orig_mod.), and load "
+            "with strict=True, or check the missing_keys of the result",
+    ),
+    "TT442": ContractTexts(
+        title=lambda broken: (
+            f"the first loss per target is {short(broken.value or 0.0)}; equal probabilities would give "
+            f"{short(broken.share or 0.0)}"
+        ),
+        cause=lambda _: (
+            "An untrained classifier should not know: here its logits are so large that it is sure, and wrong. The "
+            "weights begin too large, or the inputs are not normalised."
+        ),
+        fix="normalise the inputs to a standard deviation near 1, and initialise with the default of the layers or by "
+            "fan-in (kaiming_, xavier_)",
+    ),
+    "TT443": ContractTexts(
+        title=lambda broken: (
+            f"the gradients of {short(broken.share or 0.0)} of {short(broken.value or 0.0)} backward passes per step "
+            "are cleared before the optimizer uses them"
+        ),
+        cause=lambda broken: (
+            f"In {counted(broken.count, 'step')} in a row the gradients of a backward pass were empty when the next "
+            "one began, with the same weights and no step between: only the last pass of each step counts."
+        ),
+        fix="call zero_grad() once per step of the optimizer, not once per backward pass",
+    ),
+    "TT444": ContractTexts(
+        title=lambda broken: f"the optimizer of {_names(broken)} makes no step",
+        cause=lambda broken: (
+            f"A loss leads to these parameters, and an optimizer holds them, but in {counted(broken.total, 'update')} "
+            "of the other optimizers it made none: they keep their first values."
+        ),
+        fix="call step() of this optimizer as well; nothing to do if it begins later on purpose",
     ),
     "TT436": ContractTexts(
         title=lambda broken: f"the step counter of {_kind(broken)} does not advance",

@@ -9,6 +9,7 @@ from torchtriage.diagnosis.learning.limits import limits_from
 from torchtriage.diagnosis.learning.replay import breaches
 from torchtriage.diagnosis.learning.rule import Breach, Incident, LearningRule, short
 from torchtriage.diagnosis.learning.rules import (
+    divergence,
     gradients,
     loss,
     non_finite,
@@ -83,14 +84,23 @@ def _findings(process: Process) -> dict[str, Finding]:
         del incidents[code]
     parents = {
         **_milder(incidents), **tensors.parents(incidents), **value_clipping.parents(incidents),
-        **non_finite.parents(incidents),
+        **non_finite.parents(incidents), **divergence.parents(incidents),
     }
+    causes = {code: _cause_of(code, parents) for code in incidents}
     findings = {}
-    for code, incident in incidents.items():
-        if code not in parents:
-            folded = [incidents[child] for child, parent in parents.items() if parent == code]
-            findings[code] = _finding(incident, folded)
-    return {code: findings[parents.get(code, code)] for code in incidents}
+    for code in dict.fromkeys(causes.values()):
+        folded = [incidents[other] for other, cause in causes.items() if cause == code != other]
+        findings[code] = _finding(incidents[code], folded)
+    return {code: findings[cause] for code, cause in causes.items()}
+
+
+def _cause_of(code: str, parents: Mapping[str, str]) -> str:
+    """The incident at the end of the chain, such as an update that was too large behind NaN."""
+    seen = {code}
+    while code in parents and parents[code] not in seen:
+        code = parents[code]
+        seen.add(code)
+    return code
 
 
 def _incidents(process: Process) -> dict[str, Incident]:

@@ -1,4 +1,4 @@
-"""The fix that follows from the operation which made NaN or Inf, and from the values that it read."""
+"""The fix for the operation that made a non-finite value, chosen by its operands."""
 
 from collections.abc import Callable, Mapping
 

@@ -1,4 +1,4 @@
-"""TT615 to TT625: what must hold in any update of PPO and did not."""
+"""TT505, TT506, TT615 to TT626: what must hold in any update of PPO but did not."""
 
 from collections.abc import Iterator, Mapping
 
@@ -39,6 +39,24 @@ def _clipping_cause(broken: BrokenContract) -> str:
 
 
 TEXTS: Mapping[str, ContractTexts] = {
+    "TT505": ContractTexts(
+        title=lambda broken: f"the state of {broken.names[0]} survives the end of every episode",
+        cause=lambda broken: (
+            f"{counted(broken.count, 'episode')} ended in the rollouts that were observed. After each of them "
+            f"{broken.names[0]} was given the state that it had returned before, twice in a row; not one started again."
+        ),
+        fix="multiply the state by 1 - done, per environment, before the first observation of a new episode is passed "
+            "in, in the rollout and in the update; keep it only if the task continues from episode to episode",
+    ),
+    "TT506": ContractTexts(
+        title=lambda broken: f"{broken.names[0]} starts from a zero state at every step",
+        cause=lambda broken: (
+            f"In all {broken.count} steps inside of episodes that were observed {broken.names[0]} was given a state of "
+            "zeros or none, although it had returned another one in the step before. It remembers nothing."
+        ),
+        fix="pass the state that the module returned into its next call; a mask that resets it is 1 inside of an "
+            "episode and 0 at its start",
+    ),
     "TT615": ContractTexts(
         title=lambda broken: f"the loss of PPO differentiates its {row(broken.names)}",
         cause=lambda broken: (
@@ -123,6 +141,16 @@ TEXTS: Mapping[str, ContractTexts] = {
         ),
         fix="multiply the next value and the carried advantage by 1 - terminated in the recursion of the advantages; "
             "check that the flag belongs to the step whose action ended the episode",
+    ),
+    "TT626": ContractTexts(
+        title=lambda _: "the rewards of the environment are not in the value targets",
+        cause=lambda broken: (
+            f"{IN_A_ROW} every step of the environment returned the reward {short(broken.value or 0.0)}. The target of "
+            f"each of the {counted(broken.count, 'step')} that ended an episode in the last rollout is 0, and no "
+            f"target is larger than {short(broken.share or 0.0)}."
+        ),
+        fix="store the reward of each step before the next one, and check the shape and dtype of the buffer: one of "
+            "integers cuts rewards below 1 off",
     ),
     "TT625": ContractTexts(
         title=lambda _: "value targets hold nothing of the future",

@@ -149,6 +149,11 @@ class LearningRule:
         return self.fix if isinstance(self.fix, str) else self.fix(incident)
 
 
+def with_rate(breaches: Sequence[Breach], process: Process) -> list[Breach]:
+    """The breaches of tensors and groups that have a learning rate."""
+    return [breach for breach in breaches if breach.subject not in process.learning.without_rate]
+
+
 def batch_to_check(incident: Incident) -> str:
     """The advice to inspect the batch of the first breach, or all batches since the observation before it."""
     step, last = incident.first.step, incident.step_before

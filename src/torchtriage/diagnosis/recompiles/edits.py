@@ -65,13 +65,29 @@ def drop_static(site: RecompileSite) -> Iterator[Edit]:
     if may_be_of_a_layer(site.scene):
         return      # the sizes may be those of the layers, and then it cures nothing
     statement = statement_at(site.process, call.path, call.line or 0)
+    line, text = call.line, site.scene.not_static
     if statement is not None and not _has_keyword(statement.node, "dynamic"):
-        return      # it comes from a dict of arguments
-    if call.line is not None and "drop dynamic=False" in site.scene.not_static:
+        line = _line_of_settings(site, call.path, statement.node)
+        text = f"drop dynamic=False at {short_place(call.path, line)}" if line is not None else ""
+    if line is not None and "drop dynamic=False" in site.scene.not_static:
         yield Edit(
-            label=EditLabel.SETTING, text=site.scene.not_static,
-            changes=(Change(kind=ChangeKind.DROP_ARGUMENT, path=call.path, line=call.line, old="dynamic"),),
+            label=EditLabel.SETTING, text=text,
+            changes=(Change(kind=ChangeKind.DROP_ARGUMENT, path=call.path, line=line, old="dynamic"),),
         )
+
+
+def _line_of_settings(site: RecompileSite, path: str, node: ast.stmt) -> int | None:
+    """The line of `NAME = dict(dynamic=False)` for a call with `**NAME`; None unless there is exactly one."""
+    names = {code(part.value) for part in own_nodes(node) if isinstance(part, ast.keyword) and part.arg is None}
+    assigned = [
+        (line, made) for line, made in recorded_statements(site.process, path)
+        if isinstance(made, ast.Assign) and names & {code(target) for target in made.targets}
+    ]
+    if len(assigned) != 1:
+        return None
+    [(line, made)] = assigned
+    is_dict = isinstance(made.value, ast.Call) and code(made.value.func) == "dict"
+    return line if is_dict and _has_keyword(made, "dynamic") else None
 
 
 def _has_keyword(node: ast.stmt, name: str) -> bool:
@@ -157,6 +173,77 @@ def _setting(site: RecompileSite, setting: str) -> Edit:
     )
 
 
+def table_in_tensor(site: RecompileSite) -> Iterator[Edit]:
+    """A list of numbers that an int selects from becomes one tensor, where it is assigned."""
+    source, text = site.scene.group.source, site.scene.group.reasons[0].code
+    selected = re.search(rf"([A-Za-z_][\w.]*)\[\s*{re.escape(source)}\s*\](?!\()", text)
+    name = selected[1] if selected else ""
+    assigned = [
+        (line, node.value) for line, node in recorded_statements(site.process, site.path)
+        if isinstance(node, ast.Assign) and name in [code(target) for target in node.targets]
+    ]
+    if len(assigned) == 1 and _holds_numbers(assigned[0][1]):
+        line, value = assigned[0]
+        new = f"torch.tensor({code(value)})"
+        yield Edit(
+            label=EditLabel.REVIEW, text=f"`{name} = {new}` at {short_place(site.path, line)}",
+            changes=(Change(kind=ChangeKind.REPLACE, path=site.path, line=line, old=code(value), new=new),),
+        )
+
+
+def _holds_numbers(value: ast.expr) -> bool:
+    """Whether an expression is a list of numbers: constants, or arithmetic in a comprehension over a range."""
+    if isinstance(value, (ast.List, ast.Tuple)):
+        return bool(value.elts) and all(_is_arithmetic(item, frozenset()) for item in value.elts)
+    if not isinstance(value, ast.ListComp) or len(value.generators) != 1:
+        return False
+    [loop] = value.generators
+    is_range = isinstance(loop.iter, ast.Call) and code(loop.iter.func) == "range"
+    names = frozenset({loop.target.id}) if isinstance(loop.target, ast.Name) else frozenset[str]()
+    return is_range and not loop.ifs and _is_arithmetic(value.elt, names)
+
+
+def _is_arithmetic(value: ast.expr, names: frozenset[str]) -> bool:
+    """Whether an expression has only numbers, these names, and functions of math."""
+    for part in ast.walk(value):
+        if isinstance(part, ast.Constant) and type(part.value) not in (int, float):
+            return False
+        if isinstance(part, ast.Call) and not code(part.func).startswith("math."):
+            return False
+        if isinstance(part, ast.Name) and part.id not in {*names, "math"}:
+            return False
+        if not isinstance(part, (ast.Constant, ast.Call, ast.Name, ast.BinOp, ast.UnaryOp, ast.Attribute, ast.operator,
+                                 ast.unaryop, ast.expr_context)):
+            return False
+    return True
+
+
+def stacked_values(site: RecompileSite) -> Iterator[Edit]:
+    """The values of a dict as one tensor, in the call and where the function reads them."""
+    source = site.scene.group.source
+    reads = list(_reads(site, f"{source}.values()", source))
+    if len(reads) == 1 and len(re.findall(rf"\b{re.escape(source)}\b", _body(site))) == 2:    # and the parameter
+        for edit in _wrapped(site, "torch.stack(list({}.values()))"):
+            yield Edit(label=edit.label, text=edit.text, changes=(*edit.changes, *reads))
+
+
+def counter_of_object(site: RecompileSite) -> Iterator[Edit]:
+    """A number of a global object that only grows in place begins as a tensor."""
+    source = site.scene.group.source
+    owner, _, name = source.rpartition(".")
+    if not owner.isidentifier():
+        return
+    statements = list(recorded_statements(site.process, site.path))
+    first = [
+        (line, node, number) for line, node in statements if isinstance(node, ast.Assign)
+        for number in _assigned_numbers(node, f"self.{name}")
+    ]
+    targets = [code(target) for _, node in statements if isinstance(node, ast.Assign) for target in node.targets]
+    if len(first) == 1 and source not in targets and targets.count(f"self.{name}") == 1:
+        line, node, number = first[0]
+        yield _begun_as_tensor(site, f"self.{name}", line, node.value, number)
+
+
 def counted_in_tensor(site: RecompileSite) -> Iterator[Edit]:
     """A counter of an object that begins as a tensor."""
     source = site.scene.group.source
@@ -164,15 +251,16 @@ def counted_in_tensor(site: RecompileSite) -> Iterator[Edit]:
         if not isinstance(node, ast.Assign):
             continue
         for number in _assigned_numbers(node, source):
-            yield Edit(
-                label=EditLabel.REVIEW,
-                text=f"`{source} = torch.tensor({code(number)})` at {short_place(site.path, line)}",
-                changes=(Change(
-                    kind=ChangeKind.REPLACE, path=site.path, line=line, old=code(node.value),
-                    new=_with_tensor(node.value, number),
-                ),),
-            )
+            yield _begun_as_tensor(site, source, line, node.value, number)
             return
+
+
+def _begun_as_tensor(site: RecompileSite, name: str, line: int, value: ast.expr, number: ast.expr) -> Edit:
+    return Edit(
+        label=EditLabel.REVIEW, text=f"`{name} = torch.tensor({code(number)})` at {short_place(site.path, line)}",
+        changes=(Change(
+            kind=ChangeKind.REPLACE, path=site.path, line=line, old=code(value), new=_with_tensor(value, number)),),
+    )
 
 
 def _assigned_numbers(node: ast.Assign, name: str) -> Iterator[ast.expr]:
@@ -293,14 +381,15 @@ _BY_CODE: dict[str, tuple[Callable[[RecompileSite], Iterator[Edit]], ...]] = {
     "TT201": (mark_dynamic,),
     "TT202": (drop_static, mark_dynamic),
     "TT203": (mark_dynamic,),
-    "TT204": (drop_static, unspecialized, as_tensor),
+    "TT204": (drop_static, unspecialized, table_in_tensor, as_tensor),
     "TT205": (drop_static, as_tensor),
     "TT206": (unspecialized, counted_in_tensor),
     "TT207": (unspecialized,),
     "TT211": (cast,),
     "TT213": (contiguous,),
+    "TT216": (stacked_values,),
     "TT217": (stacked,),
     "TT219": (enum_value,),
-    "TT220": (global_as_argument,),
+    "TT220": (global_as_argument, counter_of_object),
     "TT223": (always_tensor,),
 }

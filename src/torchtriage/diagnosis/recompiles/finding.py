@@ -7,7 +7,7 @@ from dataclasses import replace
 from torchtriage.diagnosis.compiles.frames import compile_seconds
 from torchtriage.diagnosis.compiles.targets import break_behind, is_target, target_name
 from torchtriage.diagnosis.frameworks import batch_maker, compiler_at
-from torchtriage.diagnosis.places import Place, frame_name, locate, owner_at, owner_of
+from torchtriage.diagnosis.places import Place, frame_name, locate, owner_at, owner_of, qualified_name
 from torchtriage.diagnosis.recompiles.caller import caller_of, passed_value
 from torchtriage.diagnosis.recompiles.edits import RecompileSite, recompile_edits
 from torchtriage.diagnosis.recompiles.groups import RecompileGroup, recompile_groups
@@ -33,6 +33,7 @@ from torchtriage.findings.model import (
     Evidence,
     Finding,
     Fix,
+    Location,
     OwnerKind,
     SampledValue,
     Severity,
@@ -90,6 +91,19 @@ def recompiles(process: Process) -> Iterator[Finding]:
 def recompile_findings(process: Process) -> list[tuple[RecompileGroup, Finding]]:
     """Every group of recompiles and its finding, worked out once."""
     return process.once(_recompile_findings)
+
+
+def changed_at(group: RecompileGroup, process: Process) -> Location | None:
+    """The user's line that reads the state which changes, if it is in a function that the compiled one calls.
+
+    State of an object or of the program changes there; an argument is passed by the caller of the compiled function.
+    """
+    reason = group.reasons[0]
+    yours = [entry for entry in reason.stack if owner_at(entry, process.program) == YOU]
+    is_state = reason.is_global or re.match(r"(?:list\()?self\.", reason.source) is not None
+    if not yours or not is_state or yours[-1] == reason.stack[0]:
+        return None
+    return Location(path=yours[-1].path, line=yours[-1].line, function=qualified_name(process, yours[-1]))
 
 
 def _recompile_findings(process: Process) -> list[tuple[RecompileGroup, Finding]]:
@@ -154,6 +168,8 @@ def _title(code: str, scene: Scene) -> str:
         form = "{subject} change"
     elif group.kind is Kind.ATTRIBUTE and code == "TT218":
         form = "{subject} is sometimes missing"
+    elif code == "TT220" and group.reasons[0].is_of_closure:
+        form = "{subject}, which a nested function holds, changes"
     elif group.num_settings > 1:
         form = "torch.compile was called on it with other settings"
     change = form.format(subject=scene.subject)
@@ -234,6 +250,8 @@ def _cause(code: str, scene: Scene, process: Process) -> str:
             "compile call not seen: with dynamic=False each new size recompiles; without it "
             + ("automatic dynamic shapes did not apply" if code == "TT202" else "one recompile makes the size dynamic")
         )
+    elif code == "TT220" and group.reasons[0].is_of_closure:
+        parts.append("a number that a nested function holds is a constant to the compiler")
     elif code in _WHY and not (code == "TT202" and scene.is_static):
         parts.append(_WHY[code])
     if MODULE_HINT in group.reasons[0].hint:
@@ -274,8 +292,10 @@ def _guard(reason: Reason, process: Process) -> str:
     if reason.kind in (Kind.UNPARSED, Kind.MARKING):
         return f"torch reports: {shortened(reason.guard, 300)}"
     text = re.sub(r", \d{6,}\)", ")", re.split(r"\. (?:[Ee]xpected|Cached backend)", reason.guard)[0])
-    text = text.replace(reason.path, readable(reason.path)) if reason.path else text
+    name = reason.source if reason.is_of_closure else readable(reason.path)
+    text = text.replace(reason.path, name) if reason.path else text
     path, _, line = reason.place.rpartition(":")
+    path = path if path.startswith("/") else path.rpartition("/")[2]     # torch cuts a long path at its beginning
     cause = f", for the line {shortened(reason.code, 100)!r}" if reason.code else ""
     at = f" at {portable_path(path, _roots(process))}:{line}" if path and cause else ""
     return f"guard: {shortened(text, 200)}{cause}{at}"

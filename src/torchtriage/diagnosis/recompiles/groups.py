@@ -148,7 +148,8 @@ def _changing_values(frame: Frame) -> dict[str, tuple[str, ...]]:
     for compile_ in frame.compiles:
         for source, value in compile_.values.items():
             name = readable(source)
-            if source not in compile_.dynamic and not re.search(r"\(|\.training$|___", name):
+            has_name = ".__closure__[" not in source and not re.search(r"\(|\.training$|___", name)
+            if source not in compile_.dynamic and has_name:
                 by_source[compile_.generation, name].append(value)
     changing: dict[str, tuple[str, ...]] = {}
     for (_, name), values in by_source.items():

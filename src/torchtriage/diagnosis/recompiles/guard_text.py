@@ -6,7 +6,9 @@ import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
+from torchtriage.recording.events import StackEntry
 from torchtriage.text import pattern
 
 BACKEND = "the backend"     # the source of a guard that compares the backends of two torch.compile calls
@@ -52,6 +54,7 @@ class Reason:
     code: str = ""              # the user's line that made torch guard
     place: str = ""             # path:line of that line
     by_torch: str = ""          # path:line in torch, if torch guards for its own purposes and not for a user's line
+    stack: tuple[StackEntry, ...] = ()  # the lines that led to the guard, the innermost last; empty if torch has none
     hint: str = ""              # torch's own hint
 
     @property
@@ -61,6 +64,11 @@ class Reason:
     @property
     def is_global(self) -> bool:
         return self.path.startswith("G[")
+
+    @property
+    def is_of_closure(self) -> bool:
+        """Whether a function that is found by its name holds the value, as a nested function holds its outer names."""
+        return self.is_global and ".__closure__[" in self.path
 
     @property
     def is_parameter(self) -> bool:
@@ -98,7 +106,9 @@ MAX_READ = 4_000    # characters; real reasons stay below 2,000, and garbage mus
 
 _ENTRY = re.compile(r"(?:- )?(?:(!\d+(?:/\d+/\d+)?|\d+/\d+(?:_\d+)?|None):(?:\s|$))?\s*")
 _STACK = re.compile(r"\n[\s-]*user stack(?: trace)?:", re.IGNORECASE)
-_FRAME = re.compile(r'File "(?P<path>[^"\n]+)", line (?P<line>\d+), in [^\n]+(?:\n[\s-]*(?P<code>[^\n]+))?')
+_FRAME = re.compile(
+    r'File "(?P<path>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]+)(?:\n[\s-]*(?P<code>[^\n]+))?'
+)
 _COMMENT = re.compile(r"(?:(?P<code>.*?)  # )?(?P<place>[^\s(]\S*:\d+) in ")
 _BY_TORCH = re.compile(r"\((?P<place>[^\s/]\S*:\d+) in ")
 _HINT = re.compile(r"\s*\(HINT: (.*)\)", re.DOTALL)
@@ -117,14 +127,15 @@ def parse_reason(raw: str) -> Reason:
     hint = _HINT.search(comment or guard) or _ON_A_PARAMETER.search(guard)
     guard = _ON_A_PARAMETER.sub("", _HINT.sub("", guard)).strip()
     reason = _match(guard, raw)
-    code, place = _written_at(comment, stack[0][-MAX_READ:] if stack else "")
+    frames = _frames(stack[0][-MAX_READ:]) if stack else ()
+    code, place = _written_at(comment, frames)
     closure = re.match(r'guard on "(\w+)"', hint[1]) if hint else None
     if closure and ".__closure__[" in reason.path:
         reason = replace(reason, source=closure[1])
     by_torch = None if place else _BY_TORCH.match(comment)
     return _as_key(replace(
         reason, entry=entry, code=code, place=place, by_torch=by_torch["place"] if by_torch else "",
-        hint=hint[1] if hint else "",
+        hint=hint[1] if hint else "", stack=frames,
     ))
 
 
@@ -143,11 +154,18 @@ def _cut_comment(text: str) -> tuple[str, str]:
     return (text[:at], text[at + 4:]) if at >= 0 else (text, "")
 
 
-def _written_at(comment: str, stack: str) -> tuple[str, str]:
+def _frames(text: str) -> tuple[StackEntry, ...]:
+    return tuple(
+        StackEntry(path=frame["path"], line=int(frame["line"]), function=frame["function"].strip(),
+                   code=(frame["code"] or "").strip())
+        for frame in _FRAME.finditer(text)
+    )
+
+
+def _written_at(comment: str, frames: tuple[StackEntry, ...]) -> tuple[str, str]:
     """The line that made torch guard: from the full stack if there is one, else from the shortened comment."""
-    frames = list(_FRAME.finditer(stack))
     if frames:
-        return (frames[-1]["code"] or "").strip(), f"{frames[-1]['path']}:{frames[-1]['line']}"
+        return frames[-1].code, f"{frames[-1].path}:{frames[-1].line}"
     match = _COMMENT.match(comment)
     return ((match["code"] or "").strip(), match["place"]) if match else ("", "")
 
@@ -170,10 +188,10 @@ def _match(guard: str, raw: str) -> Reason:
 Read = Callable[[re.Match[str], Reason], Reason | None]
 
 
-def _as(kind: Kind, **fixed: str) -> Read:
+def _as(kind: Kind, **fixed: Any) -> Read:
     """A reader that takes path, old, new and dim from the groups of the same names."""
     def read(match: re.Match[str], reason: Reason) -> Reason:
-        groups = {name: text.strip() for name, text in match.groupdict().items() if text}
+        groups: dict[str, Any] = {name: text.strip() for name, text in match.groupdict().items() if text}
         dim = groups.pop("dim", None)
         return replace(reason, kind=kind, dim=int(dim) if dim else None, **{**fixed, **groups})
     return read
@@ -341,6 +359,7 @@ _DICT_VALUE = re.compile(r"dict\.__getitem__\((.+), list\(dict\.keys\(\1\)\)\[(\
 _DICT_ITEM = re.compile(r"dict\.__getitem__\((.+?), (.+?)\)")
 _KEY = re.compile(r"list\(dict\.keys\((.+)\)\)\[(\d+)\]")
 _FUNCTION_PART = re.compile(r"\.(?:__code__|__closure__\[\d+\]\.cell_contents)")
+_BOUND = re.compile(r"^\w+\.__self__\b")    # of the method that a wrapper calls
 
 
 @functools.lru_cache(maxsize=4096)
@@ -355,4 +374,4 @@ def readable(path: str) -> str:
     name = _DICT_ITEM.sub(r"\1[\2]", name)
     name = _KEY.sub(r"list(\1)[\2]", name)
     name = _REGISTERED.sub(lambda match: f"[{match[2]}]" if match[2].isdigit() else f".{match[2]}", name)
-    return _FUNCTION_PART.sub("", name)
+    return _BOUND.sub("self", _FUNCTION_PART.sub("", name)).removeprefix("__main__.")

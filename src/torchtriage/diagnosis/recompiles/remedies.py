@@ -1,4 +1,4 @@
-"""The remedy for each pattern of recompiles; each was applied on torch 2.9 and 2.13 and reduced their number."""
+"""The remedy for each pattern of recompiles; each was applied to real programs."""
 
 import re
 from collections import Counter
@@ -80,10 +80,6 @@ def _combinations(scene: Scene) -> Fix:
 
 
 _TEXTS = {
-    "TT206": (
-        "make {source} a tensor (on a module, a buffer) that counts in the graph; "
-        "or count outside the compiled function"
-    ),
     "TT208": (
         "nothing to do: each mode is compiled once and kept, so flipping back is free; "
         "call {name} once in train() and once in eval() mode before any timing"
@@ -100,16 +96,18 @@ _TEXTS = {
 
 
 def _dtype(scene: Scene) -> Fix:
-    value, old = scene.value, scene.group.reasons[0].old
+    value, old, if_recurs = scene.value, scene.group.reasons[0].old, _if_recurs(scene)
     if not value:
-        return Fix(text=f"cast {scene.described} to {old}, or the dtype you intend, {scene.before_call}")
-    return Fix(text=f"cast {scene.before_call}: {value} = {value}.to({old}), or the dtype you intend")
+        return Fix(text=f"{if_recurs}cast {scene.described} to {old}, or the dtype you intend, {scene.before_call}")
+    return Fix(text=f"{if_recurs}cast {scene.before_call}: {value} = {value}.to({old}), or the dtype you intend")
 
 
 def _stride(scene: Scene) -> Fix:
     value = scene.value
     call = f"{value} = {value}.contiguous()" if value else f"call .contiguous() on {scene.described}"
-    return Fix(text=f"{call} {scene.before_call}; a transposed or strided view has a different memory layout")
+    return Fix(text=(
+        f"{_if_recurs(scene)}{call} {scene.before_call}; a transposed or strided view has a different memory layout"
+    ))
 
 
 # Sizes come from the tensors that the user passes, even inside a library.
@@ -180,7 +178,7 @@ def _settled(scene: Scene) -> Fix:
 
 def _keeps_changing(scene: Scene) -> Fix:
     if scene.is_static:
-        if may_be_of_a_layer(scene):
+        if may_be_of_a_layer(scene) and scene.group.in_one_step is not False:
             return Fix(text=(
                 f"compile the model that holds the layers instead of {scene.name}, if {scene.subject} differs because "
                 "each layer has its own width; if it differs from call to call of one layer, "
@@ -212,10 +210,11 @@ def _is_needed(group: RecompileGroup) -> bool:
 def _ragged(scene: Scene) -> Fix:
     if scene.batches:
         return Fix(text=f"{_if_settled(scene)}{scene.batches}")
-    return Fix(text=(
-        f"{_if_settled(scene)}DataLoader(..., drop_last=True), or pad the last batch to the usual size; "
-        f"to keep it as it is: {mark_dynamic(scene)}"
-    ))
+    pad = "pad the last batch to the usual size"
+    # A batch without a name of its own is cut out of a tensor at the call: no DataLoader makes it.
+    first = f"DataLoader(..., drop_last=True), or {pad}" if scene.value or not scene.is_static else (
+        f"{scene.not_static}: one recompile makes the size dynamic; or {pad}")
+    return Fix(text=f"{_if_settled(scene)}{first}; to keep it as it is: {mark_dynamic(scene)}")
 
 
 def may_be_of_a_layer(scene: Scene) -> bool:
@@ -230,8 +229,15 @@ def _if_settled(scene: Scene) -> str:
     return "nothing to do: the size is dynamic from now on; to save this compile: " if scene.group.is_settled else ""
 
 
+NOT_AGAIN = "nothing needs to change if it does not recur; to save this compile: "
+
+
 def _if_needed(scene: Scene) -> str:
-    return "" if scene.group.keeps_on else "nothing needs to change if it does not recur; to save this compile: "
+    return "" if scene.group.keeps_on else NOT_AGAIN
+
+
+def _if_recurs(scene: Scene) -> str:
+    return NOT_AGAIN if scene.group.is_settled else ""
 
 
 def _int(scene: Scene) -> Fix:
@@ -325,6 +331,11 @@ def _global(scene: Scene) -> Fix:
         return Fix(text=(
             f"{nothing}set {reason.source} before the first call of {scene.name}, and do not change it afterwards"
         ))
+    if re.search(rf"{re.escape(reason.source)}\s*[+-]=", reason.code.replace('"', "'")):
+        return Fix(text=(
+            f"take `{reason.code}` out of {scene.name}: count outside, and pass {reason.source} as an argument, which "
+            "is dynamic from its second value on, where it is used; or make it a tensor that counts in the graph"
+        ))
     never = "; a global int never becomes dynamic" if reason.value_type == "int" else ""
     return Fix(text=(
         f"pass {reason.source} to {scene.name} as an argument, which is dynamic from its second value on, "
@@ -345,10 +356,15 @@ def _float(scene: Scene) -> Fix:
             f"where {name} is a tensor (other random numbers than before)"
         ))
     value = reason.old if reason.is_plain else "..."
-    math_call = re.search(r"\bmath\.(\w+)\(", reason.code)
-    also = f", with torch.{math_call[1]} instead of math.{math_call[1]}" if math_call else ""
+    position = re.fullmatch(r"args\[(\d)\]", source)      # torch's name for an argument of a wrapped function
+    if position:
+        return Fix(text=(
+            f"{static or _if_needed(scene)}pass a tensor as argument {int(position[1]) + 1} {scene.before_call}: "
+            f"torch.tensor({value}), changed with fill_(){_math(scene)}{_then_branches(scene)}"
+        ))
     return Fix(text=(
-        f"{static or _if_needed(scene)}wrap it in a tensor: {name}=torch.tensor({value}), changed with fill_(){also}"
+        f"{static or _if_needed(scene)}wrap it in a tensor: {name}=torch.tensor({value}), changed with fill_()"
+        f"{_math(scene)}{_then_branches(scene)}"
     ))
 
 
@@ -578,7 +594,39 @@ def _symbolic(scene: Scene) -> Fix:
     by_torch = reason.by_torch or (reason.place if _TORCH_MODULE.search(reason.place) else "")
     if by_torch:
         return Fix(text=f"{padded}, or keep both variants: torch itself sets this guard (torch/{by_torch})")
-    return Fix(text=f"{padded}, or remove the branch on it{f' at {reason.place}' if reason.place else ''}")
+    at = f" at {reason.place.rpartition('/')[2]}" if reason.place else ""
+    if reason.dim is None:
+        nothing = NOTHING if scene.group.is_settled else ""
+        return Fix(text=(
+            f"{nothing}test {scene.subject} before the call and pass the result, or take the branch on it{at} out of "
+            f"{scene.name}: each side of `{reason.guard}` is another program"
+        ))
+    return Fix(text=f"{padded}, or remove the branch on it{at}")
+
+
+def _counter(scene: Scene) -> Fix:
+    counter = re.sub(r"^list\((.+)\.values\(\)\)\[\d+\]$", r"each value of \1", scene.group.source)
+    return Fix(text=(
+        f"{_if_recurs(scene)}make {counter} a tensor (on a module, a buffer) that counts in the graph"
+        f"{_math(scene)}{_then_branches(scene)}; or count outside the compiled function"
+    ))
+
+
+def _math(scene: Scene) -> str:
+    """A function of math reads a tensor like .item()."""
+    call = re.search(r"\bmath\.(\w+)\(", scene.group.reasons[0].code)
+    return f", with torch.{call[1]} instead of math.{call[1]}" if call else ""
+
+
+def _then_branches(scene: Scene) -> str:
+    """What a value that becomes a tensor breaks next: a branch on it."""
+    name = re.escape(scene.group.source.rpartition(".")[2])
+    lines = [scene.group.reasons[0].code, *scene.body.splitlines()]
+    for line in lines:
+        branch = re.search(rf"^\s*(?:el)?if\b.*\b{name}\b.*:|^\s*(?:while|assert)\b.*\b{name}\b", line)
+        if branch or re.search(rf"\bif [^:]*\b{name}\b.* else\b", line):
+            return f", and select with torch.where in place of `{line.strip()}`, which would branch on a tensor"
+    return ""
 
 
 def _text_value(scene: Scene) -> Fix:
@@ -623,13 +671,14 @@ def _rank(scene: Scene) -> Fix:
     """One more dimension is usually the batch."""
     value, ranks = scene.value, sorted({rank for _, rank in scene.group.values})
     if len(ranks) == 2 and all(rank.isdigit() for rank in ranks) and int(ranks[1]) - int(ranks[0]) == 1:
+        more = f"{value}.unsqueeze(0)" if value else f"unsqueeze(0) on {scene.described}"
         return Fix(text=(
-            f"pass {ranks[1]} dimensions every time: {value}.unsqueeze(0) {scene.before_call} where "
-            f"{value or scene.described} has only {ranks[0]}, and squeeze(0) on the result"
+            f"{_if_recurs(scene)}pass {ranks[1]} dimensions every time: {more} {scene.before_call} where "
+            f"{value or 'it'} has only {ranks[0]}, and squeeze(0) on the result"
         ))
     return Fix(text=(
-        f"give {value or scene.described} a fixed number of dimensions {scene.before_call}, for example "
-        f"{value}.flatten(0, -2)"
+        f"{_if_recurs(scene)}give {value or scene.described} a fixed number of dimensions {scene.before_call}, for "
+        f"example {f'{value}.flatten(0, -2)' if value else 'with flatten(0, -2)'}"
     ))
 
 
@@ -640,7 +689,8 @@ def _other(scene: Scene) -> Fix:
 
 
 _BY_SCENE: dict[str, Callable[[Scene], Fix]] = {
-    "TT201": _settled, "TT202": _keeps_changing, "TT203": _ragged, "TT204": _int, "TT205": _float, "TT207": _per_layer,
+    "TT201": _settled, "TT202": _keeps_changing, "TT203": _ragged, "TT204": _int, "TT205": _float, "TT206": _counter,
+    "TT207": _per_layer,
     "TT209": _grad_mode, "TT210": _flag, "TT211": _dtype, "TT213": _stride, "TT214": _rank, "TT216": _keys,
     "TT217": _length, "TT218": _presence,
     "TT215": _requires_grad, "TT219": _identity, "TT220": _global, "TT224": _text_value,

@@ -1,4 +1,4 @@
-"""Where compiled and eager code, or two programs, compute different values: as far as it was shown."""
+"""Where two runs compute different values, as far as it was shown."""
 
 import enum
 from collections.abc import Sequence

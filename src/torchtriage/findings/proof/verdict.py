@@ -1,4 +1,4 @@
-"""The proof, the data type in which a comparison of a program before and after a change ends."""
+"""The proof: the result of comparing a program before with the program after a change."""
 
 import enum
 from collections.abc import Mapping, Sequence
@@ -30,6 +30,7 @@ class ReasonKind(enum.StrEnum):
     OUTPUT_DIFFERS = "output-differs"               # in the printed line `detail`
     DRAWS_REPEATED = "draws-repeated"               # `step` draws what an earlier step, or another rank, drew
     LESS_COMPILED = "less-compiled"                 # share of the work in graphs
+    WEAKER_BACKEND = "weaker-backend"               # `subject` generates no code; `detail` did
     MORE_EAGER_CALLS = "more-eager-calls"           # calls of compiled functions that ran eager
     NEW_FINDING = "new-finding"
     FEWER_STEPS = "fewer-steps"
@@ -45,6 +46,7 @@ class ReasonKind(enum.StrEnum):
     NOT_DETERMINISTIC = "not-deterministic"         # two runs of BEFORE differ by the share `value_before`
     DRAWS_MOVED = "draws-moved"                     # and the same draws could not be arranged
     NOTHING_COMPARED = "nothing-compared"           # no optimizer step and no printed number
+    FILE_LOST = "file-lost"                         # BEFORE writes the files `subject`, AFTER does not
     NO_NUMBERS = "no-numbers"                       # a recording without them
     BUDGET_ENDED = "budget-ended"
     OTHER_PROGRAMS = "other-programs"               # two recordings of programs that have nothing in common

@@ -1,4 +1,4 @@
-"""Commands of torchtriage as child processes, with a limit on their time and on their output."""
+"""Commands of torchtriage as child processes, limited in time, limited in output."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""The MCP server of `torchtriage mcp`: run, report, explain, lint and verify as tools."""
+"""The MCP server of `torchtriage mcp`, with its tools."""
 
 import tempfile
 from pathlib import Path

@@ -89,6 +89,9 @@ def is_on_device(node: ast.AST, tensors: set[str]) -> bool:
         return is_on_device(node.left, tensors) or is_on_device(node.right, tensors)
     if isinstance(node, ast.UnaryOp):
         return is_on_device(node.operand, tensors)
+    if isinstance(node, ast.Compare):
+        is_elementwise = not any(isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in node.ops)
+        return is_elementwise and is_on_device(node.left, tensors)
     if isinstance(node, (ast.List, ast.Tuple)):
         return any(is_on_device(element, tensors) for element in node.elts)
     if isinstance(node, ast.Subscript):

@@ -51,8 +51,13 @@ class ProjectNames:
     def has_tests(self) -> bool:
         return bool(self.other_tests) or any(is_test(file, self.tree) for file in self.tree.files)
 
+    @cached_property
+    def _tests_import(self) -> frozenset[str]:
+        tests = [file for file in self.tree.files if is_test(file, self.tree)]
+        return frozenset(dotted.rpartition(".")[2] for file in tests for dotted in file.imports.values())
+
     def is_named_in_tests(self, name: str) -> bool:
-        if any(is_test(file, self.tree) for file in self._files_by_name.get(name, ())):
+        if any(is_test(file, self.tree) for file in self._files_by_name.get(name, ())) or name in self._tests_import:
             return True
         return any(name in words for path, words in self.other_words.items() if path in self.other_tests)
 
@@ -137,8 +142,9 @@ def exports(file: SourceFile) -> Mapping[str, ast.AST]:
             found[constant.value] = constant
     if not found and file.is_package:
         for imported in file.of_type(ast.ImportFrom):
+            is_own = imported.level or (imported.module or "").startswith(f"{file.module}.")
             for alias in imported.names:
-                if imported.level and alias.name != "*":
+                if is_own and alias.name != "*":
                     found[alias.asname or alias.name] = alias
     return found
 

@@ -1,4 +1,4 @@
-"""Which files belong to the project of the linted files, and whether they are all of it."""
+"""Which files belong to the project of the linted files."""
 
 import os
 import re

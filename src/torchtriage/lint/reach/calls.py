@@ -1,4 +1,4 @@
-"""Evaluates calls: functions and objects of the project are entered, those of libraries have known results."""
+"""Evaluates calls: functions of the project are entered, those of libraries have known results."""
 
 import ast
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,14 @@ from collections.abc import Mapping, Sequence
 from torchtriage.lint.reach.hooks import REGISTERS, HookEvaluator, one_of_modules
 from torchtriage.lint.reach.machine import MAX_CONTEXTS, MAX_DEPTH, MAX_EAGER_CONTEXTS, MAX_EAGER_DEPTH
 from torchtriage.lint.reach.model import Hop, Reached, SiteCall, TargetSite
-from torchtriage.lint.reach.objects import ObjectEvaluator, find_member, is_module, module_items
+from torchtriage.lint.reach.objects import (
+    ObjectEvaluator,
+    find_member,
+    held_modules,
+    hold_modules,
+    is_module,
+    module_items,
+)
 from torchtriage.lint.types.torch_calls import (
     BOOL,
     FLOAT,
@@ -83,7 +90,7 @@ _SAME_ITEMS = frozenset(
 _DRAWN_IN_GRAPH = {
     "random.random": "float", "random.uniform": "float", "random.randint": "int", "random.randrange": "int",
 }
-_TENSOR_HOLDERS = ("torch.nn.Sequential", "torch.nn.ModuleList", "torch.nn.ModuleDict")
+MAX_CLOSURES = 3        # of one compiled function that are followed
 _CHAINED = frozenset(
     {
         "to",
@@ -161,6 +168,11 @@ class CallEvaluator(ObjectEvaluator, HookEvaluator):
         name = "__call__"
         if find_member(instance.of, name) is None and is_module(instance.of):
             name = "forward"
+            held = held_modules(called)
+            if held is not None and find_member(instance.of, name) is None:
+                result = self._call_library_object(held, arguments, keywords, node, scope)
+                self.run_hooks(called, arguments, result, node, scope)
+                return result
         method = self.attribute(called, name, node, scope)
         result = join([self.call(m, arguments, keywords, node, scope) for m in options(method)])
         self.run_hooks(called, arguments, result, node, scope)
@@ -239,6 +251,9 @@ class CallEvaluator(ObjectEvaluator, HookEvaluator):
         """A method that nn.Module defines."""
         if name in _CHAINED:
             return owner
+        if name == "__init__" and isinstance(owner, ObjectValue):
+            hold_modules(owner.instance, arguments, node)
+            return NONE
         if name == "compile":
             site = self._compile(owner, keywords, node, scope)
             if isinstance(site, CompiledValue):
@@ -264,14 +279,16 @@ class CallEvaluator(ObjectEvaluator, HookEvaluator):
             return ContainerValue("iterator", ContainerValue("tuple", UNKNOWN, (STR, part)))
         if name in ("items", "values", "keys", "append", "extend", "insert", "__getitem__"):
             return self._module_items(owner, name)
-        if name == "forward" and isinstance(owner, LibraryObject):
-            return self._call_library_object(owner, arguments, keywords, node, scope)
+        held = held_modules(owner)
+        if name == "forward" and held is not None:
+            return self._call_library_object(held, arguments, keywords, node, scope)
         if name == "__call__":
             return self.call(owner, arguments, keywords, node, scope)
         return UNKNOWN
 
     def _module_items(self, owner: ObjectValue | LibraryObject, name: str) -> Value:
-        items = module_items(owner) if isinstance(owner, LibraryObject) else []
+        held = held_modules(owner)
+        items = module_items(held) if held is not None else []
         if name == "items":
             return ContainerValue("iterator", ContainerValue("tuple", UNKNOWN, (STR, join(items))))
         return ContainerValue("iterator", STR) if name == "keys" else ContainerValue("iterator", join(items))
@@ -325,6 +342,7 @@ class CallEvaluator(ObjectEvaluator, HookEvaluator):
                 with self.elsewhere():
                     self.call(bound, *given, node, scope)
         if find_member(class_, "__init__") is None:
+            hold_modules(made.instance, arguments, node)
             self._fill_fields(made, class_, arguments, keywords)
         return made
 
@@ -437,6 +455,7 @@ class CallEvaluator(ObjectEvaluator, HookEvaluator):
     def items_of(self, value: Value) -> Value:
         parts = []
         for option in options(value):
+            option = held_modules(option) or option
             if isinstance(option, LibraryObject) and option.name.startswith("torch.nn."):
                 parts.append(join(module_items(option)))
             else:
@@ -471,9 +490,18 @@ class CallEvaluator(ObjectEvaluator, HookEvaluator):
             self.sites_by_node[key] = len(self.reach.sites)
             self.reach.sites.append(TargetSite(scope.file, node, dict(keywords), target, scope.function))
         site = self.sites_by_node[key]
+        self._keep_closure(self.reach.sites[site], target)
         if self.site is not None:
             self.reach.sites[site].num_made += 1
         return CompiledValue(target, site)
+
+    def _keep_closure(self, site: TargetSite, target: Value) -> None:
+        """The same function made again, with other names around it, is compiled with those too."""
+        first, known = site.target, [closure.outer for closure in site.closures]
+        if not isinstance(first, FunctionValue) or not isinstance(target, FunctionValue):
+            return
+        if target.outer not in (first.outer, *known) and len(known) < MAX_CLOSURES:
+            site.closures.append(target)
 
     def run_function(
         self,

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Callable, Sequence
 
 from torchtriage.lint.reach.machine import Machine
-from torchtriage.lint.reach.objects import module_items
+from torchtriage.lint.reach.objects import held_modules, module_items
 from torchtriage.lint.types.torch_calls import STR, attribute_of_name
 from torchtriage.lint.types.values import (
     NONE,
@@ -35,6 +35,17 @@ _NEVER = frozenset(
         "typing.TYPE_CHECKING",
     }
 )
+
+
+_PYTHON_TYPES = frozenset({"int", "float", "bool", "str", "complex"})
+
+
+def python_types(node: ast.expr, scope: NameScope) -> tuple[str, ...]:
+    """The names of the types in `isinstance(x, (int, float))` if all of them are of Python; else nothing."""
+    parts = node.elts if isinstance(node, ast.Tuple) else [node]
+    names = tuple(part.id for part in parts if isinstance(part, ast.Name))
+    is_all = len(names) == len(parts) and _PYTHON_TYPES.issuperset(names)
+    return names if is_all and all(scope.find(name) is None for name in names) else ()
 
 
 class ExpressionEvaluator(Machine):
@@ -187,6 +198,9 @@ class ExpressionEvaluator(Machine):
             return element_of(owner)
         if isinstance(owner, TensorValue):
             return owner
+        held = held_modules(owner)
+        if isinstance(owner, ObjectValue) and held is not None:
+            return self._module_item(held, index)
         if isinstance(owner, ObjectValue):
             method = self.attribute(owner, "__getitem__", node, scope)
             return self.call(method, (index,), {}, node, scope)
@@ -313,5 +327,7 @@ class ExpressionEvaluator(Machine):
                 if isinstance(value, TensorValue) and value.sure:
                     return True
                 return False if isinstance(value, PythonValue) else None
+            if isinstance(value, TensorValue) and value.sure and python_types(node.args[1], scope):
+                return False
         return None
 

@@ -1,4 +1,4 @@
-"""Finds every torch.compile of a tree and evaluates what it compiles."""
+"""Evaluates what each torch.compile of a tree compiles."""
 
 import ast
 from collections.abc import Iterator
@@ -11,6 +11,7 @@ from torchtriage.lint.reach.expressions import ExpressionEvaluator
 from torchtriage.lint.reach.hooks import hook_key
 from torchtriage.lint.reach.machine import MAX_STEPS
 from torchtriage.lint.reach.model import Hop, Reach, TargetSite
+from torchtriage.lint.reach.objects import held_modules
 from torchtriage.lint.reach.programs import Relevance, relevance_of
 from torchtriage.lint.reach.statements import StatementEvaluator
 from torchtriage.lint.source import SourceFile
@@ -96,7 +97,7 @@ class Interpreter(StatementEvaluator, ExpressionEvaluator, CallEvaluator):
     def _targets(self, site: TargetSite, scope: NameScope) -> list[Value]:
         """What the site compiles; a decorated method with the objects on which it is called, or with any object."""
         found: list[Value] = []
-        for target in options(site.target):
+        for target in (*options(site.target), *site.closures):
             is_method = isinstance(target, FunctionValue) and target.owner is not None and target.bound is None
             if not is_method:
                 found.append(target)
@@ -125,7 +126,7 @@ class Interpreter(StatementEvaluator, ExpressionEvaluator, CallEvaluator):
             if own is not None:
                 instance.attributes["forward"] = own
             self._enter_hooks(target, method, site, scope)
-            target = method
+            target = method if isinstance(method, FunctionValue) else held_modules(target) or method
         if isinstance(target, CompiledValue):
             return
         if isinstance(target, FunctionValue):

@@ -1,4 +1,4 @@
-"""The state of an evaluation of source, and the operations that its parts use of each other."""
+"""The state of an evaluation of source, through which its parts call each other."""
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence

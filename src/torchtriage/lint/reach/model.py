@@ -1,4 +1,4 @@
-"""The parts of a reach: compile calls, the functions that they reach, and the path to each."""
+"""The parts of a reach: compile calls, reached functions, the path to each."""
 
 import ast
 from collections.abc import Mapping
@@ -48,6 +48,7 @@ class TargetSite:
     inside: FunctionValue | None  # the function that makes the call
     calls: list[SiteCall] = field(default_factory=list)
     bound: list[FunctionValue] = field(default_factory=list)  # a decorated method, with the objects it was called on
+    closures: list[FunctionValue] = field(default_factory=list)  # the target again, with other names around it
     num_made: int = 0  # how often compiled code makes it again
     is_used: bool = False
 

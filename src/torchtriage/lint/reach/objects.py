@@ -1,7 +1,7 @@
-"""Functions, classes and objects of the project: what their names and attributes are."""
+"""Functions, classes, objects of the project, with their attributes."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torchtriage.lint.reach.machine import Machine
 from torchtriage.lint.reach.model import SiteCall
@@ -14,6 +14,7 @@ from torchtriage.lint.types.values import (
     ContainerValue,
     DisabledValue,
     FunctionValue,
+    InstanceValue,
     LibraryName,
     LibraryObject,
     MethodValue,
@@ -27,6 +28,8 @@ from torchtriage.lint.types.values import (
 )
 
 MODULE = "torch.nn.Module"
+MODULE_CONTAINERS = frozenset({"torch.nn.Sequential", "torch.nn.ModuleList", "torch.nn.ModuleDict"})
+_HELD = "*"     # the attribute, which no source can name, of an object whose class is derived from a container
 _STATIC = frozenset({"builtins.staticmethod", "abc.abstractstaticmethod"})
 _PROPERTIES = frozenset({"builtins.property", "functools.cached_property", "torch.jit.unused_property"})
 # Decorators that give back a function which does the same, as far as the compiler follows it.
@@ -237,3 +240,17 @@ def module_items(owner: LibraryObject) -> list[Value]:
         else:
             found.append(item)
     return found
+
+
+def hold_modules(instance: InstanceValue, arguments: Sequence[Value], node: ast.AST) -> None:
+    """Keep what a subclass of nn.Sequential, nn.ModuleList or nn.ModuleDict gives to the __init__ of its base."""
+    for name in library_bases(instance.of) & MODULE_CONTAINERS:
+        instance.attributes.setdefault(_HELD, LibraryObject(name, node, tuple(arguments)))
+
+
+def held_modules(value: Value) -> LibraryObject | None:
+    """The container of modules that a value is, or that the base of its class makes it."""
+    if isinstance(value, ObjectValue):
+        held = value.instance.attributes.get(_HELD)
+        return held if isinstance(held, LibraryObject) else None
+    return value if isinstance(value, LibraryObject) else None

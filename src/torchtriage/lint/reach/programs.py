@@ -1,4 +1,4 @@
-"""The files and functions that have to do with torch.compile, found by their text before anything is evaluated."""
+"""The code that has to do with torch.compile, found by its text before anything is evaluated."""
 
 import ast
 import re

@@ -3,13 +3,16 @@
 import ast
 from collections.abc import Callable, Sequence
 
+from torchtriage.lint.reach.expressions import python_types
 from torchtriage.lint.reach.machine import MAX_STEPS, Machine
+from torchtriage.lint.reach.objects import held_modules
 from torchtriage.lint.types.values import (
     TENSOR,
     UNKNOWN,
     ContainerValue,
     NameScope,
     ObjectValue,
+    PythonValue,
     TensorValue,
     Value,
     element_of,
@@ -88,12 +91,14 @@ class StatementEvaluator(Machine):
         return goes_on or else_goes_on
 
     def _narrow(self, test: ast.expr, scope: NameScope) -> None:
-        """In the body of `if isinstance(x, torch.Tensor)`, x is a tensor."""
+        """In the body of `if isinstance(x, torch.Tensor)`, x is a tensor; of `isinstance(x, float)`, a number."""
         if isinstance(test, ast.Call) and isinstance(test.func, ast.Name) and len(test.args) == 2:
             named, class_ = test.args
             is_tensor = scope.file.dotted(class_) == "torch.Tensor"
             if test.func.id == "isinstance" and isinstance(named, ast.Name) and is_tensor:
                 scope.names[named.id] = TENSOR
+            elif test.func.id == "isinstance" and isinstance(named, ast.Name) and python_types(class_, scope):
+                scope.names[named.id] = join(PythonValue(name) for name in python_types(class_, scope))
 
     def _run_for(self, node: ast.For, scope: NameScope) -> bool:
         element = self._element(self.evaluate(node.iter, scope), node, scope)
@@ -109,7 +114,7 @@ class StatementEvaluator(Machine):
 
     def _element(self, iterated: Value, node: ast.AST, scope: NameScope) -> Value:
         """What a loop over this value yields; an object of the project is asked for its __iter__."""
-        if isinstance(iterated, ObjectValue):
+        if isinstance(iterated, ObjectValue) and held_modules(iterated) is None:
             return element_of(self.call(self.attribute(iterated, "__iter__", node, scope), (), {}, node, scope))
         return self.items_of(iterated)
 

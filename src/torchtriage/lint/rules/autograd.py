@@ -1,4 +1,4 @@
-"""TT109, TT110, TT116, TT118: autograd, its hooks and the optimizer inside compiled code."""
+"""TT109, TT110, TT116, TT118: autograd inside compiled code."""
 
 import ast
 from collections.abc import Iterator
@@ -19,6 +19,9 @@ from torchtriage.lint.variation.bindings import BindingKind, bindings
 
 _GRAD = frozenset({"torch.autograd.grad", "torch.autograd.backward"})
 _EFFECTS = frozenset({"append", "extend", "add", "update", "print", "setdefault", "item", "info", "warning"})
+_FACTORIES = frozenset(
+    f"torch.{name}{like}" for name in ("zeros", "ones", "empty", "rand", "randn", "full") for like in ("", "_like")
+)
 _ONLY_SELF = "compile the forward and the loss"
 
 
@@ -105,17 +108,37 @@ def requires_grad(reached: Reached) -> Iterator[Hazard]:
         receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
         is_input = isinstance(receiver, ast.Name) and receiver.id in parameters and not _sets_false(call, reached)
         is_weight = isinstance(receiver, ast.Name) and _sets_false(call, reached) and _is_weight(receiver, reached)
-        if tensor is None or not (is_input or is_weight):
+        is_leaf = not _sets_false(call, reached) and _is_made_without_grad(receiver, reached) and _returns(reached)
+        if tensor is None or not (is_input or is_weight or is_leaf):
             continue
         yield Hazard(
             code="TT110",
             node=call,
             subject=quote(reached, call),
             may=not tensor.sure,
-            cause="requires_grad of an input or a parameter cannot be changed inside the graph",
+            cause="a tensor that the graph made may not start to record inside of it and leave it" if is_leaf
+            else "requires_grad of an input or a parameter cannot be changed inside the graph",
             fix=f"set requires_grad before the compiled call instead of {quote(reached, call)}; detach() inside the "
             "graph does not break",
         )
+
+
+def _is_made_without_grad(node: ast.expr | None, reached: Reached) -> bool:
+    """Whether a tensor is certainly new to autograd: detached, or made by a factory of torch."""
+    if isinstance(node, ast.Name):
+        reaching = bindings(reached.file, node, node.id)
+        values = [binding.value for binding in reaching if binding.kind is BindingKind.ASSIGNED]
+        return bool(values) and len(values) == len(reaching) and all(
+            isinstance(value, ast.Call) and _is_made_without_grad(value, reached) for value in values
+        )
+    if not isinstance(node, ast.Call) or any(keyword.arg == "requires_grad" for keyword in node.keywords):
+        return False
+    called = reached.value(node.func)
+    return _method_of_tensor(called, "detach") is not None or bool(names_of(called) & _FACTORIES)
+
+
+def _returns(reached: Reached) -> bool:
+    return any(isinstance(n, ast.Return) and n.value is not None for n in ast.walk(reached.function.node))
 
 
 def _parameters(reached: Reached) -> set[str]:

@@ -1,7 +1,7 @@
-"""TT206, TT207, TT217, TT220: state that compiled code reads and that changes between calls."""
+"""TT206, TT207, TT217, TT220: compiled code reads state that changes between calls."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from torchtriage.findings.model import Finding
 from torchtriage.lint.project import SourceTree
@@ -18,6 +18,8 @@ from torchtriage.lint.types.values import (
     NameScope,
     ObjectValue,
     PythonValue,
+    Value,
+    element_of,
     options,
 )
 from torchtriage.lint.variation.describe import Describer
@@ -34,6 +36,7 @@ def changing_state(tree: SourceTree) -> Iterator[Finding]:
     for reached in reach.reached:
         yield from _counters(reached, tree)
         yield from _globals(reached, tree, describer)
+        yield from _global_items(reached, tree)
         yield from _layer_constants(reached, tree)
         yield from _growing_lists(reached, tree)
 
@@ -87,8 +90,7 @@ def _is_evaluated(node: ast.AST, reached: Reached) -> bool:
 
 def _globals(reached: Reached, tree: SourceTree, describer: Describer) -> Iterator[Finding]:
     file = reached.file
-    local = {n.id for n in ast.walk(reached.function.node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    local |= {p.arg for p in ast.walk(reached.function.node) if isinstance(p, ast.arg)}
+    local = _local_names(reached)
     seen: set[str] = set()
     for node in list(reached.values):
         if not isinstance(node, ast.Name) or node.id in local or node.id in seen or _is_enclosed(node.id, reached):
@@ -109,6 +111,39 @@ def _globals(reached: Reached, tree: SourceTree, describer: Describer) -> Iterat
                 cause=f"a global is a constant to the compiler; line {changed.lineno} changes it; {reached.path_text}",
                 fix=f"pass {node.id} as an argument, as a tensor if it changes in each step",
             )
+
+
+def _global_items(reached: Reached, tree: SourceTree) -> Iterator[Finding]:
+    """`STATS["calls"] += 1`: an item of a dict or list at the top of a file that counts in compiled code."""
+    file, module = reached.file, file_names(reached)
+    for node in ast.walk(reached.function.node):
+        target = node.target if isinstance(node, ast.AugAssign) else None
+        if not isinstance(target, ast.Subscript) or not isinstance(target.value, ast.Name):
+            continue
+        held, name = module.get(target.value.id), file.segment(target)
+        counts = isinstance(held, ContainerValue) and isinstance(element_of(held), PythonValue)
+        if counts and _is_evaluated(node, reached) and isinstance(target.slice, ast.Constant):
+            yield source_finding(
+                "TT220", file, node, tree, reason=name, raised_at=frame_place(reached.path[0].function),
+                title=f"the global {name} changes, and {reached.name} is compiled again for each value",
+                cause=f"an item of a global is a constant to the compiler; {reached.path_text}",
+                fix=f"make {name} a tensor that is changed in place, or count outside the compiled function",
+            )
+
+
+def file_names(reached: Reached) -> Mapping[str, Value]:
+    """The names at the top of the file of a function, without those that the function binds itself."""
+    outer = reached.function.outer
+    while outer.outer is not None:
+        outer = outer.outer
+    own = _local_names(reached)
+    return {name: value for name, value in outer.names.items() if name not in own}
+
+
+def _local_names(reached: Reached) -> set[str]:
+    nodes = list(ast.walk(reached.function.node))
+    assigned = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    return assigned | {p.arg for p in nodes if isinstance(p, ast.arg)}
 
 
 def _is_enclosed(name: str, reached: Reached) -> bool:

@@ -1,4 +1,4 @@
-"""Hazards in compiled code, and the findings made of them."""
+"""Hazards in compiled code, as findings."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""Lint rules TT7xx: flaws of training and telemetry code; importing the package registers them."""
+"""Lint rules TT7xx: flaws of training or telemetry code; importing the package registers them."""
 
 from torchtriage.lint.training import (
     collection,

@@ -1,4 +1,4 @@
-"""TT714, TT715: statistics that are computed and dropped, or computed by two copies of the same code."""
+"""TT714, TT715: statistics that are computed for nothing: dropped, or computed twice."""
 
 import ast
 import re
@@ -8,6 +8,7 @@ from torchtriage.findings.model import Finding
 from torchtriage.lint.index.project_files import is_test
 from torchtriage.lint.index.syntax import (
     body_of,
+    calls,
     functions,
     mentions,
     names_in,
@@ -23,6 +24,11 @@ from torchtriage.text import counted
 
 MIN_SHARED = 4          # expressions that two functions share before they count as copies
 MIN_SHARED_SHARE = 0.5  # of the expressions of the shorter one
+_STATISTICS = (
+    "sum", "mean", "std", "var", "norm", "vector_norm", "get_total_norm", "min", "max", "amin", "amax", "aminmax",
+    "median", "quantile", "histc", "isnan", "isinf", "isfinite", "count_nonzero", "any", "all", "cat", "tolist", "item",
+    "unique",
+)
 _GRADIENTS = re.compile(r"\.grad\b|\bgrads\b|\bgradients\b|_foreach_norm")
 
 
@@ -89,17 +95,17 @@ def _returns(block: list[ast.stmt]) -> bool:
 
 
 def _dropped(before: list[ast.stmt], long: list[ast.stmt], short: list[ast.stmt]) -> list[str]:
-    """The names computed by calls before the branch that only its long side needs."""
+    """The statistics computed before the branch that only its long side needs."""
     needs: dict[str, set[str]] = {}
     computed: list[str] = []
     for statement in before:
         for node in [statement, *own_nodes(statement)]:
             if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)) and node.value is not None:
-                for name in target_names(node):
+                names = target_names(node)
+                for name in names:
                     needs.setdefault(name, set()).update(names_in(node.value))
-                    if any(isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute)
-                           for part in ast.walk(node.value)):
-                        computed.append(name)
+                if len(names) == 1 and calls(ast.walk(node.value), *_STATISTICS):
+                    computed += names
     for_long = _reached({name for part in long for name in names_in(part)}, needs)
     for_short = _reached({name for part in short for name in names_in(part)} | _conditions(before), needs)
     return [name for name in dict.fromkeys(computed) if name in for_long and name not in for_short]

@@ -62,20 +62,18 @@ def hook_on_compiled_module(file: SourceFile, tree: SourceTree) -> Iterator[Find
 @file_rule
 def wandb_watch_with_compile(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """wandb.watch is called on a model that is compiled."""
-    if not mentions(file, "wandb"):
+    if not mentions(file, "wandb") or "torch" not in file.text:
         return
     if is_test(file, tree):
         return
-    for call in file.of_type(ast.Call):
-        if file.dotted(call.func) != "wandb.watch" or not call.args:
+    starts = [call for call in file.of_type(ast.Call) if file.dotted(call.func) == "wandb.init"]
+    runs = {name for call in starts for name in target_names(file.parent(call) or call)}
+    for call in calls(file.of_type(ast.Call), "watch"):
+        if not call.args or (file.dotted(call.func) != "wandb.watch" and text(receiver(call)) not in runs):
             continue
         model = text(call.args[0])
         for compile_call in file.of_type(ast.Call):
-            if file.dotted(compile_call.func) != "torch.compile" or not compile_call.args:
-                continue
-            statement = file.parent(compile_call)
-            names = {text(compile_call.args[0]), *(target_names(statement) if statement is not None else [])}
-            if model in names:
+            if model in _compiled_names(file, compile_call):
                 yield source_finding(
                     "TT733", file, call, tree, may=True,
                     title=f"wandb.watch({model}) may cut the graphs of the compiled model",
@@ -85,6 +83,15 @@ def wandb_watch_with_compile(file: SourceFile, tree: SourceTree) -> Iterator[Fin
                     fix="log gradient statistics outside of the model, after backward()",
                 )
                 break
+
+
+def _compiled_names(file: SourceFile, call: ast.Call) -> set[str]:
+    """What stands for the model in `fast = torch.compile(model)` and in `model.compile()`; nothing for other calls."""
+    if file.dotted(call.func) == "torch.compile" and call.args:
+        statement = file.parent(call)
+        return {text(call.args[0]), *(target_names(statement) if statement is not None else [])}
+    is_method = last_name(call) == "compile" and isinstance(file.parent(call), ast.Expr) and not call.args
+    return {text(receiver(call))} if is_method else set()
 
 
 @file_rule

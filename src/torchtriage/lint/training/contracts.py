@@ -1,4 +1,4 @@
-"""TT716, TT717: code that leans on private names of torch, and state that no test names."""
+"""TT716, TT717: code whose contract nothing keeps: private names of torch, state without a test."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""TT701, TT702, TT737: values that are read from the device one by one, and stacks as long as the model."""
+"""TT701, TT702, TT737: tensors read or stacked one by one."""
 
 import ast
 import re
@@ -9,6 +9,7 @@ from torchtriage.lint.index.gradients import is_on_device, is_parameter_iterable
 from torchtriage.lint.index.project_files import is_test
 from torchtriage.lint.index.syntax import (
     COMPREHENSIONS,
+    assigned_value,
     calls,
     functions,
     is_disabled,
@@ -46,6 +47,8 @@ def host_read_in_parameter_loop(file: SourceFile, tree: SourceTree) -> Iterator[
             continue
         lists = parameter_lists(scope)
         for loop in _outer_loops(scope, lists):
+            if not _is_certain(loop, lists) and not _uses_tensors(file, loop):
+                continue
             reads = list(_reads(loop, _loop_tensors(loop)))
             if reads:
                 yield _parameter_finding(file, tree, loop, reads)
@@ -75,6 +78,27 @@ def _outer_loops(scope: ast.AST, lists: set[str]) -> Iterator[ast.AST]:
             continue
         inner.update(ast.walk(node))
         yield node
+
+
+def _is_certain(loop: ast.AST, lists: set[str]) -> bool:
+    """Whether a loop goes over `.parameters()` or a list of them, and not over something that only has such a name."""
+    iterable = loop.iter if isinstance(loop, (ast.For, ast.AsyncFor)) else _generator(loop).iter
+    nodes = list(ast.walk(iterable))
+    if calls(nodes, "parameters", "named_parameters", "buffers", "named_buffers"):
+        return True
+    return any(text(node) in lists or isinstance(node, (ast.Subscript, ast.ListComp)) for node in nodes)
+
+
+def _uses_tensors(file: SourceFile, loop: ast.AST) -> bool:
+    """Whether a loop asks its items what only tensors are asked."""
+    items = set(target_names(loop if isinstance(loop, (ast.For, ast.AsyncFor)) else _generator(loop)))
+    for node in own_nodes(loop):
+        if isinstance(node, ast.Attribute) and text(node.value) in items:
+            return True
+        is_of_torch = isinstance(node, ast.Call) and file.dotted(node.func).startswith("torch.")
+        if is_of_torch and any(text(argument) in items for argument in getattr(node, "args", ())):
+            return True
+    return False
 
 
 def _generator(node: ast.AST) -> ast.comprehension:
@@ -176,10 +200,12 @@ def stack_over_parameters(file: SourceFile, tree: SourceTree) -> Iterator[Findin
     for function in functions(file):
         if is_disabled(function, file, tree) or is_test(file, tree):
             continue
-        appended = _appended_tensors(function)
+        named = _parameters_by_name(function)
+        appended = _appended_tensors(function, named)
         for call in calls(own_nodes(function), "stack", "cat"):
             pieces = call.args[0] if call.args else None
-            if (isinstance(pieces, ast.Name) and pieces.id in appended) or _is_per_parameter(pieces):
+            built = assigned_value(function, pieces.id) if isinstance(pieces, ast.Name) else pieces
+            if (isinstance(pieces, ast.Name) and pieces.id in appended) or _is_per_parameter(built, named, file, tree):
                 yield source_finding(
                     "TT737", file, call, tree, severity=Severity.P4,
                     title=f"{text(call)[:60]} may recompile: it has one entry for each parameter of the model",
@@ -191,18 +217,35 @@ def stack_over_parameters(file: SourceFile, tree: SourceTree) -> Iterator[Findin
                 break
 
 
-def _is_per_parameter(pieces: ast.AST | None) -> bool:
+def _is_per_parameter(pieces: ast.AST | None, named: set[str], file: SourceFile, tree: SourceTree) -> bool:
     """Whether a list is written as one stack or statistic for each parameter of a model."""
-    if not isinstance(pieces, ast.ListComp) or last_name(pieces.generators[0].iter) != "named_parameters":
+    if not isinstance(pieces, ast.ListComp):
         return False
-    return _makes_tensor(pieces.elt, _loop_tensors(pieces))
+    iterated = pieces.generators[0].iter
+    is_table = last_name(pieces.elt) in ("stack", "cat") or _calls_stacking(pieces.elt, file, tree)
+    if last_name(iterated) == "named_parameters":
+        return is_table or _makes_tensor(pieces.elt, _loop_tensors(pieces))
+    return is_table and text(iterated) in named
 
 
-def _appended_tensors(function: FunctionNode) -> set[str]:
+def _calls_stacking(node: ast.AST, file: SourceFile, tree: SourceTree) -> bool:
+    """Whether an expression calls a function of the project that returns a stack."""
+    definition = tree.resolve(node.func, file) if isinstance(node, ast.Call) else None
+    if definition is None or not isinstance(definition.node, ast.FunctionDef):
+        return False
+    returned = [part.value for part in own_nodes(definition.node) if isinstance(part, ast.Return)]
+    return any(last_name(value) in ("stack", "cat") for value in returned)
+
+
+def _parameters_by_name(function: FunctionNode) -> set[str]:
+    """The lists of a function that hold its parameters, not their gradients alone."""
+    assigns = [node for node in own_nodes(function) if isinstance(node, ast.Assign) and _lists_parameters(node.value)]
+    return {name for node in assigns for name in target_names(node)}
+
+
+def _appended_tensors(function: FunctionNode, named: set[str]) -> set[str]:
     """The lists to which a loop over parameters appends."""
     names = set()
-    named = {name for node in own_nodes(function) if isinstance(node, ast.Assign) and _lists_parameters(node.value)
-             for name in target_names(node)}
     for loop in own_nodes(function):
         if isinstance(loop, ast.For) and (_lists_parameters(loop.iter) or text(loop.iter) in named):
             for call in calls(own_nodes(loop), "append"):

@@ -25,6 +25,7 @@ from torchtriage.lint.source import FunctionNode, SourceFile
 
 _FLAT = ("view", "flatten", "reshape", "ravel")
 _VECTOR = re.compile(r"vector|flat", re.IGNORECASE)     # a function of this name exists to make the vector
+_WITHOUT_GRAPH = ("item", "detach", "float", "tolist", "numpy")
 
 
 @file_rule
@@ -97,7 +98,7 @@ def loss_kept_with_graph(file: SourceFile, tree: SourceTree) -> Iterator[Finding
             for statement, kept in _kept(loop):
                 loss = names_in(kept) & losses
                 target = text(statement.target) if isinstance(statement, ast.AugAssign) else ""
-                if loss and target not in backward and _keeps_graph(kept):
+                if loss and target not in backward and _keeps_graph(kept) and not _is_freed(loop, statement, loss):
                     yield _kept_finding(file, tree, statement, min(loss))
             if losses:
                 break       # the outer loop contains the inner ones
@@ -111,6 +112,16 @@ def _kept_finding(file: SourceFile, tree: SourceTree, statement: ast.AST, loss: 
               "grows with each step",
         fix=f"keep {loss}.detach() and read the sum after the loop",
     )
+
+
+def _is_freed(loop: ast.AST, kept: ast.AST, losses: set[str]) -> bool:
+    """Whether the loop gives the name a value without a graph before it is kept: `loss = loss.item()`."""
+    for node in own_nodes(loop):
+        if isinstance(node, ast.Assign) and losses & set(target_names(node)) & names_in(node.value):
+            is_before = node.lineno < getattr(kept, "lineno", 0)
+            if is_before and (last_name(node.value) in _WITHOUT_GRAPH or getattr(node.value, "attr", "") == "data"):
+                return True
+    return False
 
 
 def _made_in(loop: ast.AST) -> set[str]:

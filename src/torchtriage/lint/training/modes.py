@@ -1,4 +1,4 @@
-"""TT718, TT719, TT726, TT728: where gradients, training mode and dtypes are switched."""
+"""TT718, TT719, TT726, TT728: where gradients, training mode or dtypes are switched."""
 
 import ast
 import re
@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from torchtriage.findings.model import Finding
 from torchtriage.lint.index.project_files import is_test
 from torchtriage.lint.index.syntax import (
+    LOOPS,
+    assigned_value,
     body_of,
     calls,
     decorators,
@@ -24,7 +26,9 @@ from torchtriage.lint.source import FunctionNode, SourceFile
 
 _NO_GRADIENTS = ("no_grad", "inference_mode", "set_grad_enabled", "enable_grad")
 _TO_HOST = frozenset({"tolist", "item", "float", "int", "bool", "len", "max", "min"})
-_EVALUATION = re.compile(r"^_?(?:eval|evaluate|validate|validation|test_epoch|run_eval)", re.IGNORECASE)
+_EVALUATION = re.compile(
+    r"^_?(?:eval|evaluate|validate|validation|test_(?:epoch|loop|model|step)|test$|run_eval)", re.IGNORECASE,
+)
 
 
 @file_rule
@@ -70,13 +74,13 @@ def _is_frame(statement: ast.stmt) -> bool:
 @file_rule
 def boolean_cast_for_stack(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     """Flags are cast to float so that they fit into a stack, and nothing says why."""
-    if not mentions(file, "any()", "all()"):
+    if not mentions(file, "any(", "all("):
         return
     if is_test(file, tree):
         return
     for function in functions(file):
         nodes = list(own_nodes(function))
-        casts = [node for node in nodes if isinstance(node, ast.Call) and _casts_flag(node)]
+        casts = [node for node in nodes if isinstance(node, ast.Call) and _casts_flag(node, function)]
         if not casts or not calls(nodes, "stack", "tensor", "cat") or _is_explained(file, casts):
             continue
         yield source_finding(
@@ -88,11 +92,26 @@ def boolean_cast_for_stack(file: SourceFile, tree: SourceTree) -> Iterator[Findi
         )
 
 
-def _casts_flag(call: ast.Call) -> bool:
+def _casts_flag(call: ast.Call, function: FunctionNode) -> bool:
     names_dtype = "float" in text(call) or ".dtype" in text(call)
-    is_cast = last_name(call) == "float" or (last_name(call) in ("to", "type") and names_dtype)
+    is_cast = last_name(call) in ("float", "double") or (last_name(call) in ("to", "type", "type_as") and names_dtype)
     inner = receiver(call)
-    return is_cast and isinstance(inner, ast.Call) and last_name(inner) in ("any", "all")
+    return is_cast and inner is not None and _is_flag(inner, function)
+
+
+def _is_flag(node: ast.expr, function: FunctionNode) -> bool:
+    """Whether an expression is `x.any()`, `torch.any(x)`, two of them joined, or a name for one."""
+    if isinstance(node, ast.Name):
+        value = assigned_value(function, node.id)
+        return value is not None and not isinstance(value, ast.Name) and _is_flag(value, function)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.BitOr, ast.BitAnd)):
+        return _is_flag(node.left, function) and _is_flag(node.right, function)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
+        return _is_flag(node.operand, function)
+    if not isinstance(node, ast.Call):
+        return False
+    joins = last_name(node) in ("logical_or", "logical_and", "logical_not")
+    return last_name(node) in ("any", "all") or (joins and any(_is_flag(each, function) for each in node.args))
 
 
 def _is_explained(file: SourceFile, casts: list[ast.Call]) -> bool:
@@ -109,16 +128,28 @@ def eval_without_train(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
     if is_test(file, tree):
         return
     evaluators = {f.name: f for f in functions(file) if _switches_to_eval(f) is not None and not _switches_back(f)}
+    restorers = {function.name for function in functions(file) if _switches_back(function)}
     for function in functions(file):
         for loop in loops(function):
             nodes = list(own_nodes(loop))
-            if not calls(nodes, "backward") or _switches_back(loop):
+            if not calls(nodes, "backward") or _switches_back(loop) or calls(nodes, *restorers):
                 continue
             switch = _switches_to_eval(loop)
+            if switch is not None and _is_meant(file, switch, calls(nodes, "backward")[0]):
+                continue
             helper = next((c for c in nodes if isinstance(c, ast.Call) and last_name(c) in evaluators), None)
             if switch is not None or helper is not None:
                 yield _eval_finding(file, tree, switch or helper or function)
             break
+
+
+def _is_meant(file: SourceFile, switch: ast.Call, backward: ast.Call) -> bool:
+    """Whether each pass switches to evaluation just before its own backward(): a frozen part, not an evaluation."""
+    own, of_backward = (
+        next((parent for parent in file.ancestors(node) if isinstance(parent, (*LOOPS, ast.If))), None)
+        for node in (switch, backward)
+    )
+    return own is of_backward and switch.lineno < backward.lineno
 
 
 def _eval_finding(file: SourceFile, tree: SourceTree, node: ast.AST) -> Finding:

@@ -1,4 +1,4 @@
-"""TT704 to TT707: norms and ratios that overflow, explode or are taken too late."""
+"""TT704 to TT707: norms or ratios that overflow, explode, come too late."""
 
 import ast
 import re
@@ -210,6 +210,8 @@ def statistics_after_clipping(file: SourceFile, tree: SourceTree) -> Iterator[Fi
         for block in blocks(scope):
             clipped = False
             for statement in block:
+                if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                    continue
                 found = [node for node in [statement, *own_nodes(statement)] if isinstance(node, ast.Call)]
                 measured = next((call for call in found if clipped and _measures_gradients(call, file, tree)), None)
                 if measured is not None:

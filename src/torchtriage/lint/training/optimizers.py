@@ -1,4 +1,4 @@
-"""TT724, TT725, TT730, TT731: optimizers and schedulers that do not do their part of a step."""
+"""TT724, TT725, TT730, TT731: an optimizer or scheduler that does not do its part of a step."""
 
 import ast
 import re
@@ -44,17 +44,26 @@ def missing_zero_grad(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
         for loop in loops(scope):
             nodes = list(own_nodes(loop))
             backward = calls(nodes, "backward")
-            steps = [c for c in calls(nodes, "step") if _OPTIMIZER_NAME.search(text(receiver(c)))]
+            steps = [(c, _stepped(c)) for c in calls(nodes, "step") if _stepped(c)]
             if backward and steps:
+                call, optimizer = steps[0]
                 yield source_finding(
-                    "TT724", file, steps[0], tree,
-                    title=f"{text(steps[0])} adds the gradients of every earlier step",
+                    "TT724", file, call, tree,
+                    title=f"{text(call)} adds the gradients of every earlier step",
                     cause="backward() adds to .grad, and nothing in the function clears it, so each step uses the "
                           "sum of all "
                           "gradients so far",
-                    fix=f"call {text(receiver(steps[0]))}.zero_grad() before backward() or after the step",
+                    fix=f"call {optimizer}.zero_grad() before backward() or after the step",
                 )
                 break
+
+
+def _stepped(call: ast.Call) -> str:
+    """The optimizer that a call of `step` steps: `opt` of `opt.step()` and of `scaler.step(opt)`; empty if none."""
+    for node in [receiver(call), *call.args[:1]]:
+        if _OPTIMIZER_NAME.search(text(node)):
+            return text(node)
+    return ""
 
 
 def _clears(scope: ast.AST) -> bool:
@@ -88,7 +97,7 @@ def optimizer_before_model_change(file: SourceFile, tree: SourceTree) -> Iterato
             for statement in block:
                 for model, optimizer in models.items():
                     change = _change(statement, model)
-                    if change:
+                    if change == "moved" or (change and not _is_renewed(scope, optimizer, statement)):
                         yield _change_finding(file, tree, statement, model, optimizer, change)
                 if (
                     isinstance(statement, ast.Assign)
@@ -96,6 +105,14 @@ def optimizer_before_model_change(file: SourceFile, tree: SourceTree) -> Iterato
                     and _OPTIMIZER.match(file.dotted(statement.value.func))
                 ):
                     models |= {m: text(statement.targets[0]) for m in _models(statement.value)}
+
+
+def _is_renewed(scope: ast.AST, optimizer: str, change: ast.stmt) -> bool:
+    """Whether an optimizer is given a group of new parameters, or made again after a change of the model."""
+    if any(text(receiver(call)) == optimizer for call in calls(own_nodes(scope), "add_param_group")):
+        return True
+    later = [node for node in own_nodes(scope) if isinstance(node, ast.Assign) and node.lineno > change.lineno]
+    return any(optimizer in map(text, targets(node)) for node in later)
 
 
 def _models(call: ast.Call) -> list[str]:
@@ -153,7 +170,8 @@ def scheduler_never_stepped(file: SourceFile, tree: SourceTree) -> Iterator[Find
                 continue
             target = node.targets[0]
             is_unread = isinstance(target, ast.Name) and target.id not in _read_elsewhere(scope, node)
-            if is_unread or (isinstance(target, ast.Attribute) and not _is_field_read(target.attr, tree)):
+            is_field = isinstance(target, ast.Attribute) and not _is_read_by_a_base(file, node, tree)
+            if is_unread or (is_field and not _is_field_read(last_name(target), tree)):
                 name = text(target)
                 yield source_finding(
                     "TT730", file, node, tree,
@@ -170,11 +188,19 @@ def _is_field_read(name: str, tree: SourceTree) -> bool:
     for file in tree.files:
         if name not in file.text:
             continue
-        if any(node.attr == name and isinstance(node.ctx, ast.Load) for node in file.of_type(ast.Attribute)):
+        fields = [n for n in file.of_type(ast.Attribute) if n.attr == name and isinstance(n.ctx, ast.Load)]
+        if any(not file.dotted(node).startswith("torch.") for node in fields):
             return True
         if any(node.value == name for node in file.of_type(ast.Constant)):
             return True
     return False
+
+
+def _is_read_by_a_base(file: SourceFile, node: ast.AST, tree: SourceTree) -> bool:
+    """Whether the class around a place has a base of a library, such as a trainer, which may use its fields."""
+    class_ = next((parent for parent in file.ancestors(node) if isinstance(parent, ast.ClassDef)), None)
+    bases = class_.bases if class_ is not None else []
+    return any(last_name(base) not in ("object", "Module") and tree.resolve(base, file) is None for base in bases)
 
 
 def _read_elsewhere(scope: ast.AST, statement: ast.AST) -> set[str]:

@@ -1,4 +1,4 @@
-"""TT721 to TT723: profilers and timers that do not see the work."""
+"""TT721 to TT723: profilers or timers that do not see the work."""
 
 import ast
 import re

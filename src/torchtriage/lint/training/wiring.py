@@ -1,4 +1,4 @@
-"""TT710 to TT713, TT720: checks, exports, parameters, settings and profilers that nothing uses."""
+"""TT710 to TT713, TT720: code that nothing uses: checks, exports, parameters, settings, profilers."""
 
 import ast
 import re
@@ -29,6 +29,7 @@ _SETTINGS = re.compile(r"(?:Config|Configuration|Settings|Options|Hyperparameter
 _FIELD_CLASSES = ("BaseModel", "BaseSettings", "NamedTuple")
 _READS_ALL = ("asdict", "vars", "fields", "model_dump", "__dict__", "_asdict")
 MIN_USED_SHARE = 0.5    # of the exports of a package: below it, the callers of the package were not given
+MAX_UNUSED = 3          # exports of a package without a user: more of them are an interface for other projects
 
 
 @tree_rule
@@ -88,9 +89,10 @@ def _is_alike(function: FunctionNode, other: FunctionNode, file: SourceFile, tre
     if verb is not None:
         return other.name.startswith(verb[0])
     returned = text(function.returns)
-    return bool(returned) and returned == text(other.returns) and function.returns is not None and (
-        tree.resolve(function.returns, file) is not None
-    )
+    if function.returns is None or returned != text(other.returns):
+        return False
+    names = [node for node in ast.walk(function.returns) if isinstance(node, (ast.Name, ast.Attribute))]
+    return any(tree.resolve(name, file) is not None for name in names)
 
 
 @tree_rule
@@ -102,13 +104,13 @@ def export_never_used(tree: SourceTree) -> Iterator[Finding]:
     for file in _source_files(tree):
         exported = exports(file) if file.is_package else {}
         unused = {name: node for name, node in exported.items() if not _has_user(names, name, file, tree)}
-        is_application = len(exported) - len(unused) >= MIN_USED_SHARE * len(exported)
+        is_application = len(unused) <= min(MAX_UNUSED, (1 - MIN_USED_SHARE) * len(exported))
         for name, node in unused.items():
             definition = tree.definition(f"{file.module}.{name}", file)
             is_profiler = definition is not None and _is_profiler(definition.node)
             if definition is None or not (is_application or is_profiler):
                 continue
-            if isinstance(definition.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            if is_profiler or isinstance(definition.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 yield source_finding(
                     "TT711", file, node, tree, reason=name,
                     title=f"{name} is exported and nothing uses it",

@@ -241,6 +241,10 @@ def _is_dim(args: Sequence[Value]) -> bool:
     return bool(args) and isinstance(args[0], PythonValue) and args[0].type == "int"
 
 
+# Of Python numbers they are computed while the graph is made, as torch 2.13 shows; np.prod and np.mean are not.
+_NUMPY_OF_NUMBERS = frozenset({"sqrt", "ceil", "floor", "exp", "log", "log2", "log10"})
+
+
 def library_call(name: str, args: Sequence[Value], keywords: Sequence[str], node: ast.AST) -> Value:
     """What a call of a name of a library returns; unknown if nothing certain can be said."""
     if name in _PYTHON_FUNCTIONS:
@@ -256,7 +260,8 @@ def library_call(name: str, args: Sequence[Value], keywords: Sequence[str], node
         if room == "numpy.random":
             made = last in ("default_rng", "RandomState", "Generator")
             return LibraryObject("numpy.random.Generator") if made else FLOAT
-        return ARRAY
+        is_number = last in _NUMPY_OF_NUMBERS and all(isinstance(a, PythonValue) and not a.from_tensor for a in args)
+        return FLOAT if is_number else ARRAY
     if room == "math":
         return PythonValue("float", from_tensor=any(tensor_in(a) for a in args))
     if room in ("random", "time", "os", "sys"):

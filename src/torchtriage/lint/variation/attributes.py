@@ -1,4 +1,4 @@
-"""Describes attributes and items: fields of the object itself, layouts of tensors, parts of containers."""
+"""Describes attributes or items: fields of the object itself, layouts of tensors, parts of containers."""
 
 import ast
 from collections.abc import Iterator

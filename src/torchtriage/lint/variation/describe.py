@@ -1,4 +1,4 @@
-"""Describes what an expression is from call to call: backwards from its place, through loops and callers."""
+"""Describes what an expression is from call to call: backwards from its place, through loops, through callers."""
 
 import ast
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Aligns the operations of two runs and finds the first one whose inputs agree and whose output does not."""
+"""Aligns the operations of two runs to find the first that differs by itself."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

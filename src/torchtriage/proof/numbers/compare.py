@@ -5,7 +5,7 @@ at random. How far that moves a tensor at a step is the noise of this tensor at 
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torchtriage.proof.numbers.rows import RunNumbers, StepRow, TensorRow
@@ -14,8 +14,9 @@ from torchtriage.proof.numbers.rows import RunNumbers, StepRow, TensorRow
 NOISE_FACTOR = 10.0
 OWN_ROUNDINGS = 2.0     # of the largest number of a tensor, beside the measured noise, which may be 0 by chance
 LATER_LOSSES = 4        # the noise of a loss is one number, so that of the next steps counts too
-MAX_NOISE_SHARE = 0.25  # of the way that the weights went: beyond it nothing can be said
-KINDS = ("loss", "gradient", "weight")
+MAX_NOISE_SHARE = 0.25  # of the way that a weight went: beyond it nothing can be said about it
+MAX_NOISY_WAY = 0.5     # of the squared way of all weights, by those to which that happens
+KINDS = ("loss", "gradient", "weight", "state", "saved tensor")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +84,14 @@ class RoundingNoise:
     def of_loss(self, number: int) -> float:
         return max(self._losses[:number + LATER_LOSSES + 1], default=0.0)
 
+    def of_saved(self, number: int, name: str) -> float:
+        """For the save of this number."""
+        distances = [0.0]
+        for a, b in self.runs:
+            if number < min(len(a.saved), len(b.saved)) and name in a.saved[number] and name in b.saved[number]:
+                distances.append(distance(a.saved[number][name], b.saved[number][name]))
+        return max(value for value in distances if math.isfinite(value))
+
     def of_tensor(self, number: int, kind: str, name: str) -> float:
         """Call it in the order of the rows."""
         distances = [0.0]
@@ -112,7 +121,7 @@ def _gap(a: float, b: float) -> float:
 
 
 def _tensors(row: StepRow, kind: str) -> Mapping[str, TensorRow]:
-    return row.gradients if kind == "gradient" else row.weights
+    return {"gradient": row.gradients, "weight": row.weights, "state": row.state}[kind]
 
 
 def compare(before: RunNumbers, after: RunNumbers, noise: RoundingNoise) -> NumberComparison:
@@ -122,12 +131,13 @@ def compare(before: RunNumbers, after: RunNumbers, noise: RoundingNoise) -> Numb
     noisy_from = None
     names: set[str] = set()
     start: dict[int, Mapping[str, TensorRow]] = {}
+    moving = _moving_state(before.rows)
     for number in range(num_rows):
         a, b = before.rows[number], after.rows[number]
         unlike = _unlike(a, b)
         if unlike:
             return NumberComparison(num_rows=number, unlike=unlike, is_equal=False)
-        found = list(_differences(number, a, b, noise))
+        found = list(_differences(number, a, b, noise, moving))
         names |= {difference.name for difference in found if difference.kind != "loss"}
         if noisy_from is None and a.weights:
             first = start.setdefault(a.optimizer, a.weights)
@@ -135,6 +145,9 @@ def compare(before: RunNumbers, after: RunNumbers, noise: RoundingNoise) -> Numb
                 noisy_from = a.step
         if noisy_from is None:
             differences += found
+    if noisy_from is None:
+        step = before.rows[num_rows - 1].step if num_rows else 0
+        differences += _saved_differences(before, after, noise, row=num_rows, step=step)
     beyond = [difference for difference in differences if difference.ratio > 1]
     first_one = None
     if beyond:
@@ -158,7 +171,18 @@ def _unlike(a: StepRow, b: StepRow) -> str:
     return ""
 
 
-def _differences(number: int, a: StepRow, b: StepRow, noise: RoundingNoise) -> Iterator[TensorDifference]:
+def _moving_state(rows: Sequence[StepRow]) -> frozenset[str]:
+    """The names of the state that training moves, such as running statistics; a mask or a table does not move."""
+    first: dict[str, TensorRow] = {}
+    moving = set()
+    for row in rows:
+        moving |= {name for name, tensor in row.state.items() if first.setdefault(name, tensor) != tensor}
+    return frozenset(moving)
+
+
+def _differences(
+    number: int, a: StepRow, b: StepRow, noise: RoundingNoise, moving: Collection[str],
+) -> Iterator[TensorDifference]:
     where = {"row": number, "step": a.step}
     if len(a.losses) != len(b.losses):
         yield TensorDifference(
@@ -169,14 +193,29 @@ def _differences(number: int, a: StepRow, b: StepRow, noise: RoundingNoise) -> I
         yield TensorDifference(
             **where, kind="loss", name="loss" if len(a.losses) == 1 else f"loss {index + 1}", size=abs(one[0]),
             distance=_gap(one[0], other[0]), allowed=_finite(allowed), before=one[0], after=other[0])
-    for kind in ("gradient", "weight"):
-        for name, row, counterpart in _pairs(_tensors(a, kind), _tensors(b, kind)):
+    state = [{name: row.state[name] for name in moving if name in a.state and name in b.state} for row in (a, b)]
+    for kind in ("gradient", "weight", "state"):
+        pairs = (_tensors(a, kind), _tensors(b, kind)) if kind != "state" else (state[0], state[1])
+        for name, row, counterpart in _pairs(*pairs):
             known = row or counterpart or ()
             allowed = NOISE_FACTOR * noise.of_tensor(number, kind, name) + OWN_ROUNDINGS * known[-1] * known[0]
             apart = distance(row, counterpart) if row is not None and counterpart is not None else known[0]
             yield TensorDifference(
                 **where, kind=kind, name=name, distance=apart, allowed=_finite(allowed), size=known[0],
                 before=row[0] if row is not None else None, after=counterpart[0] if counterpart is not None else None)
+
+
+def _saved_differences(
+    before: RunNumbers, after: RunNumbers, noise: RoundingNoise, **where: int,
+) -> Iterator[TensorDifference]:
+    """Of the tensors that both save under the same name, save by save."""
+    for number, (one, other) in enumerate(zip(before.saved, after.saved, strict=False)):
+        for name in one.keys() & other.keys():
+            a, b = one[name], other[name]
+            allowed = NOISE_FACTOR * noise.of_saved(number, name) + OWN_ROUNDINGS * a[-1] * a[0]
+            yield TensorDifference(
+                **where, kind="saved tensor", name=name, distance=distance(a, b), allowed=_finite(allowed), size=a[0],
+                before=a[0], after=b[0])
 
 
 def _finite(allowed: float) -> float:
@@ -198,11 +237,18 @@ def _pairs(
 def _is_too_noisy(
     start: Mapping[str, TensorRow], now: Mapping[str, TensorRow], found: Sequence[TensorDifference],
 ) -> bool:
-    """Whether what is allowed is a large part of the way that the weights have gone since the first step."""
-    way = math.sqrt(sum(distance(row, now[name]) ** 2 for name, row in start.items() if name in now))
-    allowed = math.sqrt(sum(difference.allowed ** 2 for difference in found if difference.kind == "weight"))
-    rounding = OWN_ROUNDINGS * math.sqrt(sum((row[0] * row[-1]) ** 2 for row in now.values()))
-    return way > 0 and allowed - rounding > MAX_NOISE_SHARE * way
+    """Whether weights of which rounding alone makes a large part of the way went as far as the others together.
+
+    Single ones may: the gradient of a bias before a normalization is nothing but rounding, and Adam scales it up.
+    """
+    allowed = {difference.name: difference.allowed for difference in found if difference.kind == "weight"}
+    ways = {name: distance(row, now[name]) for name, row in start.items() if name in now}
+    noisy = {
+        name for name, way in ways.items()
+        if way > 0 and allowed.get(name, 0.0) - OWN_ROUNDINGS * now[name][0] * now[name][-1] > MAX_NOISE_SHARE * way
+    }
+    total = sum(way ** 2 for way in ways.values())
+    return sum(ways[name] ** 2 for name in noisy) > MAX_NOISY_WAY * total
 
 
 def draws_differ(before: RunNumbers, after: RunNumbers) -> int | None:

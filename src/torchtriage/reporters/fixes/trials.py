@@ -1,4 +1,4 @@
-"""Trials of edits as text and as JSON: what each was worth, what the patch holds."""
+"""Trials of edits, as text or JSON: what each was worth, what the patch holds."""
 
 import json
 from typing import Any

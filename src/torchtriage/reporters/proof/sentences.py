@@ -120,6 +120,9 @@ _SENTENCES: dict[ReasonKind, Callable[[VerdictReason], str]] = {
     ReasonKind.OUTPUT_DIFFERS: lambda r: f"it prints {r.detail!r}, and printed {r.subject!r} before",
     ReasonKind.DRAWS_REPEATED: _draws_repeated,
     ReasonKind.LESS_COMPILED: _less_compiled,
+    ReasonKind.WEAKER_BACKEND: lambda r: (
+        f"AFTER compiles with backend {r.subject!r}, which runs the operations one by one; "
+        f"BEFORE generates code with {r.detail!r}"),
     ReasonKind.MORE_EAGER_CALLS: lambda r: (
         f"{number(r.value_after)} calls of compiled functions ran eager, {number(r.value_before)} before"),
     ReasonKind.NEW_FINDING: lambda r: f"new finding: {r.subject}  {r.detail}",
@@ -139,6 +142,7 @@ _SENTENCES: dict[ReasonKind, Callable[[VerdictReason], str]] = {
     ReasonKind.NOT_DETERMINISTIC: _not_deterministic,
     ReasonKind.DRAWS_MOVED: _draws_moved,
     ReasonKind.NOTHING_COMPARED: _nothing_compared,
+    ReasonKind.FILE_LOST: lambda r: f"AFTER does not write {r.subject}, which BEFORE writes; write it too",
     ReasonKind.NO_NUMBERS: _no_numbers,
     ReasonKind.BUDGET_ENDED: _budget_ended,
     ReasonKind.OTHER_PROGRAMS: lambda r: f"the recordings are of different programs: {r.subject} and {r.detail}",

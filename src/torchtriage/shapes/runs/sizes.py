@@ -1,4 +1,4 @@
-"""The sizes that compiled frames received in a run, and the marks for those that vary."""
+"""The sizes that compiled frames received in a run, with marks for those that vary."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

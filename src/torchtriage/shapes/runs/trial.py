@@ -1,4 +1,4 @@
-"""One run of a program under one shape policy: the time and the compiles of its units (steps or calls)."""
+"""One run of a program under one shape policy: the cost of its units (steps or calls)."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

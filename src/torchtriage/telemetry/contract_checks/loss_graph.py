@@ -1,4 +1,4 @@
-"""The graph behind a loss: the tensors that it trains, and mistakes in the operations next to the loss."""
+"""The graph behind a loss: what it trains, mistakes in the operations next to it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -39,10 +39,10 @@ def leaves(loss: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
 
 def probabilities_as_logits(loss: torch.Tensor) -> str:
     """The operation that takes probabilities for logits, next to the loss; empty if there is none."""
-    for node in _near(loss):
-        activation = _OF_LOGITS.get(_kind(node))
+    for node in near(loss):
+        activation = _OF_LOGITS.get(node_kind(node))
         before = _behind_views(node) if activation is not None else None
-        if activation is not None and before is not None and _kind(before) == activation:
+        if activation is not None and before is not None and node_kind(before) == activation:
             return activation.lower()
     return ""
 
@@ -52,9 +52,9 @@ def broadcast_size(loss: torch.Tensor) -> int:
 
     The target has no gradient: two predictions may be compared in pairs on purpose.
     """
-    for node in _near(loss):
+    for node in near(loss):
         inputs = [edge for edge in node.next_functions if edge[0] is not None]
-        if _kind(node) in _DIFFERENCES and len(inputs) == 1:
+        if node_kind(node) in _DIFFERENCES and len(inputs) == 1:
             size = _size_of_pairs(node, *inputs[0])
             if size:
                 return size
@@ -64,7 +64,7 @@ def broadcast_size(loss: torch.Tensor) -> int:
 def _size_of_pairs(difference: Any, prediction: Any, output: int) -> int:
     """N, if this output of a prediction has N elements and is broadcast to N x N in the difference."""
     whole = _shape(difference, 0)
-    if _kind(prediction) == "Expand":       # mse_loss expands both to a common shape
+    if node_kind(prediction) == "Expand":       # mse_loss expands both to a common shape
         whole = _shape(prediction, 0)
         prediction, output = prediction.next_functions[0]
     if prediction is None or len(whole) != 2 or whole[0] != whole[1] or whole[0] < 2:
@@ -72,7 +72,8 @@ def _size_of_pairs(difference: Any, prediction: Any, output: int) -> int:
     return whole[0] if _shape(prediction, output) in ((whole[0], 1), (whole[0],)) else 0
 
 
-def _near(loss: torch.Tensor) -> Iterator[Any]:
+def near(loss: torch.Tensor) -> Iterator[Any]:
+    """The operations next to a loss; none of a large model behind it."""
     nodes: list[Any] = [loss.grad_fn]
     for node in nodes:
         if node is None or len(nodes) > MAX_LOSS_NODES:
@@ -84,13 +85,13 @@ def _near(loss: torch.Tensor) -> Iterator[Any]:
 def _behind_views(node: Any) -> Any:
     before = node.next_functions[0][0] if node.next_functions else None
     for _ in range(MAX_VIEWS):
-        if before is None or _kind(before) not in _VIEWS or not before.next_functions:
+        if before is None or node_kind(before) not in _VIEWS or not before.next_functions:
             break
         before = before.next_functions[0][0]
     return before
 
 
-def _kind(node: Any) -> str:
+def node_kind(node: Any) -> str:
     """`LogSoftmax` for LogSoftmaxBackward0."""
     return type(node).__name__.partition("Backward")[0]
 

@@ -1,4 +1,4 @@
-"""The order of a step: backward, unscale, clip, step, and gradients that are still there when the optimizer steps."""
+"""The order of a step: backward, unscale, clip, step, clear."""
 
 from collections.abc import Callable, Collection
 
@@ -24,6 +24,10 @@ class StepOrder:
     @property
     def is_due(self) -> bool:
         return self._num_updates % INTERVAL < FIRST_UPDATES
+
+    def begin_phase(self) -> None:
+        """Follow the order as closely as at the start."""
+        self._num_updates = 0
 
     def backward(self) -> None:
         self._num_backwards += 1

@@ -1,4 +1,4 @@
-"""Copies of the trained model that are named target, teacher or average, and that never change."""
+"""Copies of the trained model, named target, teacher or average, that never change."""
 
 import gc
 import re
@@ -52,6 +52,10 @@ class TargetNetworks:
             elif not copy.is_moving:
                 now = _values(module)
                 copy.is_moving = len(now) != len(copy.values) or not all(map(torch.equal, now, copy.values))
+
+    @property
+    def has_any(self) -> bool:
+        return bool(self._copies)
 
     @property
     def still(self) -> list[str]:

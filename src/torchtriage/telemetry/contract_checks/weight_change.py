@@ -1,4 +1,4 @@
-"""A step of an optimizer changes the weights that have a gradient, and counts itself."""
+"""A step of an optimizer changes the weights that have a gradient."""
 
 import weakref
 from dataclasses import dataclass

@@ -20,6 +20,10 @@ MAX_MINIBATCHES = 64    # of an update that are read
 # for its KL divergence. Rollouts are about equally long.
 MIN_ACTS = 6
 ROLLOUT_SHARE = 0.5
+# Some rollouts are one function under no_grad(). They are taken for the most entries, where most backward passes have
+# fewer; but so may be a look at the KL divergence at the end of an epoch, after which the ratio is not 1.
+MIN_BACKWARDS = 4
+SAME_RATIO = 1e-2
 BUDGET = 0.005          # share of the processor time of the thread, once the grace is used up
 GRACE_SECONDS = 0.25
 MAX_QUEUE = 256
@@ -34,6 +38,11 @@ class FollowedPolicy:
         self._clock = clock
         self._num_backwards = 0
         self._most_acts = 0
+        self._num_acts = 0              # since the last backward pass
+        self._acts: deque[int] = deque(maxlen=32)       # before each of the last backward passes
+        self._is_guessed = False        # that a rollout came before the next policy loss
+        self._begins_at_one = False     # the ratios of the first policy loss
+        self._may_guess = True
         self._num_rollouts = 0
         self._has_environments = False  # their steps show the rollouts
         self._is_after_rollout = False  # and no loss of the policy was seen since
@@ -56,7 +65,10 @@ class FollowedPolicy:
             self._has_environments = True
             self.episodes.add(EnvironmentStep(*step) for step in steps)
         elif self._has_environments or num_acts < max(MIN_ACTS, ROLLOUT_SHARE * self._most_acts):
+            self._num_acts = num_acts
+            self._is_guessed = self._may_be_rollout(num_acts)
             return
+        self._num_acts = num_acts
         self._most_acts = max(self._most_acts, num_acts)
         self._is_after_rollout = True
         self._num_rollouts += 1
@@ -67,6 +79,8 @@ class FollowedPolicy:
     def backward(self, loss: torch.Tensor, step: int) -> None:
         """Before the backward pass of a loss."""
         self._num_backwards += 1
+        self._acts.append(self._num_acts)
+        self._num_acts = 0
         number = self._num_backwards
         if self._is_policy:
             is_due = self._is_reading
@@ -95,12 +109,35 @@ class FollowedPolicy:
         allowed = max(GRACE_SECONDS, BUDGET * (self._clock() - self._began))
         return self._own_seconds < allowed
 
+    def _may_be_rollout(self, num_acts: int) -> bool:
+        if self._has_environments or self._most_acts >= MIN_ACTS or not self._may_guess:
+            return False
+        if len(self._acts) < MIN_BACKWARDS:
+            return False
+        return num_acts >= max(self._acts) and num_acts > sorted(self._acts)[len(self._acts) // 2]
+
+    def _accept_guess(self, ratio_N: torch.Tensor) -> None:
+        """Begin an update where a rollout was guessed and the ratio is as in the first one."""
+        is_first = not self._is_policy
+        if not (is_first or self._is_guessed):
+            return
+        is_one = bool(((ratio_N - 1.0).abs() <= SAME_RATIO).all())
+        if is_first:
+            self._begins_at_one = is_one
+            self._may_guess = self._num_backwards <= EARLY_LOOKS        # it is the first one, not only the first seen
+        elif is_one or not self._begins_at_one:
+            self._finish()
+            self._num_rollouts += 1
+            self._is_after_rollout = True
+        self._is_guessed = False
+
     def _read(self, loss: torch.Tensor, step: int) -> None:
         terms = read_terms(loss)
         surrogate = terms.surrogate
         if surrogate is None:
             self._add_to_last(terms)
             return
+        self._accept_guess(surrogate.ratio_N)
         self._is_policy = True
         update = self._update
         if update is None or self._is_after_rollout:

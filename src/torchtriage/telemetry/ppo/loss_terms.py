@@ -20,7 +20,7 @@ _PASSING = frozenset({
     "MeanBackward0", "MeanBackward1", "SumBackward0", "SumBackward1", "ViewBackward0", "SqueezeBackward0",
     "SqueezeBackward1", "SqueezeBackward2", "UnsqueezeBackward0", "UnsafeViewBackward0", "ReshapeAliasBackward0",
     "ExpandBackward0", "SelectBackward0", "IndexBackward0", "SliceBackward0", "ToCopyBackward0", "CloneBackward0",
-    "AliasBackward0", "TransposeBackward0", "PermuteBackward0",
+    "AliasBackward0", "TransposeBackward0", "PermuteBackward0", "MaskedFillBackward0",
 })
 _PAIRS = {"MinimumBackward0": "minimum", "MaximumBackward0": "maximum"}
 _SQUARED = frozenset({"PowBackward0", "MseLossBackward0", "SmoothL1LossBackward0", "HuberLossBackward0"})
@@ -33,6 +33,7 @@ class Surrogate:
     ratio_N: Any
     push_N: Any                     # the factor; positive where the step lowers the probability of the action
     is_inverted: bool = False       # the ratio is old over new
+    lacks_exp: bool = False         # the difference of the log-probabilities was used as the ratio
     low: float | None = None        # the clipping range, where the ratio is clamped
     high: float | None = None
     is_optimistic: bool = False     # the larger of the two objectives is taken
@@ -71,50 +72,89 @@ class LossTerms:
 def read_terms(loss: torch.Tensor) -> LossTerms:
     """The terms of PPO that a loss is the sum of; terms of another form are left out."""
     terms = LossTerms()
-    for node, factor in _summands(loss.grad_fn):
+    for node, factor, mask in _summands(loss.grad_fn):
         name = node.name()
         if name in _PAIRS:
-            _read_pair(node, factor, terms)
+            _read_pair(node, factor, mask, terms)
         elif name in _SQUARED:
-            _add_error(node, factor, terms)
+            _add_error(node, factor, mask, terms)
         elif name == "LogBackward0":
             terms.entropies.append(Entropy(sign=math.copysign(1.0, factor)))
-        elif name != "MulBackward0" or not (_add_product(node, factor, terms) or _add_entropy(node, factor, terms)):
+        elif name != "MulBackward0" or not (
+                _add_product(node, factor, mask, terms) or _add_entropy(node, factor, terms)):
             terms.num_others += 1
     return terms
 
 
-def _summands(root: Any) -> Iterator[tuple[Any, float]]:
-    """The nodes that the loss is a weighted sum of, with the sign and size of their coefficients."""
-    nodes: list[tuple[Any, float]] = [(root, 1.0)]
+def _summands(root: Any, mask: Any = None) -> Iterator[tuple[Any, float, Any]]:
+    """The nodes that the loss is a weighted sum of, with the sign and size of their coefficients, and a weight per
+    element where there is one: 0 for padding.
+    """
+    nodes: list[tuple[Any, float, Any]] = [(root, 1.0, mask)]
     seen: set[Any] = set()
-    for node, factor in nodes:
+    for node, factor, mask in nodes:
         if node is None or len(nodes) > MAX_NODES or node in seen:
             continue
         seen.add(node)
         name = node.name()
         edges = [before for before, _ in node.next_functions]
-        if name in _PASSING:
-            nodes.append((edges[0], factor))
+        if name == "IndexBackward0":
+            nodes.append((edges[0], factor, _selection(node)))
+        elif name in _PASSING:
+            nodes.append((edges[0], factor, mask))
         elif name == "NegBackward0":
-            nodes.append((edges[0], -factor))
-        elif name == "AddBackward0":
-            nodes += [(edge, factor) for edge in edges]
+            nodes.append((edges[0], -factor, mask))
+        elif name in ("AddBackward0", "StackBackward0"):
+            nodes += [(edge, factor, mask) for edge in edges]
         elif name == "SubBackward0":
-            nodes += [(edges[0], factor), (edges[1], -factor)]
+            nodes += [(edges[0], factor, mask), (edges[1], -factor, mask)]
         elif name == "RsubBackward1":
-            nodes.append((edges[0], -factor))
+            nodes.append((edges[0], -factor, mask))
         elif name in ("MulBackward0", "DivBackward0"):
             constant = _constant_factor(node, edges)
-            if constant is None:
-                yield node, factor
-            else:
+            weights = _weights(node, edges) if constant is None else None
+            if constant is not None:
                 by = constant if name == "MulBackward0" else 1.0 / constant if constant else math.nan
-                nodes.append((next(edge for edge in edges if edge is not None), factor * by))
-        elif name == "StackBackward0":
-            nodes += [(edge, factor) for edge in edges]
+                nodes.append((next(edge for edge in edges if edge is not None), factor * by, mask))
+            elif weights is not None:
+                inner = weights if name == "MulBackward0" else mask
+                nodes.append((next(edge for edge in edges if edge is not None), factor, inner))
+            else:
+                yield node, factor, mask
         else:
-            yield node, factor
+            yield node, factor, mask
+
+
+def _weights(node: Any, edges: list[Any]) -> Any:
+    """The tensor of non-negative numbers that a term is multiplied with or divided by, such as a mask of padding."""
+    if len(edges) != 2 or edges.count(None) != 1 or (node.name() == "DivBackward0" and edges[0] is None):
+        return None
+    edge = edges[0] or edges[1]
+    other = _saved(node, "self" if edges[0] is None else "other")
+    if other is None or other.numel() > MAX_SAMPLES or _ratio_below(edge)[0] is not None:
+        return None
+    return other if bool((other >= 0).all()) else None
+
+
+def _selection(node: Any) -> Any:
+    """1 for the elements that indexing selects."""
+    sizes, indices = getattr(node, "_saved_self_sym_sizes", None), getattr(node, "_saved_indices", None)
+    if sizes is None or indices is None or math.prod(sizes) > MAX_SAMPLES or any(one is None for one in indices):
+        return None
+    mask = torch.zeros(tuple(sizes), device=indices[0].device)
+    mask[tuple(indices)] = 1.0
+    return mask
+
+
+def _chosen(tensor: Any, mask: Any) -> Any:
+    """The elements of a tensor whose weight is not 0; all of them where the weights are of another shape."""
+    if mask is None or tensor is None:
+        return tensor
+    try:
+        return tensor[mask.expand(tensor.shape) > 0] if mask.numel() != tensor.numel() else (
+            tensor.reshape(-1)[mask.reshape(-1) > 0])
+    except RuntimeError:
+        return tensor
 
 
 def _constant_factor(node: Any, edges: list[Any]) -> float | None:
@@ -131,21 +171,16 @@ def _constant_factor(node: Any, edges: list[Any]) -> float | None:
 
 # The policy
 
-def _read_pair(node: Any, factor: float, terms: LossTerms) -> None:
+def _read_pair(node: Any, factor: float, mask: Any, terms: LossTerms) -> None:
     """The minimum or maximum of two terms: of the clipped surrogate, or of clipped value errors."""
     branches = [before for before, _ in node.next_functions]
-    objectives = [one for branch in branches for one, _ in _summands(branch)]
+    objectives = [one for branch in branches for one, _, _ in _summands(branch)]
     squared = [one for one in objectives if one.name() in _SQUARED]
     if squared:
         free = [one for one in squared if not _is_clipped_value(one)]
-        _add_error((free or squared)[0], factor, terms)
+        _add_error((free or squared)[0], factor, mask, terms)
         return
-    found = []
-    for branch in branches:
-        for one, inner in _summands(branch):
-            surrogate = _product(one, factor * inner)
-            if surrogate is not None:
-                found.append(surrogate)
+    found = _surrogates(branches, factor, mask) or _surrogates(branches, factor, mask, lacks_exp=True)
     plain = [one for one in found if one.low is None and one.high is None]
     clipped = [one for one in found if one.low is not None or one.high is not None]
     if not found or terms.surrogate is not None:
@@ -158,45 +193,70 @@ def _read_pair(node: Any, factor: float, terms: LossTerms) -> None:
     terms.surrogate = surrogate
 
 
-def _add_product(node: Any, factor: float, terms: LossTerms) -> bool:
-    surrogate = _product(node, factor)
+def _surrogates(branches: list[Any], factor: float, mask: Any, lacks_exp: bool = False) -> list[Surrogate]:
+    found = []
+    for branch in branches:
+        for one, inner, inner_mask in _summands(branch, mask):
+            surrogate = _product(one, factor * inner, inner_mask, lacks_exp)
+            if surrogate is not None:
+                found.append(surrogate)
+    if lacks_exp and not any(_is_around_one(one) for one in found):
+        return []
+    return found
+
+
+def _is_around_one(surrogate: Surrogate) -> bool:
+    """Whether it is clamped like a ratio; a difference of log-probabilities is around 0."""
+    return surrogate.low is not None and surrogate.high is not None and 0.0 < surrogate.low < 1.0 < surrogate.high
+
+
+def _add_product(node: Any, factor: float, mask: Any, terms: LossTerms) -> bool:
+    surrogate = _product(node, factor, mask)
     if surrogate is not None and terms.surrogate is None:
         terms.surrogate = surrogate
     return surrogate is not None
 
 
-def _product(node: Any, factor: float) -> Surrogate | None:
-    """A product of ratios with a factor per sample."""
+def _product(node: Any, factor: float, mask: Any = None, lacks_exp: bool = False) -> Surrogate | None:
+    """A product of ratios with a factor per sample; with `lacks_exp`, of differences that were not exponentiated."""
     if node.name() != "MulBackward0":
         return None
     edges = [before for before, _ in node.next_functions]
     for place, edge in enumerate(edges):
-        ratio, clamp, sign = _ratio_below(edge)
+        ratio, clamp, sign = _ratio_below(edge, lacks_exp)
         if ratio is None:
             continue
-        log_ratio = ratio.next_functions[0][0]
-        ratio_N = _copy(_saved(ratio, "result"))
+        log_ratio = ratio if lacks_exp else ratio.next_functions[0][0]
+        difference_N = _saved(clamp, "self") if lacks_exp and clamp is not None else None
+        ratio_N = _copy(_saved(ratio, "result")) if not lacks_exp else (
+            None if difference_N is None else difference_N.exp())
         factor_N = _copy(_saved(node, "other" if place == 0 else "self"))
         if ratio_N is None or factor_N is None:
             return None
+        if factor_N.numel() != ratio_N.numel() and factor_N.dim() == ratio_N.dim():
+            factor_N = factor_N.expand(torch.broadcast_shapes(factor_N.shape, ratio_N.shape))
+        ratio_N, factor_N = _chosen(ratio_N, mask), _chosen(factor_N, mask)
         new, is_inverted, is_old_trained = _sides(log_ratio)
         constants = [name for name, is_trained in (
             ("old log-probabilities", is_old_trained), ("advantages", edges[1 - place] is not None)) if is_trained]
         sign *= math.copysign(1.0, factor) * (-1.0 if is_inverted else 1.0)
         return Surrogate(
-            ratio_N=ratio_N, push_N=factor_N * sign, is_inverted=is_inverted, trained_constants=tuple(constants),
-            low=_bound(clamp, "min"), high=_bound(clamp, "max"), parameter=_parameter_below(new),
+            ratio_N=ratio_N, push_N=factor_N * sign, is_inverted=is_inverted, lacks_exp=lacks_exp,
+            trained_constants=tuple(constants), low=_bound(clamp, "min"), high=_bound(clamp, "max"),
+            parameter=_parameter_below(new),
         )
     return None
 
 
-def _ratio_below(node: Any) -> tuple[Any, Any, float]:
+def _ratio_below(node: Any, lacks_exp: bool = False) -> tuple[Any, Any, float]:
     """(the exponential of a difference, the clamp around it, its sign), if only shapes and signs change in between."""
     clamp, sign = None, 1.0
     while node is not None:
         name = node.name()
         if name == "ClampBackward1":
             clamp = node
+        elif lacks_exp and name == "SubBackward0":
+            return node, clamp, sign
         elif name == "ExpBackward0":
             before = _through_shapes(node.next_functions[0][0])
             is_difference = before is not None and before.name() == "SubBackward0"
@@ -246,7 +306,7 @@ def _parameter_below(node: Any) -> torch.Tensor | None:
 
 # The critic
 
-def _add_error(node: Any, factor: float, terms: LossTerms) -> None:
+def _add_error(node: Any, factor: float, mask: Any, terms: LossTerms) -> None:
     edges = [before for before, _ in node.next_functions]
     sign = math.copysign(1.0, factor)
     if node.name() != "PowBackward0":
@@ -256,7 +316,8 @@ def _add_error(node: Any, factor: float, terms: LossTerms) -> None:
         value_N, target_N = (second_N, first_N) if edges[0] is None else (first_N, second_N)
         is_trained = len(edges) > 1 and None not in edges[:2]
         terms.errors.append(CriticError(
-            error_N=value_N - target_N, value_N=value_N, sign=sign, is_target_trained=is_trained))
+            error_N=_chosen(value_N - target_N, mask), value_N=_chosen(value_N, mask), sign=sign,
+            is_target_trained=is_trained))
         return
     difference = _through_shapes(edges[0])
     if getattr(node, "_saved_exponent", None) != 2 or difference is None or difference.name() != "SubBackward0":
@@ -267,7 +328,8 @@ def _add_error(node: Any, factor: float, terms: LossTerms) -> None:
         return
     value = second if first is None else first
     terms.errors.append(CriticError(
-        error_N=-error_N if first is None else error_N, value_N=_linear_output(value), sign=sign,
+        error_N=_chosen(-error_N if first is None else error_N, mask), value_N=_chosen(_linear_output(value), mask),
+        sign=sign,
         is_target_trained=first is not None and second is not None,
     ))
 

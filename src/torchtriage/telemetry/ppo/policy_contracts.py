@@ -28,6 +28,8 @@ MAX_END_SHARE = 0.25    # of the steps of a rollout that end an episode, for the
 NO_FUTURE = 0.9
 NEAR_SMALLEST, FAR_ABOVE = 1.3, 1.5     # times the smallest target: other ends of episodes, and the mean of all targets
 LEARNED_AFTER = 8       # updates
+NO_REWARD = 1e-5        # of a reward: a target of 0, with the rounding of value minus error
+LOST_SHARE = 0.5        # of a reward, below which no target can be that holds one
 EQUAL_SHARE = 0.9       # of the targets; steps in which a vector of environments resets have a target of 0
 TARGET_RTOL, TARGET_ATOL = 1e-4, 1e-6     # rounding of a target that is read as value minus error
 
@@ -54,6 +56,8 @@ class PolicyContracts:
 
     def judge(self, update: PolicyUpdate) -> None:
         breaches = {breach.code: breach for breach in _breaches(update)}
+        if "TT621" in breaches and breaches.get("TT618", breaches["TT621"]).names:
+            del breaches["TT618"]       # without a minus the smaller objective acts as the larger one
         for code in [*self._streaks, *breaches]:
             self._streaks[code] = self._streaks.get(code, 0) if code in breaches else 0
         for code, breach in breaches.items():
@@ -90,12 +94,14 @@ def _constants(first: FollowedMinibatch) -> Iterator[_Breach]:
 
 
 def _signs(first: FollowedMinibatch) -> Iterator[_Breach]:
-    """TT616: each term has the sign that its purpose needs."""
+    """TT616: each term has the sign, and the ratio the form, that its purpose needs."""
     surrogate = first.terms.surrogate
     assert surrogate is not None
     names = []
     if surrogate.is_inverted:
         names.append("the probability ratio, which is old over new")
+    if surrogate.lacks_exp:
+        names.append("the probability ratio, which lacks its exp()")
     if any(error.sign < 0 for error in first.terms.errors):
         names.append("the value loss, which is maximised")
     if first.terms.entropies and all(entropy.sign > 0 for entropy in first.terms.entropies):
@@ -191,7 +197,7 @@ def _has_same_samples(first: FollowedMinibatch, other: FollowedMinibatch) -> boo
 
 
 def _ends_of_episodes(update: PolicyUpdate) -> Iterator[_Breach]:
-    """TT624, TT625: the target of a step that ends an episode is its reward, and those of other steps are larger.
+    """TT624 to TT626: the target of a step that ends an episode is its reward, and those of other steps are larger.
 
     It is judged where all rewards are equal, as then the targets of all ends are equal too, whatever scales them.
     """
@@ -205,13 +211,28 @@ def _ends_of_episodes(update: PolicyUpdate) -> Iterator[_Breach]:
     if not np.isfinite(target_N).all() or count > MAX_END_SHARE * update.rollout_size:
         return
     num_equal, at_end = _most_equal(target_N)
+    reward = update.terminal_rewards[0]
     if num_equal < count // 2:
-        yield from _without_ends(target_N, count, update.terminal_rewards[0])
+        yield from _without_ends(target_N, count, reward)
+    elif reward and abs(at_end) <= NO_REWARD * abs(reward):
+        yield from _ends_at_zero(target_N, count, reward)
     elif at_end:
         is_constant = num_equal >= EQUAL_SHARE * target_N.size
         is_small = update.number >= LEARNED_AFTER and float(target_N.mean()) / at_end <= NO_FUTURE
         if is_constant or is_small:
             yield _Breach(code="TT625", count=count, value=at_end, share=float(target_N.mean()))
+
+
+def _ends_at_zero(target_N: Any, count: int, reward: float) -> Iterator[_Breach]:
+    """TT626, or TT624 where the targets hold rewards: the step that resets an environment has a reward of 0, and its
+    target is 0 if the flag of the end is applied one step late.
+    """
+    # Rewards that the program scales down give all targets their sign.
+    zero = NO_REWARD * abs(reward)
+    if np.abs(target_N).max() < LOST_SHARE * abs(reward) and target_N.min() < -zero and target_N.max() > zero:
+        yield _Breach(code="TT626", count=count, value=reward, share=float(np.abs(target_N).max()))
+    elif abs(float(target_N.mean())) >= abs(reward):
+        yield _Breach(code="TT624", count=count, value=reward, share=0.0)
 
 
 def _without_ends(target_N: Any, count: int, reward: float) -> Iterator[_Breach]:

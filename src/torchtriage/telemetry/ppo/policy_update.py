@@ -1,4 +1,4 @@
-"""One PPO update as numbers: its minibatches, and the series that describe it.   N samples of a minibatch."""
+"""One PPO update as series, from its minibatches.   N samples of a minibatch."""
 
 import math
 from collections.abc import Sequence
@@ -16,12 +16,14 @@ from torchtriage.recording.series import (
     PPO_KL,
     PPO_RATIO_MAX,
     PPO_RATIO_MIN,
+    PPO_RETURNS_MEAN,
     PPO_RETURNS_STD,
     PPO_VALUE_LOSS,
 )
 from torchtriage.telemetry.ppo.loss_terms import CriticError, LossTerms
 
 MAX_LOG_RATIO = 20.0
+FLAT = 1e-6             # spread of advantages that are all the same
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -128,7 +130,9 @@ def _entropy(update: PolicyUpdate) -> dict[str, float]:
 def _critic(update: PolicyUpdate) -> dict[str, float]:
     errors = [one.critic.error_N for one in update.minibatches if one.critic is not None]
     if not errors:
-        return {}
+        used = float(update.minibatches[0].advantages.std())
+        is_flat = update.is_start_known and used < FLAT
+        return {PPO_ADVANTAGE_STD: used} if is_flat else {}     # normalised, so that its size says nothing else
     values = {PPO_VALUE_LOSS: float(np.mean(np.concatenate([one.reshape(-1) for one in errors]) ** 2))}
     first = update.minibatches[0]
     if not update.is_start_known or first.critic is None:
@@ -136,7 +140,8 @@ def _critic(update: PolicyUpdate) -> dict[str, float]:
     values[PPO_ADVANTAGE_STD] = _advantage_std(first)
     targets = [one.targets for one in update.minibatches if one.targets is not None]
     if first.targets is not None:
-        values[PPO_RETURNS_STD] = float(np.concatenate(targets).std())      # of the samples that the value loss is of
+        target_N = np.concatenate(targets)      # of the samples that the value loss is of
+        values |= {PPO_RETURNS_STD: float(target_N.std()), PPO_RETURNS_MEAN: float(target_N.mean())}
         if first.targets.std() > 0.0:
             values[PPO_EXPLAINED_VARIANCE] = 1.0 - float(first.critic.error_N.var() / first.targets.var())
     return values
@@ -146,4 +151,4 @@ def _advantage_std(first: FollowedMinibatch) -> float:
     """The spread of target minus value; that of the advantages as used where they were flattened on the way."""
     assert first.critic is not None
     used = float(first.advantages.std())
-    return used if used < 1e-6 else float(first.critic.error_N.std())
+    return used if used < FLAT else float(first.critic.error_N.std())

@@ -89,6 +89,17 @@ def learning_rates(optimizer: torch.optim.Optimizer) -> list[float]:
     return rates
 
 
+def without_rate(optimizer: torch.optim.Optimizer, label: str, names: Mapping[int, str]) -> list[str]:
+    """Groups with a learning rate of 0 beside others with one, and their tensors, by `names`: frozen on purpose."""
+    groups = list(zip(optimizer.param_groups, parameter_groups(optimizer, label), strict=True))
+    frozen = []
+    if any(group.get("lr") != 0.0 for group, _ in groups):
+        for group, name in groups:
+            if group.get("lr") == 0.0:
+                frozen += [name, *(names[id(p)] for p in group["params"] if id(p) in names)]
+    return frozen
+
+
 def listed_parameters(parameters: Any) -> list[torch.Tensor] | None:
     """The parameters requested to a clipping function; None for a generator, which only that function may consume.
 

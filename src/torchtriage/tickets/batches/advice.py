@@ -1,4 +1,4 @@
-"""The fix and the category that a batch report gives each of its findings in its own words."""
+"""What a batch report advises for each of its findings, in its own words."""
 
 import re
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Find the ticket of the same place and cause as a finding, also one that a person wrote."""
+"""Finds the ticket that already describes a finding, also one that a person wrote."""
 
 import re
 from collections.abc import Iterable, Sequence

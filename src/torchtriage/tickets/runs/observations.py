@@ -58,7 +58,7 @@ class Observations:
         self.breaks: list[GraphBreak] = list(recording.of(GraphBreak))
         self.eager: list[EagerFrame] = []
         for process in recording.processes:
-            self.eager.extend(EagerFrames.of(process).behind(process.of(GraphBreak)))
+            self.eager.extend(EagerFrames.of(process).behind(tuple(process.of(GraphBreak))))
         self.ends: list[CompileEnd] = list(recording.of(CompileEnd))
 
     @property

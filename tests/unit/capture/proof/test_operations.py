@@ -1,4 +1,4 @@
-"""Results move by one rounding, exact operations do not; keyed draws depend on their key alone."""
+"""Results move by one rounding, exact operations do not; projections estimate distances."""
 
 import math
 
@@ -10,8 +10,8 @@ from torchtriage.capture.proof.projection import Projector, loss_rows
 from torchtriage.capture.torch_private.dispatch import dispatch_mode
 
 
-def operations(rounding: int = 0, *, keyed: bool = False, step: int = 0) -> Operations:
-    return Operations(rounding=rounding, keyed=keyed, step=lambda: step)
+def operations(rounding: int = 0) -> Operations:
+    return Operations(rounding=rounding)
 
 
 def test_a_sum_moves_by_about_one_rounding() -> None:
@@ -53,37 +53,6 @@ def test_our_own_operations_are_neither_moved_nor_counted() -> None:
         result = torch.full((3,), 0.1) + 0.2
     assert own.num_ops == counted == 2
     assert torch.equal(result, torch.full((3,), 0.1) + 0.2)
-
-
-def test_keyed_draws_do_not_depend_on_other_draws() -> None:
-    with dispatch_mode(operations(keyed=True).run):
-        first = torch.randn(4), torch.randn(4), torch.rand(20)
-    with dispatch_mode(operations(keyed=True).run):
-        torch.rand(7), torch.randint(0, 9, (3,))
-        second = torch.rand(20), torch.randn(4), torch.randn(4)
-    assert torch.equal(first[0], second[1])
-    assert torch.equal(first[1], second[2])
-    assert torch.equal(first[2], second[0])
-    assert not torch.equal(first[0], first[1])
-
-
-def test_keyed_draws_differ_from_step_to_step_and_leave_the_generator() -> None:
-    state = torch.get_rng_state()
-    with dispatch_mode(operations(keyed=True, step=1).run):
-        one = torch.randn(4)
-    with dispatch_mode(operations(keyed=True, step=2).run):
-        two = torch.randn(4)
-    assert not torch.equal(one, two)
-    assert torch.equal(state, torch.get_rng_state())
-
-
-def test_another_dropout_rate_gives_another_mask_of_the_same_draws() -> None:
-    def kept(rate: float) -> torch.Tensor:
-        with dispatch_mode(operations(keyed=True).run):
-            return torch.nn.functional.dropout(torch.ones(1000), rate) > 0
-
-    assert torch.equal(kept(0.1), kept(0.1))
-    assert not torch.equal(kept(0.1), kept(0.2))
 
 
 def test_projections_estimate_the_distance_of_two_tensors() -> None:

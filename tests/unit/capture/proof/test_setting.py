@@ -7,7 +7,7 @@ from torchtriage.capture.proof.setting import ProofSetting, parse_setting
 
 
 def test_a_setting_is_read_as_it_was_written() -> None:
-    setting = ProofSetting(seed=3, steps=5, eager=True, keyed=True, rounding=2, paused="/tmp/p")
+    setting = ProofSetting(seed=3, steps=5, eager=True, draws="step", rounding=2, paused="/tmp/p")
     assert parse_setting(setting.to_json()) == setting
     assert parse_setting(ProofSetting().to_json()) == ProofSetting()
 

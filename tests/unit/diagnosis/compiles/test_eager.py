@@ -5,6 +5,7 @@ from typing import Any
 from tests.unit.samples import a_process
 from torchtriage.diagnosis.compiles.eager import EagerFrame, EagerFrames
 from torchtriage.recording.events import CompileEnd, CompileStart, Event, FrameSkipped, GraphBreak, StackEntry
+from torchtriage.recording.recording import Source
 
 APP = "/app/train.py"
 MAIN = StackEntry(path=APP, line=40, function="<module>")
@@ -26,7 +27,7 @@ def a_break(function: str, line: int, *callers: StackEntry, **fields: Any) -> Gr
 
 def eager(*events: Event) -> tuple[EagerFrame, ...]:
     process = a_process(*events)
-    return EagerFrames.of(process).behind(process.of(GraphBreak))
+    return EagerFrames.of(process).behind(list(process.of(GraphBreak)))
 
 
 def test_a_whole_frame_break_makes_its_frame_run_eager() -> None:
@@ -60,3 +61,22 @@ def test_a_caller_that_was_compiled_before_a_reset_is_not_above_the_frame() -> N
     inner = a_break("g", 14, caller, whole_frame=True)
     [frame] = eager(a_start("f", 3), a_start("g", 13), inner)
     assert frame.is_outermost
+
+
+def test_of_two_methods_of_one_name_the_compiled_one_runs_eager() -> None:
+    net = StackEntry(path=APP, line=30, function="forward")
+    broken = a_break("forward", 16, net, whole_frame=True)
+    start = CompileStart(**place("forward", 26), compile_id="0/0", stack=(MAIN, StackEntry(**place("forward", 26))))
+    names = {26: "Net.forward", 30: "Net.forward", 16: "Attention.forward"}
+    sources = {(APP, line): Source(first_line=line, lines=("",), qualname=name) for line, name in names.items()}
+    process = a_process(start, broken, sources=sources)
+    [frame] = EagerFrames.of(process).behind([broken])
+    assert (str(frame), frame.call) == ("all of Net.forward", "train.py:30")
+
+
+def test_the_line_of_a_call_that_torch_omits_comes_from_another_break_of_the_place() -> None:
+    main = StackEntry(path=APP, line=30, function="main")
+    whole, cut = a_break("helper", 16, whole_frame=True), a_break("helper", 16, main)
+    process = a_process(CompileStart(**place("main", 26), compile_id="0/0", stack=(MAIN,)), whole)
+    [frame] = EagerFrames.of(process).behind([whole, cut])
+    assert frame.call == "train.py:30"

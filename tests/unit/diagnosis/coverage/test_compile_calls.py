@@ -38,7 +38,9 @@ def nothing_compiled(source: str, line: int, **fields: Any) -> Finding:
 
 def test_a_method_that_the_wrapper_does_not_cover_is_named() -> None:
     finding = nothing_compiled("model = torch.compile(Net())\nmodel.eval()\nout = model.encode(x)", 1)
-    assert "`model.encode = torch.compile(model.encode)`" in finding.fix.text
+    assert finding.fix.text.startswith(
+        "compile the method: `model = Net()`, then `model.encode = torch.compile(model.encode)` instead of"
+    )
     assert "model.encode() at train.py:3" in finding.cause
     assert finding.severity is Severity.P1
 
@@ -113,3 +115,25 @@ def test_a_loop_that_calls_wrapper_and_original_is_reported() -> None:
 ])
 def test_an_original_that_no_loop_calls_is_not_reported(source: str) -> None:
     assert not list(compiled_bypassed(process(source, call(1), START)))
+
+
+OF_TORCH = "/v/lib/python3.11/site-packages/torch/nn/modules/container.py"
+
+
+def test_a_module_of_torch_that_is_compiled_in_every_epoch_is_reported() -> None:
+    wrapped = replace(START, path="/v/lib/python3.11/site-packages/torch/_dynamo/external_utils.py", line=67)
+    calls = [call(3, target_path=OF_TORCH, time=time) for time in (1.0, 3.0, 4.0, 5.0)]
+    [finding] = compiled_repeatedly(process(IN_FORWARD, calls[0], wrapped, *calls[1:]))
+    assert finding.code == "TT309"
+
+
+def test_the_fix_keeps_the_options_of_the_call() -> None:
+    dropped = nothing_compiled("net = Net()\ntorch.compile(net, dynamic=True)", 2)
+    assert dropped.fix.text.startswith("`net = torch.compile(net, dynamic=True)` at train.py:2")
+    assert dropped.fix.text.endswith("or `net.compile(dynamic=True)` in place")
+    method = nothing_compiled("net = torch.compile(Net(), mode='default')\ny = net.encode(x)", 1)
+    assert "`net.encode = torch.compile(net.encode, mode='default')`" in method.fix.text
+
+
+def test_in_place_is_not_offered_for_a_module_of_torch() -> None:
+    assert "in place" not in nothing_compiled("net = Net()\ntorch.compile(net)", 2, target_path=OF_TORCH).fix.text

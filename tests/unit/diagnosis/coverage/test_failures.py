@@ -211,3 +211,12 @@ def test_two_methods_of_one_name_that_fail_in_one_file_are_two_findings() -> Non
 
     found = findings_of(compile_failed, *failed("0/0", 3), *failed("1/0", 20))
     assert [finding.location.line for finding in found] == [3, 20]
+
+
+def test_a_mark_that_the_code_contradicts_is_to_be_weakened_or_taken_out() -> None:
+    reason = (
+        "Constraints violated (L['x'].size()[1])!\n  - You marked L['x'].size()[1] as dynamic but your code "
+        "specialized it to be a constant (8). If you're using mark_dynamic, either remove it or use maybe_mark_dynamic."
+    )
+    [finding] = errors_of(START, a_failure("ConstraintViolationError", reason))
+    assert finding.fix.text.startswith("torch._dynamo.maybe_mark_dynamic instead of mark_dynamic on x, dimension 1, or")

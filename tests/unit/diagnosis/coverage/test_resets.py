@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.diagnosis.coverage.samples import APP, FACTS
 from torchtriage.diagnosis.coverage.resets import compiled_after_resets
-from torchtriage.findings.model import Finding
+from torchtriage.findings.model import EditLabel, Finding
 from torchtriage.recording.events import CompileCall, CompileEnd, CompileStart, Event
 from torchtriage.recording.recording import Process, Source
 
@@ -29,6 +29,13 @@ def test_the_reset_is_reported_at_its_own_line_with_the_seconds_of_the_repeats()
     [finding] = findings(CALL, *compiled(5))
     assert (finding.code, finding.location.line, finding.cost.seconds) == ("TT309", 3, 2.0)
     assert "remove `torch.compiler.reset()` at train.py:3" in finding.fix.text
+    [edit] = finding.fix.edits
+    assert (edit.label, edit.changes[0].line) == (EditLabel.SAFE, 3)
+
+
+def test_a_reset_that_is_not_a_statement_of_a_loop_is_not_removed() -> None:
+    [finding] = findings(CALL, *compiled(5), lines=(LINES[0], "def begin():", "    torch.compiler.reset()"))
+    assert finding.fix.edits == ()
 
 
 @pytest.mark.parametrize("number", [1, 3])

@@ -448,3 +448,34 @@ def test_a_step_that_a_scheduler_wrapped_is_to_be_compiled_before_the_scheduler(
     ))
     assert finding.code == "TT118"
     assert finding.fix.text.startswith("call torch.compile(opt.step) before a scheduler is made")
+
+
+def test_the_cut_of_torch_in_a_function_that_only_steps_needs_no_action() -> None:
+    call = entry(line=11, function="opt_step", code="opt.step()")
+    alone = Source(first_line=9, lines=("@torch.compile", "def opt_step():", "    opt.step()"))
+    events = (a_start("0/0", "opt_step"), a_break(call, CUT, **IN_STEP))
+    [finding] = diagnose(*events, sources={(APP, 11): alone})
+    assert finding.severity is Severity.P4
+    assert finding.fix.text.startswith("nothing to do")
+    more = Source(first_line=8, lines=("@torch.compile", "def train():", "    loss = f()", "    opt.step()"))
+    [finding] = diagnose(*events, sources={(APP, 11): more})
+    assert finding.severity is Severity.P3
+
+
+def test_a_function_of_the_standard_library_has_the_name_that_the_line_gives_it() -> None:
+    line = entry(code="n = int(hashlib.md5(name.encode()).hexdigest(), 16)")
+    [finding] = diagnose(a_break(
+        line, type="Attempted to call function marked as skipped", gb_id="GB0007",
+        explanation="Dynamo does not know how to trace the builtin `_hashlib.openssl_md5.`",
+        context="module: _hashlib, qualname: openssl_md5, skip reason: <missing reason>",
+    ))
+    assert finding.title.startswith("the call to hashlib.md5 breaks")
+
+
+def test_an_identifier_is_not_drawn_as_a_random_number() -> None:
+    [finding] = diagnose(a_break(
+        entry(code="tag = uuid4()"), type="Attempted to call function marked as skipped", gb_id="GB0007",
+        explanation="Dynamo does not know how to trace the builtin `posix.urandom.`",
+        context="module: posix, qualname: urandom, skip reason: <missing reason>",
+    ))
+    assert finding.fix.text.startswith("call posix.urandom outside the compiled function")

@@ -37,10 +37,22 @@ def in_function(body: str) -> str:
     ("assert torch.allclose(x, loss)", "assert", "`torch._assert_async(torch.isclose(x, loss).all())`"),
     ("if loss.item() > 3 and x.sum() > 0:\n    x = x * 2", "if",
      "`x = torch.where((loss > 3) & (x.sum() > 0), x * 2, x)`"),
+    ("if done is not None and done.any():\n    x = x + 1", "if",
+     "`if done is not None: x = torch.where(done.any(), x + 1, x)`"),
+    ("if isinstance(done, torch.Tensor) and done.all():\n    return x\nreturn -x", "if",
+     "`if isinstance(done, torch.Tensor): return torch.where(done.all(), x, -x)`"),
     ("if x.sum() > 0:\n    y = x\nelse:\n    y = -x", "if", "`y = torch.where(x.sum() > 0, x, -x)`"),
     ("if x.norm() > 5:\n    x /= x.norm()", "if", "`x = torch.where(x.norm() > 5, x / x.norm(), x)`"),
     ("if x.sum() > 0:\n    return x\nreturn -x", "if", "`return torch.where(x.sum() > 0, x, -x)`"),
     ("y = x if x.mean() > 0 else 0.0", "y =", "`torch.where(x.mean() > 0, x, 0.0)`"),
+    ("if x.sum() < 0:\n    y = -x\nelif x.sum() < 9:\n    y = x\nelse:\n    y = x / 2", "if",
+     "`y = torch.where(x.sum() < 0, -x, torch.where(x.sum() < 9, x, x / 2))`"),
+    ("if loss < self.best:\n    self.best = loss.detach()", "if",
+     "`self.best = torch.where(loss < self.best, loss.detach(), self.best)`"),
+    ("if loss < self.best:\n    self.waited = 0", "if", "after the compiled call"),
+    ("if done.sum() < 9:\n    x = x[:, :3]", "if", "keep the full size and mask"),
+    ("if done.sum() < 9:\n    x = x.unsqueeze(0)", "if", "keep the full size and mask"),
+    ("if not done.any():\n    return None\nreturn x", "if", "return the tensor `~done.any()` from f and decide on it"),
     ("while loss > 1:\n    loss = loss / 2", "while", "compile the body of the loop instead of f"),
     ("for _ in range(9):\n    x = x + 1\n    if done.all():\n        break", "if", "compile the body of the loop"),
     ("if x.max() > 1:\n    self.clipped.append(x)", "if", "after the compiled call"),
@@ -51,7 +63,9 @@ def test_branch_option_is_the_code_to_write(body: str, marked: str, option: str)
 
 @pytest.mark.parametrize("body", [
     "if x.sum() > 0:\n    return None\nreturn x", "if x.sum() > 0:\n    return x, 1\nreturn x, 2",
-    "if x.sum() > 0:\n    y = 'high'\nelse:\n    y = 'low'",
+    "if x.sum() > 0:\n    y = 'high'\nelse:\n    y = 'low'", "if x.sum() > 0:\n    x = x[:, :int(done.sum())]",
+    "if x.sum() > 0:\n    n = float(x.max())\nelse:\n    n = 1.0",
+    "if done is not None and done.any():\n    y = x\nelse:\n    y = -x",
 ])
 def test_values_that_are_not_tensors_are_not_selected_with_where(body: str) -> None:
     assert not any("torch.where" in option for option in branch_options(statement(in_function(body), "if"), "f.py:2"))
@@ -67,7 +81,7 @@ def test_values_that_are_not_tensors_are_not_selected_with_where(body: str) -> N
     ("h = self.table[ids[-1]]\nreturn h", "table", "`self.table.index_select(0, ids[-1])[0]` instead of "),
     ("out.append(x[i])", "append", "`x.index_select(0, i)[0]` instead of `x[i]`"),
     ("return sorted(x, key=lambda part: float(part.sum()))", "sorted", "before the compiled call and pass its result"),
-    ("return min(x, key=lambda part: part.item())", "min", "before the compiled call and pass its result"),
+    ("return min(x, key=lambda part: part.item())", "min", "`torch.stack(list(x)).min()` instead of"),
     ("top = np.max(x.numpy())\nreturn x / float(top)", "float", "compute `top` with torch instead of NumPy"),
     ("return x[:int(done.sum())]", "int", "before the compiled call and pass it as an argument"),
     ("n = int(done.sum())\nreturn x[:n]", "int", "before the compiled call and pass it as an argument"),
@@ -117,3 +131,18 @@ def test_a_source_window_that_cuts_a_block_is_read_from_one_line() -> None:
     at = statement_at(Process(events=(), sources={("f.py", 11): window}), "f.py", 11)
     assert at is not None
     assert at.function is None
+
+
+@pytest.mark.parametrize(("body", "option"), [
+    ("return math.exp(loss.item())", "`torch.exp(loss.detach())` instead of `math.exp(loss.item())`"),
+    ("return math.sqrt(-loss.item())", "`torch.sqrt(-loss.detach())` instead of"),
+    ("scale = x.std().item()\nif scale != scale:\n    x = x * 0\nreturn x / scale",
+     "in place of the test `scale != scale`: on a tensor it breaks too"),
+    ("return sorted(x, key=lambda t: t.item())[0]", "`torch.stack(list(x)).sort().values` instead of"),
+    ("return sorted(x, key=lambda t: t.norm().item())[0]", "before the compiled call and pass its result"),
+    ("return math.gamma(loss.item())", "outside the compiled function: it needs a Python number"),
+    ("n = int(done.sum())\nk = min(3 * n, x.numel())\nreturn x.topk(k).values", "before the compiled call and pass it"),
+    ("n = done.sum().item()\nmean = x.sum() / n\nreturn mean.topk(1)", "`done.sum().detach()` instead of"),
+])
+def test_a_number_is_read_by_what_becomes_of_it(body: str, option: str) -> None:
+    assert option in read_options(statement(in_function(body), body.split("\n")[0]), "f.py:2")[0]

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.unit.diagnosis.learning.samples import INF, NAN, a_training, findings_of, of_series
-from torchtriage.findings.model import OwnerKind, SampledValue, Severity
+from torchtriage.findings.model import Finding, OwnerKind, SampledValue, Severity
 
 
 @pytest.mark.parametrize("value", [NAN, INF, -INF])
@@ -106,3 +106,35 @@ def test_the_origin_stays_open_without_averages_of_the_gradients() -> None:
     finding = next(iter(findings_of(of_series(looks(), facts=facts)).values()))
     assert "whether a gradient or an update was first was not observed" in finding.cause
     assert "torchtriage replay" in finding.fix.text
+
+
+GROWTH = [10.0, 30.0, 4e3, 5e8, 8e24]
+
+
+def diverging(**extra: list[float]) -> dict[str, Finding]:
+    """The loss grows until it overflows at step 6."""
+    weights = [1.0, 2.0, 30.0, 1e4, 1e12, 1e30, NAN]
+    return findings_of(a_training(
+        loss=[*GROWTH, INF, NAN], grad_norm__fc=[1, 5, 1e3, 1e7, 1e19, NAN, NAN], weight_norm__fc=weights,
+        facts={"telemetry": {"optimizer_lr": [0.9]}}, **extra,
+    ))
+
+
+def test_a_loss_that_grew_until_it_overflowed_is_no_matter_of_one_operation() -> None:
+    [finding] = diverging().values()
+    assert finding.code == "TT401"
+    assert "the loss grew from 10 (step 1) to 8e+24 (step 5): the training diverged" in finding.cause
+    assert finding.fix.text.startswith("lower the learning rate")
+    assert "log_softmax" not in finding.fix.text
+
+
+def test_an_exploding_gradient_is_the_cause_of_the_overflow_behind_it() -> None:
+    [finding] = diverging(grad_norm=[1, 5, 1e3, 1e7, 1e19, NAN, NAN]).values()
+    assert (finding.code, finding.severity) == ("TT404", Severity.P0)
+    assert len(finding.evidence.folded) == 3
+    assert finding.fix.text.startswith("lower the learning rate")
+
+
+@pytest.mark.parametrize("losses", [[1.0, 0.9, 0.8, 0.9, 1e6], [1.0, 0.9, 0.95, 1.0, 1.1], [1e9, 1e8, 1e7, 1e6, 1e5]])
+def test_a_single_jump_or_noise_before_nan_is_no_divergence(losses: list[float]) -> None:
+    assert "diverged" not in findings_of(a_training(loss=[*losses, NAN]))["TT401"].cause

@@ -1,5 +1,7 @@
 """TT601 to TT614: the updates of PPO in a hand-made training."""
 
+from typing import Any
+
 import pytest
 
 from tests.unit.diagnosis.learning.samples import INF, NAN, a_training, findings_of
@@ -70,6 +72,17 @@ def test_a_critic_that_explains_the_returns_has_not_collapsed_whatever_their_sca
     assert findings_of(a_training(ppo__value_loss=[900.0] * 5, ppo__explained_variance=[0.9] * 5)) == {}
     assert findings_of(a_training(ppo__value_loss=[900.0] * 5, ppo__returns_std=[20.0] * 5)) == {}
     assert list(findings_of(a_training(ppo__value_loss=[9000.0] * 5, ppo__returns_std=[20.0] * 5))) == ["TT605"]
+
+
+def test_a_critic_that_still_predicts_zero_has_not_collapsed() -> None:
+    def training(scale: float) -> Any:
+        return a_training(
+            ppo__value_loss=[125.0 * scale**2] * 5, ppo__returns_std=[4.0 * scale] * 5,
+            ppo__returns_mean=[10.0 * scale] * 5,
+        )
+
+    assert findings_of(training(1.0)) == {}
+    assert list(findings_of(training(1000.0))) == ["TT605"]
 
 
 def test_a_collapse_is_not_reported_if_the_environment_was_solved() -> None:

@@ -584,3 +584,66 @@ def test_combinations_of_flags_get_a_limit_that_has_room_for_all_of_them() -> No
 
 def test_combinations_of_flags_below_the_limit_need_no_change() -> None:
     assert {finding.severity for finding in findings_of(flag_events(limit=False))} == {Severity.P4}
+
+
+def test_a_counter_that_is_branched_on_foretells_the_break() -> None:
+    reasons = [f"self.left == {n}  # if self.left > 0:  # /p/net.py:6 in forward" for n in (3, 2, 1)]
+    [finding] = findings_of(events_of(*reasons))
+    assert "select with torch.where in place of `if self.left > 0:`, which would branch on a tensor" in finding.fix.text
+
+
+def test_a_counter_in_a_call_of_math_needs_the_function_of_torch() -> None:
+    reasons = [f"self.n == {n}  # beta = math.cos(self.n)  # /p/net.py:6 in forward" for n in (1, 2, 3)]
+    assert "with torch.cos instead of math.cos" in findings_of(events_of(*reasons))[0].fix.text
+
+
+def test_a_condition_on_a_number_is_not_padded() -> None:
+    reason = "(step % 3) != 0  # if step % 3 == 0:  # mp/project/train.py:13 in loss_fn"
+    [finding] = findings_of([AUTOMATIC, *events_of(reason)])
+    assert "pad" not in finding.fix.text
+    assert "test step before the call" in finding.fix.text
+    assert "train.py:13" in finding.cause
+    assert "mp/project" not in finding.cause + finding.fix.text
+
+
+@pytest.mark.parametrize("reason", [
+    "tensor 'x' dtype mismatch. expected Float, actual Double", "tensor 'x' rank mismatch. expected 2, actual 1",
+    "tensor 'x' stride mismatch at index 0. expected 6, actual 1",
+])
+def test_a_single_change_of_a_tensor_that_settled_needs_no_action(reason: str) -> None:
+    [settled] = findings_of([AUTOMATIC, *events_of(reason)])
+    assert (settled.severity, settled.fix.text.startswith("nothing needs to change")) == (Severity.P4, True)
+    [unseen] = findings_of(events_of(reason))
+    assert not unseen.fix.text.startswith("nothing")
+
+
+def test_a_global_that_counts_inside_is_to_be_counted_outside() -> None:
+    reasons = [f"G['CALLS'] == {n}  # CALLS += 1  # /p/net.py:6 in forward" for n in (1, 2, 3)]
+    fix = findings_of(events_of(*reasons))[0].fix.text
+    assert fix.startswith("take `CALLS += 1` out of Net.forward: count outside, and pass CALLS as an argument")
+    read = [reason.replace("+= 1", "* x") for reason in reasons]
+    assert findings_of(events_of(*read))[0].fix.text.startswith("pass CALLS to Net.forward as an argument")
+
+
+def test_a_number_of_a_closure_has_its_own_name() -> None:
+    held, other = (f"G['weight'].__closure__[{cell}].cell_contents" for cell in (0, 1))
+    hint = "  # calls += 1  # /p/net.py:6 in weight (HINT: guard on \"calls\")"
+    events: list[Event] = []
+    for event in events_of(*(f"{held} == {n}{hint}" for n in (1, 2, 3))):
+        events.append(event)
+        if isinstance(event, CompileEnd):
+            number = str(event.compile_id)[2:]
+            events += [
+                GuardValue(compile_id=event.compile_id, source=source, value=value)
+                for source, value in ((held, number), (other, "20"))
+            ]
+    [finding] = findings_of(events)
+    assert finding.title.endswith("calls, which a nested function holds, changes")
+    assert "guard: calls == 1" in finding.cause
+    assert "weight" not in finding.fix.text
+
+
+def test_a_float_of_a_wrapped_function_is_named_by_its_position() -> None:
+    fix = findings_of(events_of(*(f"args[1] == {n / 2}" for n in (1, 2, 3))))[0].fix.text
+    assert "pass a tensor as argument 2 before the call" in fix
+    assert "args" not in fix

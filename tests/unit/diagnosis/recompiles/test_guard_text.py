@@ -171,6 +171,8 @@ def test_compiled_autograd_entries_are_read() -> None:
     ("___from_numpy(L['k'])", "k"),
     ("___as_tensor(L['lr']).item()", "lr"),
     ("self.__dict__['n']", "self.n"),
+    ("L['fn'].__self__.num_updates", "self.num_updates"),
+    ("G['__main__'].Layer.num_built", "Layer.num_built"),
     ("unpack_one.__closure__[1].cell_contents[0][1]", "unpack_one[0][1]"),
 ])
 def test_sources_read_as_the_user_writes_them(path: str, name: str) -> None:

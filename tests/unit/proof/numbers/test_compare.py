@@ -83,6 +83,18 @@ def test_steps_in_which_rounding_moves_the_weights_far_are_not_judged() -> None:
     assert found.agrees
 
 
+def test_one_small_weight_that_only_rounding_moves_does_not_hide_the_others() -> None:
+    def with_bias(sign: float) -> RunNumbers:
+        rows = [replace(row, weights={**row.weights, "bias": tensor(sign * 0.01 * row.step)}) for row in run().rows]
+        return RunNumbers(rows=rows, num_steps=len(rows), is_there=True)
+
+    found = compare(with_bias(1.0), with_bias(-1.0), RoundingNoise([(with_bias(1.0), with_bias(-1.0))]))
+    assert (found.agrees, found.too_noisy_from) == (True, None)
+    changed = compare(with_bias(1.0), run(gradient=0.01), RoundingNoise([(with_bias(1.0), with_bias(-1.0))]))
+    assert changed.first is not None
+    assert changed.first.kind == "gradient"
+
+
 def test_renamed_tensors_are_matched_by_position() -> None:
     other = run()
     rows = [replace(row, gradients={f"net.{k}": v for k, v in row.gradients.items()},
@@ -105,3 +117,34 @@ def test_how_far_two_runs_differ_is_relative_to_their_tensors() -> None:
     assert relative_difference(run(), run()) == 0
     assert relative_difference(run(), run(gradient=0.01)) == pytest.approx(0.01 / (0.5 / 6))
     assert relative_difference(RunNumbers(), RunNumbers()) is None
+
+
+def with_state(rate: float, table: float = 1.0) -> RunNumbers:
+    """A run whose running mean moves at a rate, beside a table that no step moves."""
+    rows = [
+        replace(row, state={"Net.norm.running_mean": tensor(rate * row.step), "Net.table": tensor(table)})
+        for row in run().rows
+    ]
+    return RunNumbers(rows=rows, num_steps=len(rows), is_there=True)
+
+
+def test_a_running_statistic_that_moves_otherwise_is_a_difference() -> None:
+    found = compare(with_state(0.1), with_state(0.01), noise())
+    assert found.first is not None
+    assert (found.first.step, found.first.kind, found.first.name) == (1, "state", "Net.norm.running_mean")
+
+
+def test_state_that_no_step_moves_and_state_of_one_side_alone_are_not_compared() -> None:
+    assert compare(with_state(0.1), with_state(0.1, table=2.0), noise()).agrees
+    assert compare(with_state(0.1), run(), noise()).agrees
+
+
+def test_a_saved_tensor_that_differs_is_a_difference_after_the_last_step() -> None:
+    def saving(value: float) -> RunNumbers:
+        return replace(run(), saved=[{"weight": tensor(1.0)}, {"weight": tensor(value), "step": tensor(5.0)}])
+
+    assert compare(saving(2.0), saving(2.0), noise()).is_equal
+    assert compare(saving(2.0), run(), noise()).agrees      # a file that is missing is for the caller to judge
+    found = compare(saving(2.0), saving(2.1), noise())
+    assert found.first is not None
+    assert (found.first.step, found.first.kind, found.first.name) == (6, "saved tensor", "weight")

@@ -27,7 +27,13 @@ class Program:
             action = torch.distributions.Categorical(logits=self.policy(x)).sample()
             old = torch.distributions.Categorical(logits=self.policy(x)).log_prob(action)
         self.followed.rollout(num_acts, [])
-        for _ in range(num_minibatches):
+        self.minibatches(x, action, old, num_minibatches, is_split)
+
+    def minibatches(
+        self, x: torch.Tensor, action: torch.Tensor, old: torch.Tensor, count: int, is_split: bool = False,
+    ) -> None:
+        self.continue_update = lambda: self.minibatches(x, action, old, count)
+        for _ in range(count):
             new = torch.distributions.Categorical(logits=self.policy(x)).log_prob(action)
             ratio, advantages = (new - old).exp(), torch.linspace(-1, 1, 12)
             losses = [-torch.min(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages).mean(),
@@ -101,3 +107,22 @@ def test_another_training_is_looked_at_rarely(monkeypatch: pytest.MonkeyPatch) -
         followed.backward(torch.zeros(1, requires_grad=True).sum(), 1)
     assert len(looks) == followed_policy.EARLY_LOOKS + 6     # at 16, 32, ... 512
     assert not followed.is_found
+
+
+def test_a_rollout_in_one_function_under_no_grad_is_guessed() -> None:
+    program = Program()
+    for _ in range(4):
+        program.update(num_acts=3)
+    observations = program.observations()
+    assert [one.step for one in observations] == [1, 7, 10]      # at first nothing is known of other backward passes
+    assert [PPO_FIRST_RATIO_DEVIATION in one.values for one in observations] == [False, True, True]
+
+
+def test_a_look_at_the_divergence_after_an_epoch_is_no_rollout() -> None:
+    program = Program()
+    for _ in range(4):
+        program.update(num_acts=3)
+        program.followed.rollout(3, [])         # the same number of entries, within the update
+        program.continue_update()
+    starts = [one.values.get(PPO_FIRST_RATIO_DEVIATION, 0.0) for one in program.observations()]
+    assert max(starts) < 1e-2

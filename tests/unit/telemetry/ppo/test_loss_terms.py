@@ -175,3 +175,37 @@ def test_reading_changes_neither_gradients_nor_random_numbers(parts: Loss) -> No
     assert terms is not None
     assert torch.equal(read, unread)
     assert torch.equal(random_after, random_without)
+
+
+def test_padding_is_left_out_of_masked_terms(parts: Loss) -> None:
+    mask = torch.tensor([1.0, 1.0, 0.0, 1.0, 0.0, 1.0])
+    per_sample = -torch.min(parts.ratio * parts.advantages, parts.clipped() * parts.advantages)
+    kept = mask > 0
+    errors = (parts.values - parts.returns) ** 2
+    for loss in (
+        (per_sample * mask).sum() / mask.sum() + (errors * mask).sum() / mask.sum(),
+        ((per_sample + errors) * mask).sum() / mask.sum(), per_sample[kept].mean() + errors[kept].mean(),
+    ):
+        terms = read_terms(loss)
+        assert terms.surrogate is not None
+        assert torch.equal(terms.surrogate.ratio_N, parts.ratio[kept])
+        assert torch.allclose(-terms.surrogate.push_N, parts.advantages[kept])
+        assert torch.allclose(terms.errors[0].error_N, (parts.values - parts.returns)[kept])
+
+
+def test_an_advantage_per_sequence_belongs_to_each_of_its_tokens(parts: Loss) -> None:
+    ratio = (parts.new.view(2, 3) - parts.old.view(2, 3)).exp()
+    advantages = torch.tensor([[1.0], [-1.0]])
+    surrogate = surrogate_of(-torch.min(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages).mean())
+    assert surrogate.push_N.shape == ratio.shape
+
+
+def test_a_ratio_without_an_exponential_is_known_by_its_clamp(parts: Loss) -> None:
+    difference = parts.new - parts.old
+    clamped = difference.clamp(0.8, 1.2)
+    surrogate = surrogate_of(-torch.min(difference * parts.advantages, clamped * parts.advantages).mean())
+    assert surrogate.lacks_exp
+    assert torch.allclose(surrogate.ratio_N, parts.ratio)
+    around_zero = difference.clamp(-0.2, 0.2)
+    loss = -torch.min(difference * parts.advantages, around_zero * parts.advantages).mean()
+    assert read_terms(loss).surrogate is None

@@ -14,6 +14,7 @@ from torchtriage.recording.series import (
     PPO_FIRST_RATIO_DEVIATION,
     PPO_KL,
     PPO_RATIO_MAX,
+    PPO_RETURNS_MEAN,
     PPO_RETURNS_STD,
     PPO_VALUE_LOSS,
 )
@@ -67,7 +68,7 @@ def test_a_contract_is_broken_in_several_updates_in_a_row() -> None:
 
 @pytest.mark.parametrize(("changes", "code"), [
     ({"trained_constants": ("advantages",)}, "TT615"), ({"is_target_trained": True}, "TT615"),
-    ({"is_inverted": True}, "TT616"), ({"sign": -1.0}, "TT616"),
+    ({"is_inverted": True}, "TT616"), ({"lacks_exp": True}, "TT616"), ({"sign": -1.0}, "TT616"),
     ({"error_N": np.ones((N, N))}, "TT617"), ({"is_optimistic": True}, "TT618"),
 ])
 def test_a_term_of_the_wrong_form_breaks_its_contract(changes: dict[str, Any], code: str) -> None:
@@ -146,6 +147,13 @@ def test_advantages_agree_with_target_minus_value(mix: float, noise: float, expe
     assert after(with_advantages(mix, noise)) == expected
 
 
+def test_a_missing_minus_is_not_reported_as_the_larger_objective_too() -> None:
+    missing = with_advantages(-1.0, 0.0)
+    assert missing.minibatches[0].terms.surrogate is not None
+    missing.minibatches[0].terms.surrogate.is_optimistic = True
+    assert after(missing) == ["TT621"]
+
+
 def test_the_same_samples_in_every_minibatch_break_their_contract() -> None:
     first = minibatch()
     rows = [FollowedMinibatch(terms=first.terms, weights=np.array([float(number)])) for number in range(4)]
@@ -185,6 +193,28 @@ def test_targets_of_ends_may_differ_where_the_program_normalises_rewards() -> No
     assert "TT624" in after(rollout(np.linspace(15.0, 18.0, 4 * N)))        # all are near the smallest
 
 
+def test_targets_without_the_rewards_break_their_contract() -> None:
+    targets = 0.1 * DRAW.normal(size=4 * N)
+    targets[::16] = 0.0
+    assert "TT626" in after(rollout(targets))
+
+
+def test_a_flag_that_is_one_step_late_leaves_the_target_of_a_reset_at_zero() -> None:
+    targets = np.linspace(5.0, 20.0, 4 * N)
+    targets[::16] = 0.0
+    assert "TT624" in after(rollout(targets))
+    assert not {"TT624", "TT626"} & {*after(rollout(0.02 * targets))}      # the rewards may be scaled
+
+
+def test_advantages_without_a_critic_are_only_reported_if_they_are_flat() -> None:
+    flat = minibatch(push_N=np.zeros(N))
+    flat.terms.errors.clear()
+    assert update_values(update(flat))[PPO_ADVANTAGE_STD] == 0.0
+    row = minibatch()
+    row.terms.errors.clear()
+    assert PPO_ADVANTAGE_STD not in update_values(update(row))
+
+
 def test_few_ends_are_not_judged() -> None:
     assert {"TT624", "TT625"} & {*after(rollout(np.linspace(5.0, 20.0, 4 * N), ends=2))} == set()
 
@@ -198,7 +228,7 @@ def test_the_series_of_an_update() -> None:
     assert values == pytest.approx({
         PPO_RATIO_MAX: 1.5, "ppo/ratio_min": 0.5, PPO_FIRST_RATIO_DEVIATION: 0.5, PPO_CLIP_FRACTION: 0.5,
         PPO_KL: float(np.mean(ratios - 1 - np.log(ratios))), PPO_ENTROPY: 0.5, PPO_VALUE_LOSS: 2.5,
-        PPO_ADVANTAGE_STD: error_N.std(), PPO_RETURNS_STD: targets.std(),
+        PPO_ADVANTAGE_STD: error_N.std(), PPO_RETURNS_STD: targets.std(), PPO_RETURNS_MEAN: targets.mean(),
         PPO_EXPLAINED_VARIANCE: 1 - error_N.var() / targets.var(),
     })
 

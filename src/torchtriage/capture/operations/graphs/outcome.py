@@ -1,4 +1,4 @@
-"""The values that one call of a graph leaves: outputs, inputs after it, and gradients."""
+"""Everything that one call of a graph changes: outputs, mutated inputs, gradients."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

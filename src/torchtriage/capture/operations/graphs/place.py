@@ -1,4 +1,4 @@
-"""The name and the source line of an operation in a graph."""
+"""Where an operation of a graph comes from: its name, source line, module."""
 
 import re
 from typing import Any

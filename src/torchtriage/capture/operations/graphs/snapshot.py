@@ -1,4 +1,4 @@
-"""A copy of the inputs and the random state of one call, so that the call can be repeated."""
+"""A snapshot of one call, from which it can be repeated: copied inputs, random state."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

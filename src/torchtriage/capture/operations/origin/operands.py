@@ -1,4 +1,4 @@
-"""Statistics of the tensors and numbers that an operation reads and writes."""
+"""Statistics of the operands of an operation."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""Follows NaN and Inf from operation to operation while a step runs."""
+"""Follows non-finite values from operation to operation while a step runs."""
 
 import linecache
 import math

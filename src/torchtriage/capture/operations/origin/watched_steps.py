@@ -1,4 +1,4 @@
-"""The steps of a program that is run again, in which NaN and Inf are followed to their origin."""
+"""The steps of a repeated program in which non-finite values are followed to their origin."""
 
 import atexit
 import contextlib

@@ -18,6 +18,7 @@ from torchtriage.diagnosis.learning.rule import (
     loss_fell_in,
     short,
 )
+from torchtriage.diagnosis.learning.rules import divergence
 from torchtriage.diagnosis.learning.rules.non_finite import gradient_norm_value
 from torchtriage.findings.model import Severity
 from torchtriage.recording.recording import Series
@@ -142,7 +143,17 @@ def _explosion_severity(incident: Incident) -> Severity | None:
     return Severity.P3 if is_harmless else None
 
 
+def _growth_to_overflow(incident: Incident) -> divergence.Growth | None:
+    """The growth of the loss that ended in an overflow, if the gradient exploded during it."""
+    growth = divergence.growth_before_overflow(incident.others)
+    is_during = growth is not None and incident.steps and incident.steps[0] <= growth.last_step
+    return growth if is_during else None
+
+
 def _explain_explosion(incident: Incident) -> str:
+    growth = _growth_to_overflow(incident)
+    if growth is not None:
+        return divergence.explanation(growth)
     parts = [loss_at_first_breach(incident)]
     if loss_fell_again(incident):
         parts.append("The loss fell again afterwards, as it does where the data become harder")
@@ -150,6 +161,8 @@ def _explain_explosion(incident: Incident) -> str:
 
 
 def _fix_explosion(incident: Incident) -> str:
+    if _growth_to_overflow(incident) is not None:
+        return divergence.fix(incident)
     batch, rates = batch_to_check(incident), learning_rates(incident)
     norms = incident.before(GRAD_NORM)
     if not norms:

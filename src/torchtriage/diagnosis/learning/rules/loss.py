@@ -13,6 +13,7 @@ from torchtriage.diagnosis.learning.rule import (
     batch_to_check,
     learning_rates,
     limit,
+    loss_fell_again,
     short,
 )
 from torchtriage.diagnosis.learning.rules.non_finite import loss_value
@@ -21,6 +22,8 @@ from torchtriage.recording.series import LOSS
 
 QUANTITIES = frozenset({LOSS})
 MILD_RISE = 3.0     # times the start
+BELOW_START = 0.8   # of the start: weights that were lost bring the loss back to it
+NUM_AFTER = 10      # losses after a jump
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +92,18 @@ def _fix_spike(incident: Incident) -> str:
     )
 
 
+def _spike_severity(incident: Incident) -> Severity | None:
+    """A new level below that of the start, from which the loss falls again, comes from other data or another term."""
+    series, step, worst = incident.process.series.get(LOSS), incident.first.step, incident.first.value
+    if series is None or step is None or not loss_fell_again(incident):
+        return None
+    losses = [(at, value) for at, value in zip(series.steps, series.values, strict=False) if math.isfinite(value)]
+    after = [value for at, value in losses if at > step][:NUM_AFTER]
+    start = median([value for _, value in losses[:incident.limits.loss_start]])
+    is_level = len(after) == NUM_AFTER and median(after) > 0.5 * worst
+    return Severity.P4 if is_level and worst < BELOW_START * start else None
+
+
 # TT415
 
 def _not_decreasing(loss: float, start: float, memory: Memory, limits: LossLimits) -> Iterator[Breach]:
@@ -147,7 +162,7 @@ def _lasts_to_the_end(incident: Incident) -> bool:
 
 
 RULES = (
-    LearningRule(code="TT414", fix=_fix_spike),
+    LearningRule(code="TT414", fix=_fix_spike, severity=_spike_severity),
     LearningRule(code="TT434", fix=_fix_rise, severity=_rise_severity, is_problem=_lasts_to_the_end),
     LearningRule(
         code="TT415", is_problem=_lasts_to_the_end,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from torchtriage.diagnosis.learning import origin as replays
 from torchtriage.diagnosis.learning.rule import Breach, Incident, LearningRule, batch_to_check, short
+from torchtriage.diagnosis.learning.rules import divergence
 from torchtriage.findings.model import UNKNOWN_PLACE, Location, Severity
 from torchtriage.recording.facts import NonFiniteLoss
 from torchtriage.recording.recording import Process
@@ -159,8 +160,9 @@ def _origin(incident: Incident) -> str:
 
 def _recorded_origin(incident: Incident, order: Sequence[str]) -> str:
     """What the looks of the run itself say."""
+    growth = divergence.growth_before_overflow(incident.others)
     if first := incident.process.learning.non_finite_loss:
-        return _origin_of_tested_loss(first)
+        return _origin_of_tested_loss(first, growth)
     places = [f"in the {_ORIGINS[code][0]} at step {incident.others[code].steps[0]}" for code in order]
     first_seen = f"First seen {', then '.join(places)}"
     looks = {code: _looks(incident.process, code) for code in _ORIGINS}
@@ -171,7 +173,7 @@ def _recorded_origin(incident: Incident, order: Sequence[str]) -> str:
         return f"{first_seen}; its origin is unknown: {what} recorded"
     if not _is_order_observed(incident):
         return f"Seen {_row_of_looks(incident, order, looks)}. Which was first between these looks was not observed"
-    return f"{first_seen}. {_ORIGINS[order[0]][1]}"
+    return f"{first_seen}. {_ORIGINS[order[0]][1] if growth is None else divergence.explanation(growth)}"
 
 
 def _is_order_observed(incident: Incident) -> bool:
@@ -204,16 +206,19 @@ def _row_of_looks(incident: Incident, order: Sequence[str], looks: Mapping[str, 
     return row(texts)
 
 
-def _origin_of_tested_loss(first: NonFiniteLoss) -> str:
+def _origin_of_tested_loss(first: NonFiniteLoss, growth: divergence.Growth | None) -> str:
     """The result of the look at the weights upon the first bad loss; every loss before it was finite."""
     begins = f"Every loss was tested: that of step {first.step} is the first bad one"
     weights = counted(first.num_weights, "weight tensor")
     if not first.num_weights:
         return f"{begins}; the weights were not looked at, as no optimizer had stepped yet"
     if not first.num_bad_weights:
-        return f"{begins}. All {weights} were finite in that step: it comes from its forward pass or its data"
+        origin = "it comes from its forward pass or its data" if growth is None else divergence.explanation(growth)
+        return f"{begins}. All {weights} were finite in that step{':' if growth is None else '.'} {origin}"
     named = first.bad_weights[:MAX_NAMED]
     bad = row(named) + and_more(first.num_bad_weights - len(named))
+    if growth is not None:
+        begins += f". {divergence.explanation(growth)}"
     begins += f". When it was computed, values in {first.num_bad_weights} of {weights} were not finite ({bad})"
     if first.was_gradient_finite is None:
         return f"{begins}; whether a gradient or an update was first was not observed"
@@ -250,9 +255,11 @@ def _weights_stayed_finite(incident: Incident) -> bool:
     return any(len(series.steps) and series.steps[-1] > step for series in weights)
 
 
-def _fix_of_replay(fix: Callable[[Incident], str]) -> Callable[[Incident], str]:
-    """The fix that follows from the operation, where a replay found one; else that of the rule."""
+def _fix_of_origin(fix: Callable[[Incident], str]) -> Callable[[Incident], str]:
+    """The fix for a training that diverged; that of the operation, where a replay found one; else that of the rule."""
     def text(incident: Incident) -> str:
+        if divergence.growth_before_overflow(incident.others) is not None:
+            return divergence.fix(incident)
         replayed = incident.process.learning.non_finite_origin
         return (replays.fix(replayed) if replayed is not None else "") or fix(incident)
 
@@ -304,10 +311,10 @@ def _fix_weight(incident: Incident) -> str:
 
 
 RULES = (
-    LearningRule(code="TT401", fix=_fix_of_replay(_fix_loss), explanation=_origin, place=_place_of_replay),
+    LearningRule(code="TT401", fix=_fix_of_origin(_fix_loss), explanation=_origin, place=_place_of_replay),
     LearningRule(
-        code="TT402", fix=_fix_of_replay(_fix_gradient), explanation=_origin, severity=_gradient_severity,
+        code="TT402", fix=_fix_of_origin(_fix_gradient), explanation=_origin, severity=_gradient_severity,
         place=_place_of_replay,
     ),
-    LearningRule(code="TT403", fix=_fix_of_replay(_fix_weight), explanation=_origin, place=_place_of_replay),
+    LearningRule(code="TT403", fix=_fix_of_origin(_fix_weight), explanation=_origin, place=_place_of_replay),
 )

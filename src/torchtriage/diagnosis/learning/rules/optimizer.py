@@ -14,6 +14,7 @@ from torchtriage.diagnosis.learning.rule import (
     limit,
     loss_at_first_breach,
     short,
+    with_rate,
 )
 from torchtriage.findings.model import Severity
 from torchtriage.findings.severity import P1_SHARE
@@ -25,6 +26,8 @@ PREFIXES = (UPDATE_RATIO_OF,)
 
 NUM_AFTER = 10      # losses after a first update, the largest of which is compared with the loss before it
 HARM = 3.0
+LARGE_AT_START = "update_large_at_start"
+REPLACES = 1.0      # an update above the weights themselves replaces them: a single loss shows the harm
 USUAL_RATIO = 1e-3                      # of an update to its weights; the ratio that the fix of TT408 aims at
 
 
@@ -35,8 +38,9 @@ class OptimizerLimits(WindowLimits):
     # rounding (float32 has 1.2e-7); updates stay that small for long while the learning rate warms up, hence the longer
     # patience.
     update_ratio_max: float = limit(0.1, sagemaker=10.0)
-    # A first update above the weights themselves replaces them. It counts if the loss is the worse for it.
-    update_ratio_start: float = 1.0
+    # The first updates may be large by nature. They count if the loss is the worse for it.
+    update_ratio_start: float = 0.3
+    update_start_count: int = 3
     update_ratio_min: float = limit(1e-7, sagemaker=1e-8)
     update_large_patience: int = limit(3, sagemaker=1)
     update_small_patience: int = limit(20, sagemaker=1)
@@ -67,11 +71,11 @@ def _update_size(name: str, ratio: float, memory: Memory, limits: OptimizerLimit
     group = name.removeprefix(UPDATE_RATIO_OF)
     num_observed = memory.count(f"num:{name}")
     is_warm = num_observed > limits.warmup
-    if num_observed == 1 and ratio > limits.update_ratio_start:
+    if num_observed <= limits.update_start_count and ratio > limits.update_ratio_start:
+        which = "the first update" if num_observed == 1 else "one of the first updates"
         yield Breach(
-            code="TT408", type="update_large", quantity=name, subject=group, value=ratio,
-            limit=limits.update_ratio_start,
-            text=f"the first update changes {group} by {short(ratio)} times its norm",
+            code="TT408", type=LARGE_AT_START, quantity=name, subject=group, value=ratio,
+            limit=limits.update_ratio_start, text=f"{which} changes {group} by {short(ratio)} times its norm",
         )
     is_large, is_small = ratio > limits.update_ratio_max and is_warm, ratio < limits.update_ratio_min
     for code, type, beyond, patience, bound in (
@@ -95,7 +99,7 @@ def _fix_large_update(incident: Incident) -> str:
 
 def _is_harmful(incident: Incident) -> bool:
     """Weights that begin near zero, such as biases, cannot avoid a large first update: the loss shows the harm."""
-    if incident.num_observations > 1:
+    if any(breach.type != LARGE_AT_START for breach in incident.breaches):
         return True
     series, step = incident.process.series.get(LOSS), incident.first.step
     if series is None or step is None:
@@ -103,7 +107,10 @@ def _is_harmful(incident: Incident) -> bool:
     points = [(at, value) for at, value in zip(series.steps, series.values, strict=False) if math.isfinite(value)]
     before = [value for at, value in points if at <= step]
     after = [value for at, value in points if at > step][:NUM_AFTER]
-    return bool(before and after) and max(after) > HARM * abs(before[-1])
+    if not before or not after:
+        return False
+    harm = max(after) if incident.worst.value > REPLACES else median(after)
+    return harm > HARM * abs(before[-1])
 
 
 # TT412
@@ -150,7 +157,7 @@ def _skipping_severity(incident: Incident) -> Severity | None:
 RULES = (
     LearningRule(code="TT408", fix=_fix_large_update, explanation=loss_at_first_breach, is_problem=_is_harmful),
     LearningRule(
-        code="TT409",
+        code="TT409", select=with_rate,
         fix="raise the learning rate, or check whether its schedule has already ended; weights in bfloat16 lose such "
             "updates: keep float32 copies",
     ),

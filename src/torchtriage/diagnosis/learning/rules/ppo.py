@@ -24,6 +24,7 @@ from torchtriage.recording.series import (
     PPO_PREFIX,
     PPO_RATIO_MAX,
     PPO_RATIO_MIN,
+    PPO_RETURNS_MEAN,
     PPO_RETURNS_STD,
     PPO_UPDATES_SKIPPED_TOTAL,
     PPO_VALUE_LOSS,
@@ -32,8 +33,8 @@ from torchtriage.recording.series import (
 ENTROPY_OF = f"{PPO_ENTROPY}/"      # of a head of the policy: `ppo/entropy/op`
 QUANTITIES = frozenset({
     PPO_RATIO_MAX, PPO_RATIO_MIN, PPO_FIRST_RATIO_DEVIATION, PPO_KL, PPO_ENTROPY, PPO_VALUE_LOSS, PPO_BELLMAN_ERROR,
-    PPO_EXPLAINED_VARIANCE, PPO_RETURNS_STD, PPO_CLIP_FRACTION, PPO_ADVANTAGE_STD, PPO_EARLY_STOPPED,
-    PPO_UPDATES_SKIPPED_TOTAL, EPISODE_RETURN_MEAN,
+    PPO_EXPLAINED_VARIANCE, PPO_RETURNS_MEAN, PPO_RETURNS_STD, PPO_CLIP_FRACTION, PPO_ADVANTAGE_STD,
+    PPO_EARLY_STOPPED, PPO_UPDATES_SKIPPED_TOTAL, EPISODE_RETURN_MEAN,
 })
 PREFIXES = (ENTROPY_OF,)
 
@@ -58,6 +59,9 @@ class PPOLimits:
     value_loss_max: float = 5.0
     bellman_error_max: float = 5.0
     explained_variance_healthy: float = 0.5
+    # A critic that still predicts 0 has a loss of mean squared plus variance: in the first updates of a CartPole that
+    # is 5 to 6 times the variance. It needs no help unless its returns are too large to be learned in usual steps.
+    returns_large: float = 1000.0
     # Explained variance alone gave false alarms; relative to the phase of the training it is a diagnostic.
     warmup_until: float = 0.10
     early_until: float = 0.25
@@ -149,13 +153,16 @@ def _first_ratio(deviation: float | None, is_half: bool, limits: PPOLimits) -> I
 # TT605
 
 def _value_function(row: Mapping[str, float], limits: PPOLimits) -> Iterator[Breach]:
-    """The limits are for returns of about unit variance; the standard deviation of the returns scales them."""
+    """The limits are for returns of about unit variance; the spread of the returns scales them, or their size."""
     explained = row.get(PPO_EXPLAINED_VARIANCE)
     if explained is not None and not math.isfinite(explained):
         explained = None
     scale = row.get(PPO_RETURNS_STD)
     if scale is None or not 0.0 < scale < math.inf:
         scale = 1.0
+    mean = row.get(PPO_RETURNS_MEAN)
+    if mean is not None and math.hypot(mean, scale) < limits.returns_large:
+        scale = math.hypot(mean, scale)
     is_healthy = explained is not None and explained >= limits.explained_variance_healthy
     for quantity, most in (
         (PPO_VALUE_LOSS, limits.value_loss_max * scale * scale), (PPO_BELLMAN_ERROR, limits.bellman_error_max * scale),

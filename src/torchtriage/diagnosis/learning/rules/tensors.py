@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from torchtriage.diagnosis.learning.memory import NO_STREAK, Memory, Streak, median
-from torchtriage.diagnosis.learning.rule import Breach, Incident, LearningRule, learning_rates, limit, short
+from torchtriage.diagnosis.learning.rule import Breach, Incident, LearningRule, learning_rates, limit, short, with_rate
 from torchtriage.diagnosis.learning.rules.gradients import is_bias_without_effect, weight_of
 from torchtriage.diagnosis.learning.rules.non_finite import tensor_values
 from torchtriage.diagnosis.learning.rules.value_clipping import fix_unless_clipped
@@ -35,6 +35,7 @@ ZERO_FIX = (
     "check that the loss depends on the tensor: no detach() or torch.no_grad() in between, no ReLU that is always off, "
     "no weight of 0 on its loss term; if it should not train, set requires_grad_(False)"
 )
+NUM_AT_END = 3                  # looks: the last one alone may be of a batch without such a loss term
 FLOAT32_RTOL = 1e-6             # norms that are the same float32 differ by less than this
 
 
@@ -160,12 +161,15 @@ def _zero(name: str, row: Mapping[str, float], now: TensorStreaks) -> Iterator[B
 
 
 def parents(incidents: Mapping[str, Incident]) -> dict[str, str]:
-    """Gradients that became zero after updates that were too large follow from these, by code."""
+    """Gradients that became zero after updates that were too large follow from these, by code; weights that stay the
+    same, from updates that are too small.
+    """
+    found = {"TT416": "TT409"} if incidents.keys() >= {"TT416", "TT409"} else {}
     zeros, large = incidents.get("TT406"), incidents.get("TT408")
     if zeros is None or large is None or not large.steps or not zeros.steps:
-        return {}
+        return found
     began = _zero_since(zeros)
-    return {"TT406": "TT408"} if began is not None and large.steps[0] <= began else {}
+    return {**found, "TT406": "TT408"} if began is not None and large.steps[0] <= began else found
 
 
 def _zero_since(incident: Incident) -> int | None:
@@ -275,6 +279,20 @@ def _with_effect(breaches: Sequence[Breach], process: Process) -> list[Breach]:
     ]
 
 
+def _still_zero(breaches: Sequence[Breach], process: Process) -> list[Breach]:
+    """The breaches with an effect of tensors whose gradient is zero at the end: a loss term may be switched on later.
+    """
+    ends = {}
+    for breach in breaches:
+        series = process.series.get(breach.quantity)
+        ends[breach.subject] = series is None or not len(series.values) or not any(series.values[-NUM_AT_END:])
+    return [breach for breach in _with_effect(breaches, process) if ends[breach.subject]]
+
+
+def _trained_with_effect(breaches: Sequence[Breach], process: Process) -> list[Breach]:
+    return _with_effect(with_rate(breaches, process), process)
+
+
 def _usual_norm(process: Process, name: str) -> float:
     series = process.series.get(series_of(GRAD_NORM, name))
     values = [value for value in series.values if math.isfinite(value)] if series is not None else []
@@ -283,11 +301,11 @@ def _usual_norm(process: Process, name: str) -> float:
 
 RULES = (
     LearningRule(
-        code="TT406", names_tensors=True, select=_with_effect, fix=fix_unless_clipped(_fix_zero),
+        code="TT406", names_tensors=True, select=_still_zero, fix=fix_unless_clipped(_fix_zero),
         explanation=_explain_zero,
     ),
     LearningRule(
-        code="TT416", names_tensors=True, select=_with_effect,
+        code="TT416", names_tensors=True, select=_trained_with_effect,
         fix="check that the optimizer has this tensor (it lacks modules that were built after it) and that its "
             "learning rate is not 0; weights in 16 bits may lose small updates: keep float32 copies",
     ),

@@ -1,0 +1,71 @@
+"""Results of a training beside the weights: state of modules, such as running statistics, and what is saved."""
+
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+MAX_ELEMENTS = 50_000_000   # of all of them together: each row computes their norms
+
+
+class ModuleState:
+    """Searches the modules of the process when an optimizer makes its first step."""
+
+    def __init__(self) -> None:
+        self._weights: set[int] = set()                     # ids of the parameters of all optimizers
+        self._optimizers: set[int] = set()
+        self._holders: dict[str, weakref.ref[Any]] = {}     # name -> a module that holds tensors itself
+
+    def tensors(self, optimizer: int, weights: Sequence[Any]) -> dict[str, Any]:
+        """By the name of the module and the tensor, without the weights of optimizers."""
+        import torch
+
+        self._weights |= {id(weight) for weight in weights}
+        if optimizer not in self._optimizers:
+            self._optimizers.add(optimizer)
+            self._search()
+        found: dict[str, Any] = {}
+        num_elements = 0
+        for name, holder in self._holders.items():
+            module = holder()
+            for key, tensor in {**module._buffers, **module._parameters}.items() if module is not None else ():
+                if isinstance(tensor, torch.Tensor) and id(tensor) not in self._weights and not tensor.is_meta:
+                    num_elements += tensor.numel()
+                    if num_elements > MAX_ELEMENTS:
+                        return found
+                    found[f"{name}.{key}"] = tensor
+        return found
+
+    def _search(self) -> None:
+        import torch
+
+        from torchtriage.telemetry.sampling.parameters import clean, modules_of_process, unique
+
+        modules = [
+            module for module in modules_of_process()
+            if not isinstance(module, torch.fx.GraphModule) and "_orig_mod" not in module._modules
+        ]
+        inner = {id(child) for module in modules for child in module.modules() if child is not module}
+        roots = [module for module in modules if id(module) not in inner]
+        pairs = [
+            (f"{type(root).__name__}.{clean(name)}".rstrip("."), module) for root in roots
+            for name, module in root.named_modules() if module._buffers or module._parameters
+        ]
+        names = unique(name for name, _ in pairs)
+        self._holders = {name: weakref.ref(module) for name, (_, module) in zip(names, pairs, strict=True)}
+
+
+def tensors_in(obj: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """The tensors of an object that torch.save writes, by their path in it: of dicts, sequences and modules."""
+    import torch
+
+    from torchtriage.telemetry.sampling.parameters import clean
+
+    if isinstance(obj, torch.nn.Module):
+        obj = obj.state_dict()
+    if isinstance(obj, torch.Tensor):
+        if not obj.is_meta and not obj.is_quantized:
+            yield clean(name) or "tensor", obj
+        return
+    inner = obj.items() if isinstance(obj, Mapping) else enumerate(obj) if isinstance(obj, list | tuple) else ()
+    for key, value in inner:
+        yield from tensors_in(value, f"{name}.{key}" if name else str(key))

@@ -1,0 +1,200 @@
+"""Whether predictions are better than a guess by the targets alone, from what the loss keeps for its backward pass.
+
+Legend: N targets, C classes, D values of one target.
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from torchtriage.telemetry.contract_checks.count import is_readable
+from torchtriage.telemetry.contract_checks.loss_graph import near, node_kind
+
+FEW_UPDATES = 512       # a look at every INTERVAL-th of them, later at every LATE_INTERVAL-th
+INTERVAL, LATE_INTERVAL = 4, 32
+FIRST_UPDATE = 200      # updates from which a verdict is given; it is taken back if the predictions become better
+WINDOW = 25             # looks that a verdict is made of, the last ones
+MIN_GAIN = 0.01         # of the loss of the guess
+NUM_ERRORS = 2.0        # standard errors of the mean gain
+MIN_PER_CLASS = 10      # targets, for the frequency of a class to be known
+MAX_ELEMENTS = 1 << 18  # of the predictions of one look
+MIN_LOSS = 1e-12        # of the guess: below it all targets are the same
+START_FACTOR = 5.0      # times the loss of equal probabilities: at the first look predictions are sure, and wrong
+NONE = 0                # reduction="none"
+MAX_LOSSES = 4          # of one backward pass
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    guess: float        # the loss of a guess by all targets so far
+    model: float        # the loss of the predictions
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Mean losses per target of the last looks."""
+
+    model: float
+    guess: float
+    was_better: bool    # the predictions have been better before
+    num_looks: int
+    is_distance: bool   # by squared error: a target that another network computes moves with the training
+
+
+class PredictionGain:
+    """Compares the losses of a backward pass with those of the best constant predictions."""
+
+    def __init__(self) -> None:
+        self._parts: list[_Part] = []
+        self._is_different = False      # the losses of a look are not those of the first one
+
+    @property
+    def first(self) -> tuple[float, float] | None:
+        """The loss of the first look, and that of equal probabilities, where the first is further above the second."""
+        first = [part.first for part in self._parts if part.first is not None]
+        return max(first, key=lambda pair: pair[0] / pair[1], default=None)
+
+    def is_due(self, num_updates: int) -> bool:
+        return num_updates % (INTERVAL if num_updates < FEW_UPDATES else LATE_INTERVAL) == 0
+
+    def look(self, loss: torch.Tensor) -> None:
+        found = list(_losses(loss))
+        if not self._parts and not self._is_different:
+            self._parts = [_Part() for _ in found[:MAX_LOSSES]]
+        self._is_different = self._is_different or not found or len(found) != len(self._parts)
+        if not self._is_different:
+            looks = [part.look(node) for part, node in zip(self._parts, found, strict=True)]
+            self._is_different = not all(looks)
+
+    def verdict(self, num_updates: int) -> Verdict | None:
+        """The losses of the last looks, if none of the predictions were better than the guess in them."""
+        verdicts = [part.verdict(num_updates) for part in self._parts]      # each call also notes what was best
+        return verdicts[0] if verdicts and all(verdicts) and not self._is_different else None
+
+
+class _Part:
+    """One cross-entropy, binary cross-entropy or squared error."""
+
+    def __init__(self) -> None:
+        self._looks: deque[_Look] = deque(maxlen=WINDOW)
+        self._targets: _Classes | _Means | None = None
+        self._best = -math.inf
+        self.first: tuple[float, float] | None = None
+
+    def look(self, node: Any) -> bool:
+        """False for a loss that cannot be judged."""
+        values = _values(node)
+        if values is None:
+            return False
+        kind, prediction, target = values
+        if self._targets is None:
+            self._targets = _Classes(prediction.shape[1]) if kind == "NllLoss" else _Means(kind, target.shape[1:])
+        if self._targets.kind != kind or not self._targets.fits(prediction, target):
+            return False
+        pair = self._targets.losses(prediction, target)
+        if pair is not None and all(map(math.isfinite, pair)):
+            model, guess = pair
+            if self.first is None:
+                self.first = model, self._targets.equal
+            if guess > MIN_LOSS:
+                self._looks.append(_Look(guess, model))
+        return True
+
+    def verdict(self, num_updates: int) -> Verdict | None:
+        looks = list(self._looks)
+        if len(looks) < WINDOW or self._targets is None or not self._targets.is_known:
+            return None
+        gains = [look.guess - look.model for look in looks]
+        guess = sum(look.guess for look in looks) / len(looks)
+        mean = sum(gains) / len(gains)
+        error = math.sqrt(sum((gain - mean) ** 2 for gain in gains) / (len(gains) * (len(gains) - 1)))
+        self._best = max(self._best, (mean - NUM_ERRORS * error) / guess)
+        if num_updates < FIRST_UPDATE or mean + NUM_ERRORS * error > MIN_GAIN * guess:
+            return None
+        is_distance = self._targets.kind == "MseLoss"
+        return Verdict(guess - mean, guess, self._best > MIN_GAIN, len(looks), is_distance)
+
+
+class _Classes:
+    """Class indices; the guess is their frequencies."""
+
+    kind = "NllLoss"
+
+    def __init__(self, num_classes: int) -> None:
+        self.equal = math.log(max(num_classes, 2))      # the loss of equal probabilities
+        self._counts_C = torch.zeros(num_classes, dtype=torch.float64)
+
+    def fits(self, prediction: torch.Tensor, target: torch.Tensor) -> bool:
+        return bool(prediction.shape[1] == len(self._counts_C))
+
+    @property
+    def is_known(self) -> bool:
+        num_seen = int((self._counts_C > 0).sum())
+        return num_seen > 1 and float(self._counts_C.sum()) >= MIN_PER_CLASS * num_seen
+
+    def losses(self, log_probs: torch.Tensor, target_N: torch.Tensor) -> tuple[float, float] | None:
+        chosen = log_probs.movedim(1, -1).reshape(-1, log_probs.shape[1])
+        target_N = target_N.reshape(-1)
+        is_valid = (target_N >= 0) & (target_N < len(self._counts_C))     # without ignore_index
+        chosen, target_N = chosen[is_valid], target_N[is_valid]
+        if not len(target_N):
+            return None
+        self._counts_C += torch.bincount(target_N, minlength=len(self._counts_C))
+        model = -float(chosen.gather(1, target_N[:, None]).double().mean())
+        frequency_N = (self._counts_C / self._counts_C.sum())[target_N]
+        return model, -float(frequency_N.log().mean())
+
+
+class _Means:
+    """Numbers; the guess is their mean, one for each place of a target."""
+
+    is_known = True
+
+    def __init__(self, kind: str, shape: torch.Size) -> None:
+        self.equal = math.inf if kind == "MseLoss" else math.log(2.0)
+        self.kind, self._shape = kind, shape
+        self._sum_D = torch.zeros(shape, dtype=torch.float64)
+        self._num = 0
+
+    def fits(self, prediction: torch.Tensor, target: torch.Tensor) -> bool:
+        return bool(target.shape[1:] == self._shape and prediction.shape == target.shape)
+
+    def losses(self, prediction: torch.Tensor, target: torch.Tensor) -> tuple[float, float] | None:
+        prediction, target = prediction.double(), target.double()
+        self._sum_D += target.sum(0)
+        self._num += len(target)
+        mean = (self._sum_D / self._num).expand_as(target)
+        if self.kind == "MseLoss":
+            return float((prediction - target).square().mean()), float((mean - target).square().mean())
+        if self.kind == "BinaryCrossEntropyWithLogits":
+            model = torch.nn.functional.binary_cross_entropy_with_logits(prediction, target)
+        else:
+            model = torch.nn.functional.binary_cross_entropy(prediction, target)
+        return float(model), float(torch.nn.functional.binary_cross_entropy(mean.clamp(0.0, 1.0), target))
+
+
+def _losses(loss: torch.Tensor) -> Iterator[Any]:
+    for node in near(loss):
+        if node_kind(node) in ("NllLoss", "NllLoss2D", "MseLoss", "BinaryCrossEntropyWithLogits", "BinaryCrossEntropy"):
+            yield node
+
+
+def _values(node: Any) -> tuple[str, torch.Tensor, torch.Tensor] | None:
+    """The kind of a loss, its predictions and targets; None if its targets have weights or cannot be read."""
+    kind = node_kind(node).removesuffix("2D")
+    is_weighted = any(getattr(node, name, None) is not None for name in ("_saved_weight", "_saved_pos_weight"))
+    if is_weighted or getattr(node, "_saved_reduction", NONE) == NONE:
+        return None
+    prediction, target = node._saved_self, node._saved_target
+    is_small = isinstance(prediction, torch.Tensor) and 0 < prediction.numel() <= MAX_ELEMENTS
+    if not is_small or not is_readable(prediction) or not is_readable(target) or target.requires_grad:
+        return None
+    if kind == "NllLoss":
+        is_plain = prediction.ndim >= 2 and target.dtype is torch.int64
+    else:
+        is_plain = target.ndim >= 1 and prediction.shape == target.shape and target.is_floating_point()
+    return (kind, prediction.detach(), target.detach()) if is_plain else None

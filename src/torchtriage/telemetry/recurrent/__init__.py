@@ -1,0 +1,1 @@
+"""The states of recurrent modules in programs that do not use telemetry."""
