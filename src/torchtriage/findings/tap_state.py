@@ -18,11 +18,13 @@ STEPS = "the step of each event"
 SKIPPED_FRAMES = "skipped frames"
 EAGER_CALLS = "calls that ran eager past the recompile limit"
 CALL_SITES, COMPILE_TIMES, CACHES = "torch.compile call sites", "compile times", "caches"
+LOGGERS = ("Stable-Baselines3 Logger", "SummaryWriter", "tensorboardX", "wandb", "Trackio")    # of capture/taps/loggers
 # The names that torchtriage itself defines. Any other name comes from a file and may contain a name of the program.
 OWN_NAMES = frozenset({
     "trace", "steps", "compile calls", "whole-frame breaks", "piece timer", "silent-eager meter", "recorder",
     "policy", "call times", "call sizes", "shape marks", "gradients", "loss", "clipping and GradScaler",
-    "gradients of some tensors", STRUCTURED_TRACE, TEXT_LOG, BREAK_COSTS, COMPILES, LEARNING, SHAPE_STUDY,
+    "gradients of some tensors", "environments", *(f"scalars of {logger}" for logger in LOGGERS), STRUCTURED_TRACE,
+    TEXT_LOG, BREAK_COSTS, COMPILES, LEARNING, SHAPE_STUDY,
     REMEDY_PROOFS, SOURCE, SCALARS, COMPILER, OTHER_SCALARS, STEPS, SKIPPED_FRAMES, EAGER_CALLS, CALL_SITES,
     COMPILE_TIMES, CACHES, RECURRENT_STATE, PPO_UPDATES,
 })

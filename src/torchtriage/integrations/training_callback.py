@@ -4,7 +4,7 @@ import logging
 import os
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -64,12 +64,11 @@ class TrainingWatch:
     """Watches the optimizers of a training, and reports each finding once, as soon as it is known.
 
     A finding is logged as a warning (P3 and P4 as information) by `logging.getLogger("torchtriage")`, and as the number
-    `torchtriage/CODE`, its number of events, by `log`, the framework's own logger. Under `torchtriage run` the
-    observations also go into the recording. None of its methods raises.
+    `torchtriage/CODE`, its number of events, by `log`, the framework's own logger. None of its methods raises.
     """
 
-    def __init__(self, log: Callable[[dict[str, float]], None], sinks: Sequence[Any] = ()) -> None:
-        self._log, self._sinks = log, sinks
+    def __init__(self, log: Callable[[dict[str, float]], None]) -> None:
+        self._log = log
         self._watched: list[_Watched] = []
         self._hooks: list[Any] = []             # of optimizers
         self._metrics: dict[str, Any] = {}
@@ -81,12 +80,12 @@ class TrainingWatch:
     def watch(self, model: Any, optimizer: Any, *, name: str = "", scaler: Any = None) -> "Monitor | None":
         """Monitor a model; with its optimizer, every step of which is then observed."""
         from torchtriage.telemetry.monitor import Monitor
-        from torchtriage.telemetry.sinks.recording import is_recorded
+        from torchtriage.telemetry.sampling.parameters import claims
 
         try:
             sink = _Collected()
-            recording = ("recording",) if is_recorded() else ()
-            monitor = Monitor(model, optimizer, sinks=(*recording, sink, *self._sinks), scaler=scaler)
+            monitor = Monitor(model, optimizer, sinks=(sink,), scaler=scaler)
+            claims.discard(monitor)     # `torchtriage run` records this training itself, and sees more of it
             self._watched.append(_Watched(name=name, monitor=monitor, sink=sink))
         except Exception as error:      # a missed observation is better than a failed training
             self._fail(error)

@@ -190,7 +190,7 @@ MOMENTUM = _define(
 )
 for _name, _what in ((LEARNING_RATE, "learning rate"), (WEIGHT_DECAY, "weight decay"), (MOMENTUM, "momentum")):
     _define(
-        _name, f"{_what} of another parameter group or optimizer, if there are at most 8 groups", unit="",
+        _name, f"{_what} of another of the first 8 parameter groups, or of another optimizer", unit="",
         statistic="latest", writer=RUN, section=SETTINGS, subject="GROUP",
     )
 BACKWARD_PASSES = _define(

@@ -133,7 +133,7 @@ def tap_text(tap: TapState) -> str:
     if tap.status is TapStatus.NOT_REPORTED:
         return f"{tap.name} (report it with torchtriage.telemetry.Monitor; torchtriage train does)"
     if tap.status is TapStatus.ONLY_LOGGED:
-        return f"{tap.name}, except what the program logs: {tap.detail}"
+        return f"{tap.name}, except what the program logs{f': {tap.detail}' if tap.detail else ''}"
     if tap.status is TapStatus.TOO_FAST:
         return f"{tap.name}: {counted(tap.number, 'sample')} could not be read in time"
     if tap.status is TapStatus.NOT_PARSED:

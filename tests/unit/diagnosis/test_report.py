@@ -137,6 +137,17 @@ def test_what_run_cannot_see_of_a_training_is_listed_as_not_seen() -> None:
     assert not_seen_texts(a_recording(replace(watched_gradients, series=reported))) == []
 
 
+def test_quantities_that_only_the_programs_logger_shows_are_named_beside_what_was_not_seen() -> None:
+    def process(*logged: str) -> Process:
+        process = a_process(Tap(name="gradients"), GapTime(calls=1), logged_scalars=dict.fromkeys(logged, "wandb"))
+        names = ("lstm/h_rms", "ppo/clip_fraction", "ppo/kl")
+        return replace(process, series={name: Series(name=name, steps=(1.0,), values=(1.0,)) for name in names})
+
+    only_logged = not_seen_texts(a_recording(process("ppo/kl", "ppo/clip_fraction")))
+    assert only_logged == ["PPO updates, except what the program logs: clip fraction, kl (wandb)"]
+    assert not_seen_texts(a_recording(process("ppo/kl"))) == []     # the graph of the loss shows the other
+
+
 def test_events_are_listed_at_the_places_that_torch_reports() -> None:
     events = [
         GraphBreak(**F, gb_id="GB0059", type="print", explanation="why", compile_id="0/0", step=2, time=1.0),

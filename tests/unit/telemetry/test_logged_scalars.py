@@ -1,5 +1,6 @@
 """Series of the scalars that a program logs itself."""
 
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from torchtriage.telemetry import logged_scalars
 from torchtriage.telemetry.logged_scalars import LoggedScalars
-from torchtriage.telemetry.sampling.parameters import claims
 
 
 class Logger:
@@ -16,6 +17,12 @@ class Logger:
 
 
 LOGGER = Logger()
+
+
+@pytest.fixture(autouse=True)
+def no_monitors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of other tests in this process may not have been closed."""
+    monkeypatch.setattr(logged_scalars, "claims", weakref.WeakSet())
 
 
 def series(logged: LoggedScalars, measured: frozenset[str] = frozenset()) -> dict[str, list[tuple[float, float]]]:
@@ -84,8 +91,5 @@ def test_a_program_with_a_monitor_reports_itself() -> None:
 
     logged, monitor = LoggedScalars(), Monitor()
     add(logged, {"ppo/kl": 0.1})
-    claims.add(monitor)
-    try:
-        assert series(logged) == logged.labels(set()) == {}
-    finally:
-        claims.discard(monitor)
+    logged_scalars.claims.add(monitor)
+    assert series(logged) == logged.labels(set()) == {}

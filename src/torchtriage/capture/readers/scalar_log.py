@@ -32,6 +32,8 @@ def is_scalar_log(path: Path, head: bytes) -> bool:
     if is_event_file(head):
         return True
     text = head.lstrip()
+    if path.suffix in (".csv", ".jsonl", ".ndjson") and not text:
+        return True         # of a training that ended before its first row; as such it is refused
     if path.suffix in (".jsonl", ".ndjson"):
         return text.startswith(b"{")
     if path.suffix == ".json":

@@ -104,6 +104,13 @@ def test_each_folder_of_event_files_is_a_process(tmp_path: Path) -> None:
         ("a", [1]), ("b", [2, 9])]
 
 
+@pytest.mark.parametrize("name", ["progress.csv", "log.jsonl"])
+def test_an_empty_table_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("\n")
+    with pytest.raises(TriageError, match="it has no scalar at all"):
+        read_source(str(tmp_path / name))
+
+
 def test_links_in_a_folder_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_bytes(event_record(1, {"loss": 1.0}))
     (tmp_path / "logs").mkdir()

@@ -12,6 +12,7 @@ import pytest
 from torchtriage import background
 from torchtriage.capture.taps import loggers
 from torchtriage.capture.taps.loggers import LOGGERS, Logged, LoggerClass, known_scalars
+from torchtriage.findings import tap_state
 
 KINDS = {kind.label: kind for kind in LOGGERS}
 
@@ -113,6 +114,10 @@ def test_calls_of_our_own_sinks_are_not_seen(tapped: Tapped) -> None:
 
 def test_a_library_without_the_method_is_reported_as_such() -> None:
     assert loggers.arm(LOGGERS[0], ModuleType("other"), lambda _: None) is None
+
+
+def test_a_report_without_names_of_the_program_names_the_taps() -> None:
+    assert tuple(KINDS) == tap_state.LOGGERS
 
 
 def test_scalars_of_a_dict_are_read_by_name() -> None:

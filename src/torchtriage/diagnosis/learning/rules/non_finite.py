@@ -276,8 +276,10 @@ def _find_operation(incident: Incident) -> str:
     batch = batch_to_check(incident)
     if first is not None and _known_origin(incident.process) == "TT401":
         batch = f"inspect the batch of step {first.step}"
+    # Only a program that was recorded can be run again; the log of another logger has no command.
+    first_record = "" if incident.process.program.argv else "torchtriage run records it, and then "
     return (
-        f"return to an earlier checkpoint and {batch}; torchtriage replay RECORDING names the operation"
+        f"return to an earlier checkpoint and {batch}; {first_record}torchtriage replay RECORDING names the operation"
     )
 
 
