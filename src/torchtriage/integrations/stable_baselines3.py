@@ -44,7 +44,10 @@ class TriageCallback(BaseCallback):  # type: ignore[misc, unused-ignore]
         return True
 
     def _on_training_end(self) -> None:
-        if self._watch is not None:
-            self._watch.note(self.logger.name_to_value)
-            self._watch.close()
-            self._watch = None
+        if self._watch is None:
+            return
+        num_before = len(self.logger.name_to_value)
+        self._watch.close()
+        self._watch = None
+        if len(self.logger.name_to_value) > num_before:
+            self.logger.dump(self.num_timesteps)    # the algorithm writes nothing after its last rollout

@@ -12,6 +12,7 @@ from torchtriage.errors import TriageError
 from torchtriage.findings.model import Finding, Severity
 from torchtriage.recording.events import Anomaly, Event
 from torchtriage.recording.recording import Process, Recording
+from torchtriage.recording.series import GRAD_NORM
 
 if TYPE_CHECKING:
     from torchtriage.telemetry.monitor import Monitor
@@ -112,13 +113,18 @@ class TrainingWatch:
         self._hooks += [optimizer.register_step_pre_hook(before), optimizer.register_step_post_hook(after)]
 
     def note(self, metrics: Mapping[str, Any]) -> None:
-        """Numbers of the framework, which are recorded with the next observation if their names are known."""
+        """Numbers of the framework, which are recorded with the next observation if their names are known.
+
+        The norm of the gradients is measured.
+        """
+        import numpy as np
+
         from torchtriage.capture.readers.scalar_names import logged_series_name
 
         for name, value in metrics.items():
             series = logged_series_name(name) if isinstance(name, str) else None
-            if series is not None and isinstance(value, int | float):
-                self._metrics[series] = value
+            if series not in (None, GRAD_NORM) and isinstance(value, int | float | np.number):
+                self._metrics[str(series)] = float(value)
 
     def step(self, monitor: "Monitor") -> None:
         """A step of the optimizer has ended; its gradients are still there."""
