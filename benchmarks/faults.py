@@ -36,7 +36,18 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from common import clean_environment, machine, note, run, save, table
-from fault_cases import classifier, generators, images, language, regressions, sequences
+from fault_cases import (
+    classifier,
+    generators,
+    handwritten,
+    images,
+    language,
+    models,
+    regressions,
+    sequences,
+    silent,
+    trainers,
+)
 from fault_cases.variant import Variant
 
 PROGRAMS = (
@@ -49,6 +60,19 @@ PROGRAMS = (
     regressions.MIXED,
     regressions.VALUES,
     regressions.TUNING,
+    handwritten.MANUAL,
+    handwritten.LION,
+    handwritten.CLOSURE,
+    trainers.TRAINER,
+    trainers.AMP,
+    trainers.MULTITASK,
+    trainers.RECOMMENDER,
+    models.SEGMENT,
+    models.DISTIL,
+    models.FORECAST,
+    models.CONTRASTIVE,
+    models.HINGE,
+    silent.TRANSFER,
 )
 LEARNING = ("TT4", "TT5", "TT6")
 SEVERE = ("P0", "P1", "P2")

@@ -123,8 +123,14 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Probe]:
         probe.num_acts += sys._getframe(1).f_code.co_filename.startswith("<")      # the example, not torch
         no_grad(self)
 
+    def noted_load(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = load(self, *args, **kwargs)
+        probe.contracts.loaded(self, result.missing_keys, result.unexpected_keys, probe.step)
+        return result
+
     import gymnasium
 
+    load = torch.nn.Module.load_state_dict
     undos = [environments.arm(probe.log, base) for base in (gymnasium.Env, gymnasium.vector.VectorEnv)]
     hooks = [register_optimizer_step_pre_hook(pre_step), register_optimizer_step_post_hook(post_step)]
     with monkeypatch.context() as patch:
@@ -133,6 +139,7 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Probe]:
         patch.setattr(torch.nn.utils, "clip_grad_norm_", noted_clip)
         patch.setattr(torch.amp.GradScaler, "step", noted_scaler)
         patch.setattr(LearningWatch, "observe", noted_observe)
+        patch.setattr(torch.nn.Module, "load_state_dict", noted_load)
         try:
             yield probe
         finally:

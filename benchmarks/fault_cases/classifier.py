@@ -127,7 +127,7 @@ PROGRAM.fault("eval mode after the first evaluation", "TT424", ("    model.train
 PROGRAM.fault("the learning rate is 0", "TT425", ("lr=1e-3", "lr=0.0"), contract=True)
 PROGRAM.fault(
     "labels that have nothing to do with the inputs",
-    "TT415",
+    "TT415 TT440",
     ("centres[y] + torch.randn(n, 16), y", "centres[y] + torch.randn(n, 16), torch.randint(0, 5, (n,))"),
 )
 PROGRAM.fault(
@@ -163,7 +163,7 @@ PROGRAM.fault(
 )
 PROGRAM.fault(
     "weights that begin a hundred times too large",
-    "TT404 TT408 TT418",
+    "TT404 TT408 TT418 TT442",
     ("forward = model\n", "for p in model.parameters():\n    p.data *= 100\nforward = model\n"),
 )
 PROGRAM.fault(

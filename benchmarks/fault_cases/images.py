@@ -95,7 +95,7 @@ PROGRAM.fault(
 )
 PROGRAM.fault(
     "inputs that are all the same",
-    "TT415",
+    "TT415 TT440",
     ("images = patterns[labels] + torch.randn(384, 1, 8, 8)", "images = torch.ones(384, 1, 8, 8)"),
 )
 PROGRAM.fault(
@@ -125,6 +125,6 @@ PROGRAM.fault(
 )
 PROGRAM.fault(
     "labels of another order than the images",
-    "TT415",
+    "TT415 TT440",
     ("TensorDataset(images[:256], labels[:256])", "TensorDataset(images[:256], labels[torch.randperm(256)])"),
 )

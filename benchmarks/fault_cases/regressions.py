@@ -67,7 +67,7 @@ MIXED.fault(
     ("    x, y = batch()\n", "    x, y = batch()\n    y[0] *= 1e6 if step == 177 else 1\n"),
     step=177,
 )
-MIXED.fault("targets that are noise", "TT415", ("(x @ weights).sin()", "torch.randn(n)"))
+MIXED.fault("targets that are noise", "TT415 TT440", ("(x @ weights).sin()", "torch.randn(n)"))
 
 VALUES = Program(
     "dqn",
@@ -140,7 +140,7 @@ VALUES.fault(
 )
 VALUES.fault(
     "states that are all the same",
-    "TT415",
+    "TT415 TT440",
     ("forward(state)", "forward(state * 0)"),
     ("wanted = reward", "wanted = torch.randn(32) + reward"),
 )

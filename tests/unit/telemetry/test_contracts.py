@@ -326,3 +326,82 @@ def test_gradients_of_one_of_two_optimizers_that_are_never_cleared_are_reported(
         training.backward((critic(generator(torch.randn(8, 4))) - 3).square().mean())
         training.step_of(of_generator)
     assert list(training.broken) == ["TT422"]
+
+
+def test_gradients_that_are_not_cleared_in_a_closure_are_reported() -> None:
+    for clear in (True, False):
+        model = a_model()
+        optimizer, training = torch.optim.SGD(model.parameters(), lr=0.01), Training(model)
+        for step in range(1, 10):
+            training.contracts.step_begins(optimizer, step)
+            if clear:
+                optimizer.zero_grad()
+            training.backward(model(torch.randn(8, 4)).square().mean())
+            optimizer.step()
+            training.contracts.step_ended(optimizer, step)
+        assert list(training.broken) == ([] if clear else ["TT422"])
+
+
+def test_a_second_phase_of_a_program_is_looked_at_as_closely_as_the_first() -> None:
+    first, second = a_model(), a_model()
+    training = Training(first).run(torch.optim.SGD(first.parameters(), lr=0.01), 60)
+    training.model = second
+    training.run(torch.optim.SGD(second.parameters(), lr=0.01), 12, clear=False)
+    assert list(training.broken) == ["TT422"]
+
+
+def test_accumulation_whose_gradients_are_cleared_in_between_is_reported() -> None:
+    for clears_each in (True, False):
+        model = a_model()
+        optimizer, training = torch.optim.SGD(model.parameters(), lr=0.01), Training(model)
+        for _ in range(12):
+            optimizer.zero_grad()
+            for _ in range(3):
+                if clears_each:
+                    optimizer.zero_grad()
+                training.backward(model(torch.randn(8, 4)).square().mean())
+            training.step_of(optimizer)
+        assert list(training.broken) == (["TT443"] if clears_each else [])
+
+
+def test_two_losses_with_parameters_of_their_own_lose_no_gradient() -> None:
+    one, other = a_model(), a_model()
+    optimizer = torch.optim.SGD([*one.parameters(), *other.parameters()], lr=0.01)
+    training = Training(one)
+    for _ in range(12):
+        optimizer.zero_grad()
+        for model in (one, other):
+            training.backward(model(torch.randn(8, 4)).square().mean())
+        training.step_of(optimizer)
+    assert training.broken == {}
+
+
+def test_an_optimizer_that_never_steps_is_named_until_it_does() -> None:
+    body, head = torch.nn.Linear(4, 8), torch.nn.Linear(8, 1)
+    of_body, of_head = torch.optim.SGD(body.parameters(), lr=0.01), torch.optim.SGD(head.parameters(), lr=0.01)
+    model = torch.nn.Sequential(body, head)
+    training = Training(model).run(of_head, 110)
+    assert training.broken["TT444"]["count"] == 2
+    for _ in range(8):
+        training.backward(model(torch.randn(8, 4)).square().mean())
+        training.step_of(of_body)
+        training.step_of(of_head)
+    assert "TT444" not in training.broken
+
+
+def test_a_state_dict_with_another_prefix_is_reported_until_the_right_one_is_loaded() -> None:
+    model = a_model()
+    contracts = Contracts()
+    state = {f"module.{name}": value for name, value in model.state_dict().items()}
+    contracts.loaded(model, *model.load_state_dict(state, strict=False), 0)
+    broken = contracts.facts()["contracts"][0]
+    assert (broken["code"], broken["count"], broken["names"][1:]) == ("TT441", 4, ["0.weight", "module.0.weight"])
+    contracts.loaded(model, *model.load_state_dict(model.state_dict()), 0)
+    assert contracts.facts() == {}
+
+
+def test_a_backbone_with_another_head_is_loaded_as_it_should_be() -> None:
+    model, contracts = a_model(), Contracts()
+    state = {name: value for name, value in model.state_dict().items() if name.startswith("0.")}
+    contracts.loaded(model, *model.load_state_dict({**state, "head.weight": torch.zeros(1)}, strict=False), 0)
+    assert contracts.facts() == {}

@@ -33,10 +33,31 @@ def test_losses_of_several_optimizers_or_on_a_device_have_no_course() -> None:
     for course in (several, device):
         course.add(1.0)
         course.step_ended(7, 1)
+    several.add(1.0)
     several.step_ended(8, 1)
     device.interrupt()
     assert several.series() is None
     assert device.series() is None
+
+
+def test_two_optimizers_may_step_after_one_loss() -> None:
+    course = LossCourse()
+    for step in (1, 2):
+        course.add(float(step))
+        course.step_ended(7, step)
+        course.step_ended(8, step)
+    assert points(course.series()) == [(1, 1.0), (2, 2.0)]
+
+
+def test_parts_of_a_first_step_are_left_out() -> None:
+    course = LossCourse()
+    for step in (1, 2, 3):
+        course.add(1.0)
+        course.step_ended(0, step)
+    course.begin_anew()
+    course.add(5.0)
+    course.step_ended(7, 2)
+    assert points(course.series()) == [(2, 5.0)]
 
 
 def test_the_loss_of_a_scaled_step_is_unscaled_and_that_of_a_skipped_one_is_left_out() -> None:

@@ -129,6 +129,10 @@ def _kind(broken: BrokenContract) -> str:
     return broken.names[0] if broken.names else "the optimizer"
 
 
+def _pair(broken: BrokenContract) -> str:
+    return f": the model has {broken.names[1]}, the state dict {broken.names[2]}" if len(broken.names) > 2 else ""
+
+
 def _empty(broken: BrokenContract) -> str:
     return "zero" if _kind(broken) == "zero" else "None"
 
@@ -297,12 +301,11 @@ TEXTS: Mapping[str, ContractTexts] = {
     ),
     "TT441": ContractTexts(
         title=lambda broken: (
-            f"load_state_dict left {broken.count} of the {counted(broken.total, 'tensor')} of {broken.names[0]} as "
+            f"load_state_dict left {broken.count} of the {counted(broken.total, 'tensor')} of {_kind(broken)} as "
             "they were: the names do not match"
         ),
         cause=lambda broken: (
-            f"With strict=False names that do not match are skipped silently: the model has {broken.names[1]}, the "
-            f"state dict {broken.names[2]}."
+            f"With strict=False names that do not match are skipped silently{_pair(broken)}."
         ),
         fix="rename the keys of the state dict (remove or add the prefix, such as module. or _orig_mod.), and load "
             "with strict=True, or check the missing_keys of the result",

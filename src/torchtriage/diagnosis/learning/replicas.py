@@ -10,6 +10,7 @@ from torchtriage.recording.recording import Process, Recording
 from torchtriage.recording.series import GRAD_NORM, WEIGHT_NORM
 from torchtriage.text import and_more, counted, row
 
+CODE = "TT445"
 # Replicas compute the same update from the same gradient, bit by bit. Norms of the same values differ by rounding where
 # ranks have other processors.
 TOLERANCE = 1e-5
@@ -137,7 +138,7 @@ def _finding(
         cause = f"{cause} The ranks made different numbers of steps: {made}."
     when = f" since step {since}" if reason == "replicas-drift" or "-not-" in reason else ""
     return finding(
-        "TT445",
+        CODE,
         title=f"the weights of {row(named)}{and_more(len(tensors) - len(named))} {title}{when}",
         cause=f"The norm of {first.name} is {values} at the beginning of step {since}. {cause}",
         fix=Fix(text=fix), owner=YOU,
@@ -145,7 +146,7 @@ def _finding(
             num_events=len(tensors),
             notes=(f"in {counted(len(tensors), 'tensor')}, from the norms that each rank recorded for itself",),
         ),
-        verification=(Check(CheckKind.NO_FINDING_IN_TRAINING, code="TT445"),),
+        verification=(Check(CheckKind.NO_FINDING_IN_TRAINING, code=CODE),),
         steps=(since,), ranks=tuple(process.rank for process in processes if process.rank is not None),
-        fingerprint=fingerprint_of("TT445", None, reason, processes[0]),
+        fingerprint=fingerprint_of(CODE, None, reason, processes[0]),
     )

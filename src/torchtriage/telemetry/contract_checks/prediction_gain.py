@@ -35,7 +35,7 @@ class _Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class NoGain:
     """Mean losses per target of the last looks."""
 
     model: float
@@ -70,7 +70,7 @@ class PredictionGain:
             looks = [part.look(node) for part, node in zip(self._parts, found, strict=True)]
             self._is_different = not all(looks)
 
-    def verdict(self, num_updates: int) -> Verdict | None:
+    def verdict(self, num_updates: int) -> NoGain | None:
         """The losses of the last looks, if none of the predictions were better than the guess in them."""
         verdicts = [part.verdict(num_updates) for part in self._parts]      # each call also notes what was best
         return verdicts[0] if verdicts and all(verdicts) and not self._is_different else None
@@ -104,7 +104,7 @@ class _Part:
                 self._looks.append(_Look(guess, model))
         return True
 
-    def verdict(self, num_updates: int) -> Verdict | None:
+    def verdict(self, num_updates: int) -> NoGain | None:
         looks = list(self._looks)
         if len(looks) < WINDOW or self._targets is None or not self._targets.is_known:
             return None
@@ -116,7 +116,7 @@ class _Part:
         if num_updates < FIRST_UPDATE or mean + NUM_ERRORS * error > MIN_GAIN * guess:
             return None
         is_distance = self._targets.kind == "MseLoss"
-        return Verdict(guess - mean, guess, self._best > MIN_GAIN, len(looks), is_distance)
+        return NoGain(guess - mean, guess, self._best > MIN_GAIN, len(looks), is_distance)
 
 
 class _Classes:

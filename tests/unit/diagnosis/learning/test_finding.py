@@ -10,7 +10,7 @@ from tests.unit.diagnosis.learning.samples import a_training, findings_of, noise
 from tests.unit.samples import a_process, a_recording
 from torchtriage.diagnosis.diagnose import diagnose
 from torchtriage.diagnosis.history.build import history
-from torchtriage.diagnosis.learning import contracts, policy_contracts
+from torchtriage.diagnosis.learning import contracts, policy_contracts, replicas
 from torchtriage.diagnosis.learning.finding import RULES
 from torchtriage.diagnosis.learning.replay import breaches
 from torchtriage.diagnosis.learning.rules.tensors import TENSOR_QUANTITIES
@@ -175,7 +175,7 @@ def test_values_and_steps_are_not_part_of_a_fingerprint() -> None:
 # The set of rules
 
 def test_every_learning_rule_of_the_catalogue_exists() -> None:
-    assert sorted([*RULES, *contracts.TEXTS, *policy_contracts.TEXTS]) == LEARNING_CODES
+    assert sorted([*RULES, *contracts.TEXTS, *policy_contracts.TEXTS, replicas.CODE]) == LEARNING_CODES
 
 
 def test_every_quantity_and_every_rule_is_explained_in_the_docs() -> None:

@@ -12,6 +12,15 @@ def test_a_gradient_of_zeros_is_reported_once_it_lasts() -> None:
     assert finding.title == "the gradient of a is zero everywhere (step 6; 5 times in steps 6 to 10)"
 
 
+def test_a_gradient_that_comes_later_is_not_reported() -> None:
+    assert findings_of(a_training(grad_norm__a=[0.0] * 20 + [1.0] * 9, grad_norm__b=[1.0] * 29)) == {}
+
+
+def test_a_tensor_without_a_learning_rate_may_stay_as_it_is() -> None:
+    values = {"grad_norm__a": [1.0] * 30, "weight_norm__a": [2.0] * 30}
+    assert findings_of(a_training(facts={"without_rate": ["a"]}, **values)) == {}
+
+
 def test_another_dead_tensor_has_another_fingerprint() -> None:
     fingerprints = set()
     for name in ("head", "body"):

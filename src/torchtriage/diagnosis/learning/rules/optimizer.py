@@ -1,7 +1,7 @@
 """TT408, TT409, TT412: the steps of the optimizer, whether too small, too large or skipped."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from torchtriage.diagnosis.learning.memory import Memory, median
@@ -18,6 +18,7 @@ from torchtriage.diagnosis.learning.rule import (
 )
 from torchtriage.findings.model import Severity
 from torchtriage.findings.severity import P1_SHARE
+from torchtriage.recording.recording import Process
 from torchtriage.recording.series import LOSS, SCALER_SCALE, SCALER_SKIPPED_TOTAL, UPDATE_RATIO
 
 UPDATE_RATIO_OF = f"{UPDATE_RATIO}/"    # of a group of parameters: `update_ratio/actor`
@@ -97,11 +98,13 @@ def _fix_large_update(incident: Incident) -> str:
     )
 
 
-def _is_harmful(incident: Incident) -> bool:
-    """Weights that begin near zero, such as biases, cannot avoid a large first update: the loss shows the harm."""
-    if any(breach.type != LARGE_AT_START for breach in incident.breaches):
-        return True
-    series, step = incident.process.series.get(LOSS), incident.first.step
+def _without_harmless_start(breaches: Sequence[Breach], process: Process) -> list[Breach]:
+    """Weights that begin near zero, such as biases, cannot avoid large first updates: the loss shows the harm."""
+    return [breach for breach in breaches if breach.type != LARGE_AT_START or _is_harmful(breach, process)]
+
+
+def _is_harmful(breach: Breach, process: Process) -> bool:
+    series, step = process.series.get(LOSS), breach.step
     if series is None or step is None:
         return False
     points = [(at, value) for at, value in zip(series.steps, series.values, strict=False) if math.isfinite(value)]
@@ -109,8 +112,8 @@ def _is_harmful(incident: Incident) -> bool:
     after = [value for at, value in points if at > step][:NUM_AFTER]
     if not before or not after:
         return False
-    harm = max(after) if incident.worst.value > REPLACES else median(after)
-    return harm > HARM * abs(before[-1])
+    harm = max(after) if breach.value > REPLACES else median(after)
+    return harm > HARM * abs(before[0])
 
 
 # TT412
@@ -155,7 +158,10 @@ def _skipping_severity(incident: Incident) -> Severity | None:
 
 
 RULES = (
-    LearningRule(code="TT408", fix=_fix_large_update, explanation=loss_at_first_breach, is_problem=_is_harmful),
+    LearningRule(
+        code="TT408", fix=_fix_large_update, explanation=loss_at_first_breach,
+        select=_without_harmless_start,
+    ),
     LearningRule(
         code="TT409", select=with_rate,
         fix="raise the learning rate, or check whether its schedule has already ended; weights in bfloat16 lose such "

@@ -35,7 +35,7 @@ ZERO_FIX = (
     "check that the loss depends on the tensor: no detach() or torch.no_grad() in between, no ReLU that is always off, "
     "no weight of 0 on its loss term; if it should not train, set requires_grad_(False)"
 )
-NUM_AT_END = 3                  # looks: the last one alone may be of a batch without such a loss term
+NUM_AT_END = 3                  # looks with a gradient: a single one may be by chance
 FLOAT32_RTOL = 1e-6             # norms that are the same float32 differ by less than this
 
 
@@ -280,13 +280,16 @@ def _with_effect(breaches: Sequence[Breach], process: Process) -> list[Breach]:
 
 
 def _still_zero(breaches: Sequence[Breach], process: Process) -> list[Breach]:
-    """The breaches with an effect of tensors whose gradient is zero at the end: a loss term may be switched on later.
+    """The breaches with an effect, without those of tensors that have a gradient in the end: a loss term may be
+    switched on later.
     """
-    ends = {}
+    recovered = set()
     for breach in breaches:
         series = process.series.get(breach.quantity)
-        ends[breach.subject] = series is None or not len(series.values) or not any(series.values[-NUM_AT_END:])
-    return [breach for breach in _with_effect(breaches, process) if ends[breach.subject]]
+        last = series.values[-NUM_AT_END:] if series is not None else ()
+        if len(last) == NUM_AT_END and all(last):
+            recovered.add(breach.subject)
+    return [breach for breach in _with_effect(breaches, process) if breach.subject not in recovered]
 
 
 def _trained_with_effect(breaches: Sequence[Breach], process: Process) -> list[Breach]:
