@@ -111,7 +111,10 @@ def _is_flag(node: ast.expr, function: FunctionNode) -> bool:
     if not isinstance(node, ast.Call):
         return False
     joins = last_name(node) in ("logical_or", "logical_and", "logical_not")
-    return last_name(node) in ("any", "all") or (joins and any(_is_flag(each, function) for each in node.args))
+    is_of_torch = text(receiver(node)) in ("torch", "th")
+    is_whole = len(node.args) == (1 if is_of_torch else 0) and not node.keywords     # one flag, and not one per row
+    is_one = last_name(node) in ("any", "all") and is_whole
+    return is_one or (joins and any(_is_flag(each, function) for each in node.args))
 
 
 def _is_explained(file: SourceFile, casts: list[ast.Call]) -> bool:
