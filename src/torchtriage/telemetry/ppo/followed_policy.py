@@ -70,6 +70,10 @@ class FollowedPolicy:
         elif self._has_environments or num_acts < max(MIN_ACTS, ROLLOUT_SHARE * self._most_acts):
             self._num_acts = num_acts
             self._is_guessed = self._may_be_rollout(num_acts)
+            if self._is_guessed and self._is_policy:
+                self._is_reading = self._may_read()
+                if not self._is_reading:
+                    self._finish()
             return
         self._num_acts = num_acts
         self._most_acts = max(self._most_acts, num_acts)
@@ -86,7 +90,7 @@ class FollowedPolicy:
         self._num_acts = 0
         number = self._num_backwards
         if self._is_policy:
-            is_due = self._is_reading
+            is_due = self._is_reading and (self._num_rollouts > 0 or self._may_read())
         else:
             is_due = number <= EARLY_LOOKS or not number & (number - 1)
         if is_due:
@@ -113,6 +117,7 @@ class FollowedPolicy:
         return self._own_seconds < allowed
 
     def _may_be_rollout(self, num_acts: int) -> bool:
+        """Whether entries to no_grad() that are too few to be acts may be one rollout each."""
         if self._has_environments or self._most_acts >= MIN_ACTS or not self._may_guess:
             return False
         if len(self._acts) < MIN_BACKWARDS:

@@ -1,5 +1,6 @@
 """A hand-written PPO, followed by the calls that the taps make."""
 
+import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -137,3 +138,10 @@ def test_a_ratio_that_never_begins_at_one_again_is_the_fault_itself() -> None:
         program.update(num_acts=3, shift=0.0 if number == 0 else 0.1)
     starts = [one.values.get(PPO_FIRST_RATIO_DEVIATION, 0.0) for one in program.observations()]
     assert len([start for start in starts if start > 1e-2]) >= 3
+
+
+def test_guessed_rollouts_are_read_within_the_budget() -> None:
+    program = Program(clock=itertools.count(0.0, 0.1))      # each look takes a tenth of a second
+    for _ in range(20):
+        program.update(num_acts=3)
+    assert len(program.observations()) <= 3
