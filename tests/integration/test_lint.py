@@ -111,3 +111,9 @@ def test_a_finding_of_the_source_and_of_the_run_is_one(project: Path) -> None:
     assert seen["fingerprint"] == ran["fingerprint"] == alone["fingerprint"]
     assert "seen in this run" in seen["cause"]
     assert seen["cost"] == ran["cost"]
+
+
+@pytest.mark.thorough
+def test_our_own_source_has_no_finding() -> None:
+    done = lint(ROOT, "src")
+    assert (done.returncode, done.stdout.splitlines()[0].split(" in ")[0]) == (0, "0 findings"), done.stdout

@@ -15,7 +15,7 @@ from torchtriage.findings.report import Report
 
 BASELINE_SCHEMA = 1
 MAX_BASELINE = 64 << 20     # bytes; an accepted finding takes about 250
-# `# torchtriage: ignore[TT101] reason`
+# A comment of the form "torchtriage: ignore[TT101] reason" behind a "#".
 _COMMENT = re.compile(r"#\s*torchtriage:\s*ignore\b(?:\[([^\]]*)\])?\s*(.*)", re.IGNORECASE)
 
 

@@ -38,14 +38,14 @@ class FirstNonFinite:
         if math.isfinite(value):
             self._last_finite = step
             return False
-        self.found = self._inspect(value, step, parts())
+        self.found = self._inspect(step, parts())
         self._report(value, self.found)
         return True
 
     def facts(self) -> dict[str, Any]:
         return {} if self.found is None else {"non_finite_loss": to_dict(self.found)}
 
-    def _inspect(self, value: float, step: int, parts: Iterable[Part]) -> NonFiniteLoss:
+    def _inspect(self, step: int, parts: Iterable[Part]) -> NonFiniteLoss:
         """Look at all trained weights, which the bad loss was computed with, and at the state of the optimizers."""
         bad, num_weights, has_bad_average, num_averages = [], 0, False, 0
         for optimizer, name, weight in _weights(parts):

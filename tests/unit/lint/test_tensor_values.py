@@ -151,6 +151,19 @@ def test_a_shape_compared_with_an_unknown_value_is_not_a_tensor() -> None:
     assert [f.code for f in findings(source)] == []
 
 
+def test_the_shape_of_anything_is_not_a_tensor() -> None:
+    assert codes("for a, size in ((x, (4, 4)), ('y', 3)):\n    if a.shape != size:\n        y = y + 1") == []
+
+
+@pytest.mark.parametrize(("test", "fix"), [
+    ("other is not None and y.any()", "torch.where(y.any(), a, b) over both outcomes, under `if other is not None:`"),
+    ("y.max() > 0 and not y.isnan().any()", "torch.where((y.max() > 0) & ~y.isnan().any(), a, b) over both outcomes;"),
+])
+def test_the_fix_reads_no_tensor_by_and_or_not(test: str, fix: str) -> None:
+    [finding] = findings(BODY.replace("{line}", f"if {test}: y = y * 2"))
+    assert finding.fix.text.startswith(fix)
+
+
 def test_a_value_that_may_be_a_tensor_gives_p4_and_says_may() -> None:
     [finding] = findings("import torch\n@torch.compile\ndef f(x):\n    if x > 0:\n        return x * 2\n    return x\n")
     assert (finding.code, finding.severity.name) == ("TT103", "P4")

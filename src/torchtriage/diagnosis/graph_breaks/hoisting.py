@@ -162,7 +162,7 @@ def _frame(process: Process, event: GraphBreak) -> _Frame | None:
     line = event.stack[position]
     statement = statement_at(process, line.path, line.line)
     function = statement.function if statement is not None else None
-    call = _call_site(process, event.stack[:position], function, path) if function is not None else None
+    call = _call_site(process, event.stack[:position], function) if function is not None else None
     if statement is None or function is None or call is None:
         return None
     below = event.stack[position + 1] if position < len(event.stack) - 1 else None
@@ -190,7 +190,7 @@ def _is_repeated(node: ast.stmt, value: ast.expr) -> bool:
     return any(value in ast.walk(part) for part in ast.walk(node) if isinstance(part, inner))
 
 
-def _call_site(process: Process, above: Sequence[StackEntry], function: Function, path: str) -> _Call | None:
+def _call_site(process: Process, above: Sequence[StackEntry], function: Function) -> _Call | None:
     yours = [entry for entry in above if owner_at(entry, process.program) == YOU]
     if not yours:
         return None

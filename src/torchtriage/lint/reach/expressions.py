@@ -37,6 +37,7 @@ _NEVER = frozenset(
 )
 
 
+_PLAIN_ATTRIBUTES = frozenset({"shape", "dtype", "device", "layout"})     # of a tensor, never tensors themselves
 _PYTHON_TYPES = frozenset({"int", "float", "bool", "str", "complex"})
 
 
@@ -160,10 +161,11 @@ class ExpressionEvaluator(Machine):
         values = [self.evaluate(node.left, scope), *self._all(node.comparators, scope)]
         if all(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops):
             return PythonValue("bool")
-        if any(isinstance(value, ContainerValue) and value.kind in ("tuple", "list") for value in values[:2]):
-            is_equality = all(isinstance(op, (ast.Eq, ast.NotEq)) for op in node.ops)
-            if is_equality:
-                return PythonValue("bool")      # of a shape, whatever the other side is
+        is_equality = all(isinstance(op, (ast.Eq, ast.NotEq)) for op in node.ops)
+        is_shape = isinstance(node.left, ast.Attribute) and node.left.attr in _PLAIN_ATTRIBUTES
+        if is_equality and (is_shape or any(
+                isinstance(value, ContainerValue) and value.kind in ("tuple", "list") for value in values[:2])):
+            return PythonValue("bool")      # of a shape, whatever the other side is
         if any(isinstance(op, (ast.In, ast.NotIn)) for op in node.ops):
             inside = tensor_in(values[-1])
             return PythonValue("bool", from_tensor=inside is not None and inside.sure)

@@ -36,7 +36,7 @@ def branches(reached: Reached) -> Iterator[Hazard]:
                 node=parent,
                 subject=f"{_WORDS[type(parent)]} on {quote(reached, node)}",
                 cause="a Python condition needs the value of a tensor, which is not known while the graph is made",
-                fix=_branch_fix(parent, reached.file.segment(node)),
+                fix=_branch_fix(parent, *_condition(node, reached)),
                 may=not tensor.sure,
                 kind="Data-dependent branching",
             )
@@ -104,16 +104,32 @@ def _tested(node: ast.AST, reached: Reached) -> TensorValue | None:
     return tensor
 
 
-def _branch_fix(node: ast.AST, test: str) -> str:
+def _condition(node: ast.expr, reached: Reached) -> tuple[str, str]:
+    """(the parts of an `and` that stay in Python, the rest as one tensor): `and`, `or`, `not` would read tensors."""
+    if isinstance(node, ast.BoolOp):
+        is_and = isinstance(node.op, ast.And)
+        plain = [part for part in node.values if is_and and _tested(part, reached) is None]
+        tensors = [_condition(part, reached)[1] for part in node.values if part not in plain]
+        joined = f" {'&' if is_and else '|'} ".join(f"({text})" if " " in text else text for text in tensors)
+        kept = " and ".join(reached.file.segment(part) for part in plain)
+        return kept, joined if len(tensors) > 1 else tensors[0]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        text = _condition(node.operand, reached)[1]
+        return "", f"~({text})" if " " in text else f"~{text}"
+    return "", reached.file.segment(node)
+
+
+def _branch_fix(node: ast.AST, plain: str, test: str) -> str:
+    kept = f", under `if {plain}:`" if plain else ""
     if isinstance(node, ast.Assert):
-        return f"torch._assert_async({test}), or check before the compiled call"
+        return f"torch._assert_async({test}){kept}, or check before the compiled call"
     if isinstance(node, ast.While):
         return "a fixed bound with a torch.where mask, or compile the body of the loop and not the loop"
     if isinstance(node, ast.If) and any(isinstance(s, ast.Raise) for s in node.body):
-        return f"torch._assert_async(~({test})) instead of the raise, or check before the compiled call"
+        return f"torch._assert_async(~({test})){kept} instead of the raise, or check before the compiled call"
     if isinstance(node, ast.If) and any(isinstance(s, ast.Break) for s in node.body):
         return "compile the body of the loop (the model or one step) and keep the loop with its test outside"
-    return f"torch.where({test}, a, b) over both outcomes; torch.cond if computing both is too expensive"
+    return f"torch.where({test}, a, b) over both outcomes{kept}; torch.cond if computing both is too expensive"
 
 
 @hazard_rule

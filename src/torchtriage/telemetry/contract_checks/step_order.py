@@ -75,7 +75,7 @@ class StepOrder:
         gradients = [p.grad for p in parameters if p.grad is not None]
         if not all(map(is_readable, gradients)):
             return
-        is_empty = not any(bool(gradient.any()) for gradient in gradients)
+        is_empty = not any(bool(gradient.any()) for gradient in gradients)    # torchtriage: ignore[TT701] on the CPU
         is_broken = is_empty and any(is_reached(id(p)) for p in parameters)
         name = "zero" if gradients else "none"
         key = f"TT427:{id(optimizer)}"

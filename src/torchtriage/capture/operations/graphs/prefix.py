@@ -41,7 +41,7 @@ def cut_after(graph_module: Any, last: Any, values: Mapping[Any, Any]) -> Any:
     outputs = []
     for node in live:
         outputs.extend(_tensor_nodes(graph, copies[node], values.get(node), _used_elements(node)))
-    _leave_contexts(graph, graph_module, copies)
+    _leave_contexts(graph, copies)
     graph.output(tuple(outputs))
     return torch.fx.GraphModule(graph_module, graph)
 
@@ -110,7 +110,7 @@ def _tensor_nodes(graph: Any, node: Any, value: Any, used: set[Any] | None = Non
     return found
 
 
-def _leave_contexts(graph: Any, graph_module: Any, copies: dict[Any, Any]) -> None:
+def _leave_contexts(graph: Any, copies: dict[Any, Any]) -> None:
     """Leave the autocast contexts that are open at the cut."""
     open_contexts = [
         node for node in copies
