@@ -220,7 +220,7 @@ TUNING.healthy(
 )
 TUNING.fault(
     "a checkpoint with another prefix",
-    "none",
+    "TT441",
     (
         "load_state_dict(checkpoint)",
         "load_state_dict({f'module.{k}': v for k, v in checkpoint.items()}, strict=False)",

@@ -340,6 +340,7 @@ class Contracts:
             self._num_phases += 1
             self._phase_start = self._num_updates
             self._order.begin_phase()
+            self._reached, self._suspects = {}, {}      # the optimizer of the phase before may be gone
         self._optimizers[id(optimizer)] = weakref.ref(optimizer)
         self._last_of[id(first)] = _Owner(weakref.ref(first), weakref.ref(optimizer))
 

@@ -29,7 +29,7 @@ EFFECTS: Mapping[str, tuple[str, ...]] = {
     "TT435": ("TT409", "TT415"),
     "TT436": ("TT408", "TT415", "TT434"),
     "TT440": ("TT410", "TT411", "TT415"),
-    "TT442": ("TT404", "TT408", "TT410", "TT418"),
+    "TT442": ("TT410",),
     "TT443": ("TT415",),
     "TT444": ("TT415",),
     "TT505": ("TT604",),
@@ -54,6 +54,8 @@ CAUSES_OF_A_GUESS = (
     "TT444", "TT401", "TT402", "TT403", "TT434", "TT408", "TT406", "TT409", "TT416", "TT412", "TT442",
 )
 
+CAUSES_OF_A_LOSS_OF_SKILL = ("TT404", "TT414")      # of predictions that were better before
+
 
 @rule
 def broken_contracts(process: Process) -> Iterator[Finding]:
@@ -77,7 +79,7 @@ def causes_of_contracts(process: Process) -> dict[str, str]:
                 causes.setdefault(incidents[effect].fingerprint, _fingerprint(broken, process))
     guess = contracts.get("TT440")
     if guess is not None:
-        for code in CAUSES_OF_A_GUESS:
+        for code in (*CAUSES_OF_A_GUESS, *(CAUSES_OF_A_LOSS_OF_SKILL if guess.total else ())):
             cause = _reported(code, contracts, incidents, process)
             if cause:
                 causes[_fingerprint(guess, process)] = cause
