@@ -9,7 +9,9 @@ from torchtriage.diagnosis.places import owner_of
 from torchtriage.diagnosis.recompiles.caller import Caller, passed_arguments
 from torchtriage.diagnosis.recompiles.guard_text import Kind
 from torchtriage.diagnosis.recompiles.patterns import function_lines
-from torchtriage.diagnosis.recompiles.remedies import MAX_FLAGS, Scene, may_be_of_a_layer
+from torchtriage.diagnosis.recompiles.remedies import MAX_FLAGS
+from torchtriage.diagnosis.recompiles.scene import Scene
+from torchtriage.diagnosis.recompiles.size_remedies import may_be_of_a_layer
 from torchtriage.diagnosis.statement import code, own_nodes, recorded_statements, statement_at
 from torchtriage.findings.model import YOU, Change, ChangeKind, Edit, EditLabel
 from torchtriage.recording.recording import Process

@@ -19,7 +19,8 @@ from torchtriage.diagnosis.recompiles.patterns import (
     is_broken_off,
     is_ragged,
 )
-from torchtriage.diagnosis.recompiles.remedies import Scene, remedy
+from torchtriage.diagnosis.recompiles.remedies import remedy
+from torchtriage.diagnosis.recompiles.scene import Scene
 from torchtriage.diagnosis.recompiles.settings import shown
 from torchtriage.diagnosis.rules import finding, fingerprint_of, rule
 from torchtriage.findings.catalogue import rule as catalogue_rule
