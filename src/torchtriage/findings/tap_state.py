@@ -23,8 +23,8 @@ LOGGERS = ("Stable-Baselines3 Logger", "SummaryWriter", "tensorboardX", "wandb",
 OWN_NAMES = frozenset({
     "trace", "steps", "compile calls", "whole-frame breaks", "piece timer", "silent-eager meter", "recorder",
     "policy", "call times", "call sizes", "shape marks", "gradients", "loss", "clipping and GradScaler",
-    "gradients of some tensors", "environments", *(f"scalars of {logger}" for logger in LOGGERS), STRUCTURED_TRACE,
-    TEXT_LOG, BREAK_COSTS, COMPILES, LEARNING, SHAPE_STUDY,
+    "gradients of some tensors", "loaded weights", "environments", *(f"scalars of {logger}" for logger in LOGGERS),
+    STRUCTURED_TRACE, TEXT_LOG, BREAK_COSTS, COMPILES, LEARNING, SHAPE_STUDY,
     REMEDY_PROOFS, SOURCE, SCALARS, COMPILER, OTHER_SCALARS, STEPS, SKIPPED_FRAMES, EAGER_CALLS, CALL_SITES,
     COMPILE_TIMES, CACHES, RECURRENT_STATE, PPO_UPDATES,
 })
