@@ -98,12 +98,17 @@ def _dropped(before: list[ast.stmt], long: list[ast.stmt], short: list[ast.stmt]
     """The statistics computed before the branch that only its long side needs."""
     needs: dict[str, set[str]] = {}
     computed: list[str] = []
+    stacks: dict[str, list[ast.expr]] = {}
     for statement in before:
         for node in [statement, *own_nodes(statement)]:
             if isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)) and node.value is not None:
                 names = target_names(node)
-                for name in names:
-                    needs.setdefault(name, set()).update(names_in(node.value))
+                parts = _parts(node.value, stacks)
+                for place, name in enumerate(names):
+                    source = parts[place] if len(parts) == len(names) > 1 else node.value
+                    needs.setdefault(name, set()).update(names_in(source))
+                if len(names) == 1 and parts:
+                    stacks[names[0]] = parts
                 if len(names) == 1 and calls(ast.walk(node.value), *_STATISTICS):
                     computed += names
     for_long = _reached({name for part in long for name in names_in(part)}, needs)
@@ -123,6 +128,16 @@ def _conditions(before: list[ast.stmt]) -> set[str]:
             elif isinstance(node, (ast.Expr, ast.Return)) and node.value is not None:
                 found |= names_in(node.value)
     return found
+
+
+def _parts(value: ast.expr, stacks: dict[str, list[ast.expr]]) -> list[ast.expr]:
+    """The values that `torch.stack([a, b])`, or an earlier stack that is unpacked or read, consists of, in order."""
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        if value.func.attr in ("tolist", "unbind", "item", "cpu"):
+            return _parts(value.func.value, stacks)
+        if value.func.attr == "stack" and value.args and isinstance(value.args[0], (ast.List, ast.Tuple)):
+            return value.args[0].elts
+    return stacks.get(value.id, []) if isinstance(value, ast.Name) else []
 
 
 def _reached(start: set[str], needs: dict[str, set[str]]) -> set[str]:
