@@ -28,6 +28,8 @@ Value = tuple[int | None, str]      # dimension where it matters, value
 Member = tuple[Compile, Reason]     # a recompile and why it happened
 Entry = tuple[int | None, int, str]     # dimension, generation, compile id: what a cache entry was compiled for
 
+_CELL = re.compile(r"\.__closure__\[(\d+)\]")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecompileGroup:
@@ -125,9 +127,9 @@ def _frame_groups(frame: Frame, history: CompileHistory, process: Process) -> li
             policy = (call.path, call.line, call.dynamic) if call is not None else None
             calls[policy] = call
             members[_key(reason), _code_object(compile_), policy].append((compile_, reason))
-    changing = _changing_values(frame)
-    sources = {reason.source for group in members.values() for _, reason in group}
-    also = {source: values for source, values in changing.items() if source not in sources}
+    reasons_of_all = [reason for group in members.values() for _, reason in group]
+    named = {name for reason in reasons_of_all for name in (reason.source, _value_name(reason.path))}
+    also = {name: values for name, values in _changing_values(frame).items() if name not in named}
     groups = []
     for (key, _, policy), group in members.items():
         parts = _without_zero_one(group) if key[0] == Kind.SIZE else [group]
@@ -148,15 +150,23 @@ def _changing_values(frame: Frame) -> dict[str, tuple[str, ...]]:
     for compile_ in frame.compiles:
         for source, value in compile_.values.items():
             name = readable(source)
-            has_name = ".__closure__[" not in source and not re.search(r"\(|\.training$|___", name)
-            if source not in compile_.dynamic and has_name:
-                by_source[compile_.generation, name].append(value)
+            if source not in compile_.dynamic and not re.search(r"\(|\.training$|___", name):
+                by_source[compile_.generation, _value_name(source)].append(value)
     changing: dict[str, tuple[str, ...]] = {}
     for (_, name), values in by_source.items():
         distinct = tuple(dict.fromkeys(values))
         if len(distinct) > 1:
             changing.setdefault(name, distinct)
     return changing
+
+
+def _value_name(source: str) -> str:
+    """The value of a guard in words; what a nested function holds has no name in a guard, only a number."""
+    cell = _CELL.search(source)
+    if cell is None:
+        return readable(source)
+    ordinal = f"{int(cell[1]) + 1}. " if int(cell[1]) else ""
+    return f"the {ordinal}value that {readable(source[:cell.start()])} holds"
 
 
 class _Attribution:

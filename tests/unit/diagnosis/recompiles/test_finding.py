@@ -643,6 +643,18 @@ def test_a_number_of_a_closure_has_its_own_name() -> None:
     assert "weight" not in finding.fix.text
 
 
+def test_a_number_of_a_closure_that_would_recompile_next_is_named_by_its_function() -> None:
+    events: list[Event] = []
+    for event in events_of(*("tensor 'x' size mismatch at index 0. expected 4, actual 5" for _ in range(3))):
+        events.append(event)
+        if isinstance(event, CompileEnd):
+            number = str(event.compile_id)[2:]
+            held = "L['score'].__closure__[0].cell_contents"
+            events.append(GuardValue(compile_id=event.compile_id, source=held, value=number))
+    text = " ".join(finding.fix.text for finding in findings_of(events))
+    assert "then the value that score holds would recompile: it is an int that changes" in text
+
+
 def test_a_float_of_a_wrapped_function_is_named_by_its_position() -> None:
     fix = findings_of(events_of(*(f"args[1] == {n / 2}" for n in (1, 2, 3))))[0].fix.text
     assert "pass a tensor as argument 2 before the call" in fix
