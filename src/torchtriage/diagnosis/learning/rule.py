@@ -1,7 +1,7 @@
 """The parts of a learning rule: limits, breaches, the incident that they form, the text of its finding."""
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from torchtriage.diagnosis.learning.memory import median
 from torchtriage.findings.model import Location, Severity
 from torchtriage.recording.recording import Process, Series
-from torchtriage.recording.series import LOSS
+from torchtriage.recording.series import LEARNING_RATE, LOSS
 from torchtriage.text import row
 
 if TYPE_CHECKING:
@@ -165,8 +165,16 @@ def batch_to_check(incident: Incident) -> str:
 
 
 def learning_rates(incident: Incident) -> str:
-    """The learning rates of the run in parentheses, to follow the words "learning rate"; empty if unknown."""
+    """The learning rates of the run in parentheses, to follow the words "learning rate"; empty if unknown.
+
+    Where a schedule has changed the only rate since the worst breach, it is that of the worst breach.
+    """
     rates = dict.fromkeys(incident.process.learning.optimizer_lr)
+    scheduled, step = incident.process.series.get(LEARNING_RATE), incident.worst.step
+    if scheduled is not None and step is not None and len(rates) == 1:
+        place = bisect_right(scheduled.steps, step) - 1
+        if place >= 0 and short(scheduled.values[place]) != short(next(iter(rates))):
+            return f" ({short(scheduled.values[place])} at step {step})"
     return f" (now {row(short(rate) for rate in rates)})" if rates else ""
 
 

@@ -42,6 +42,14 @@ def test_an_explosion_that_was_clipped_is_milder() -> None:
     assert "clipping reduced it to 1" in finding.fix.text
 
 
+def test_the_fix_names_the_learning_rate_of_the_breach_where_a_schedule_has_changed_it_since() -> None:
+    series = explosion(40.0)
+    number = len(next(iter(series.values())))
+    rates = [0.1 if step < 61 else 0.003 for step in range(number)]
+    training = a_training(**series, train__learning_rate=rates, facts={"optimizer_lr": [0.001]})
+    assert "learning rate (0.1 at step 61)" in findings_of(training)["TT404"].fix.text
+
+
 def test_the_fix_names_the_learning_rate_if_it_was_recorded() -> None:
     training = a_training(**explosion(40.0), facts={"optimizer_lr": [0.003, 0.003]})
     assert "the learning rate (now 0.003)" in findings_of(training)["TT404"].fix.text

@@ -211,7 +211,8 @@ def _origin_of_tested_loss(first: NonFiniteLoss, growth: divergence.Growth | Non
     begins = f"Every loss was tested: that of step {first.step} is the first bad one"
     weights = counted(first.num_weights, "weight tensor")
     if not first.num_weights:
-        return f"{begins}; the weights were not looked at, as no optimizer had stepped yet"
+        why = ", as no optimizer had stepped yet" if first.step <= 1 else ""
+        return f"{begins}; the weights were not looked at{why}"
     if not first.num_bad_weights:
         origin = "it comes from its forward pass or its data" if growth is None else divergence.explanation(growth)
         return f"{begins}. All {weights} were finite in that step{':' if growth is None else '.'} {origin}"
