@@ -225,8 +225,9 @@ def test_a_torch_trace_has_the_same_marks_and_chains_but_no_steps(report: Report
 
 
 def kinds_and_names(history: History) -> Counter[tuple[str, str]]:
-    """Without skips, which only a recording has, and by bare names, since a trace has no source."""
-    return Counter((m.kind.value, m.compile_id) for m in history.moments if m.kind is not MomentKind.SKIP)
+    """Without skips and anomalies of the training, which only a recording has."""
+    only_recorded = (MomentKind.SKIP, MomentKind.ANOMALY)
+    return Counter((m.kind.value, m.compile_id) for m in history.moments if m.kind not in only_recorded)
 
 
 def by_name(history: History) -> list[FrameHistory]:
