@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,9 @@ def talk(folder: Path, body: Callable[[Client], Coroutine[Any, Any, None]]) -> N
         async with Client(server) as client:
             await body(client)
 
-    asyncio.run(session())
+    # The browser tests leave an event loop running on the main thread of their worker.
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, session()).result()
 
 
 async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
