@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from torchtriage.diagnosis.places import locate, source_lines
 from torchtriage.diagnosis.rules import finding, placed_fields, run_rule
-from torchtriage.diagnosis.statement import Statement, code, fits, statement_at
+from torchtriage.diagnosis.statement import Statement, called_name, code, fits, statement_at
 from torchtriage.findings.model import Check, CheckKind, Evidence, Finding, Fix, OwnerKind, Severity
 from torchtriage.recording.events import CompileCall, CompileSite, CompileStart
 from torchtriage.recording.recording import Process, Recording
@@ -69,16 +69,28 @@ def _way_there(statement: Statement | None, where: str) -> str:
 
 
 def _condition(statement: Statement) -> tuple[str, bool]:
-    """The test of the innermost `if` around the call, within its function, and whether the call is in its else.
+    """The test that decides whether the call runs, within its function, and whether the call runs where it is false.
 
-    Empty if there is none, if it is too long to quote, or if it only asks whether the file is the main script.
+    It is that of a conditional expression, or of the innermost `if` around the call. Empty if there is
+    none, if it is too long to quote, or if it only asks whether the file is the main script.
     """
+    test, is_else = _deciding_test(statement)
+    return (code(test), is_else) if test is not None and fits(code(test)) else ("", False)
+
+
+def _deciding_test(statement: Statement) -> tuple[ast.expr | None, bool]:
+    for choice in ast.walk(statement.node):
+        if isinstance(choice, ast.IfExp) and _compiles(choice.body) != _compiles(choice.orelse):
+            return choice.test, _compiles(choice.orelse)
     child: ast.stmt = statement.node
     for parent in reversed(statement.parents):
         if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)):
             break
         if isinstance(parent, ast.If) and "__name__" not in code(parent.test):
-            test = code(parent.test)
-            return (test, child in parent.orelse) if fits(test) else ("", False)
+            return parent.test, child in parent.orelse
         child = parent
-    return "", False
+    return None, False
+
+
+def _compiles(node: ast.expr) -> bool:
+    return any(isinstance(part, ast.Call) and called_name(part) == "compile" for part in ast.walk(node))

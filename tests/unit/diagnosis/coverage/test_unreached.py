@@ -3,6 +3,8 @@
 import textwrap
 from typing import Any
 
+import pytest
+
 from torchtriage.diagnosis.coverage.unreached import compile_not_reached
 from torchtriage.findings.model import Finding, Severity
 from torchtriage.recording.events import CompileCall, CompileSite, Event
@@ -47,6 +49,15 @@ def test_a_call_in_an_else_names_the_condition_that_must_not_hold() -> None:
     [finding] = found(process("if args.eager:\n    run(model)\nelse:\n    model = torch.compile(model)", site(4)))
     assert "in the else of `if args.eager`," in finding.cause
     assert finding.fix.text.endswith("else run it with a false `args.eager`")
+
+
+@pytest.mark.parametrize(("line", "words"), [
+    ("model = torch.compile(net) if args.compile else net", "a true `args.compile`"),
+    ("model = net if args.backend == 'none' else torch.compile(net)", "a false `args.backend == 'none'`"),
+])
+def test_a_call_in_a_conditional_expression_is_a_choice(line: str, words: str) -> None:
+    [finding] = found(process(line, site(1)))
+    assert (finding.severity, finding.fix.text.endswith(f"else run it with {words}")) == (Severity.P4, True)
 
 
 def test_a_call_in_a_function_without_a_condition_names_the_function() -> None:
