@@ -31,6 +31,6 @@ def test_a_loss_scale_below_one_is_reported() -> None:
 
 def test_a_first_update_that_replaces_the_weights_is_reported_if_the_loss_is_the_worse_for_it() -> None:
     ratios = {"update_ratio__all": [6.0] + [0.05] * 30}
-    assert "6 times its norm" in findings_of(a_training(loss=[1.0] + [40.0] * 30, **ratios))["TT408"].title
+    assert "6 times their norm" in findings_of(a_training(loss=[1.0] + [40.0] * 30, **ratios))["TT408"].title
     assert "TT408" not in findings_of(a_training(loss=[1.0] + [0.8] * 30, **ratios))
     assert "TT408" not in findings_of(a_training(**ratios))

@@ -29,6 +29,7 @@ NUM_AFTER = 10      # losses after a first update, the largest of which is compa
 HARM = 3.0
 LARGE_AT_START = "update_large_at_start"
 REPLACES = 1.0      # an update above the weights themselves replaces them: a single loss shows the harm
+ONLY_GROUP = "all"                      # the name of the parameters of an optimizer with one group
 USUAL_RATIO = 1e-3                      # of an update to its weights; the ratio that the fix of TT408 aims at
 
 
@@ -76,7 +77,7 @@ def _update_size(name: str, ratio: float, memory: Memory, limits: OptimizerLimit
         which = "the first update" if num_observed == 1 else "one of the first updates"
         yield Breach(
             code="TT408", type=LARGE_AT_START, quantity=name, subject=group, value=ratio,
-            limit=limits.update_ratio_start, text=f"{which} changes {group} by {short(ratio)} times its norm",
+            limit=limits.update_ratio_start, text=f"{which} changes {_by(group, ratio)}",
         )
     is_large, is_small = ratio > limits.update_ratio_max and is_warm, ratio < limits.update_ratio_min
     for code, type, beyond, patience, bound in (
@@ -86,15 +87,23 @@ def _update_size(name: str, ratio: float, memory: Memory, limits: OptimizerLimit
         if memory.streak(f"{type}:{group}", beyond, patience).is_active:
             yield Breach(
                 code=code, type=type, quantity=name, subject=group, value=ratio, limit=bound,
-                text=f"one update changes {group} by {short(ratio)} times its norm",
+                text=f"one update changes {_by(group, ratio)}",
             )
+
+
+def _by(group: str, ratio: float) -> str:
+    if group == ONLY_GROUP:
+        return f"all weights by {short(ratio)} times their norm"
+    return f"{group} by {short(ratio)} times its norm"
 
 
 def _fix_large_update(incident: Incident) -> str:
     factor = median([breach.value for breach in incident.breaches]) / USUAL_RATIO
+    of_group = "" if incident.worst.subject == ONLY_GROUP else f" of {incident.worst.subject}"
+    times = f"{factor:,.0f}" if factor >= 100 else short(factor)
     return (
-        f"lower the learning rate{learning_rates(incident)} of {incident.worst.subject} by about {short(factor)}x, for "
-        f"a ratio of {USUAL_RATIO:g}, or warm it up"
+        f"lower the learning rate{learning_rates(incident)}{of_group} by about {times}x, for a ratio of "
+        f"{USUAL_RATIO:g}, or warm it up"
     )
 
 
