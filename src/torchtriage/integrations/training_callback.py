@@ -153,7 +153,7 @@ class TrainingWatch:
         self._next_time = now + max(MIN_SECONDS, REST * (now - began))
 
     def close(self) -> None:
-        """The training has ended: report what the last observations show, and let the program go on unwatched."""
+        """Called at the end of a training: reports what its last observations show, then stops watching."""
         for hook in self._hooks:
             hook.remove()
         for watched in self._watched:

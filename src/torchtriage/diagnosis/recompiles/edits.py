@@ -222,11 +222,7 @@ def _is_arithmetic(value: ast.expr, names: frozenset[str]) -> bool:
 
 def stacked_values(site: RecompileSite) -> Iterator[Edit]:
     """The values of a dict as one tensor, in the call and where the function reads them."""
-    source = site.scene.group.source
-    reads = list(_reads(site, f"{source}.values()", source))
-    if len(reads) == 1 and len(re.findall(rf"\b{re.escape(source)}\b", _body(site))) == 2:    # and the parameter
-        for edit in _wrapped(site, "torch.stack(list({}.values()))"):
-            yield Edit(label=edit.label, text=edit.text, changes=(*edit.changes, *reads))
+    return _made_by_caller(site, read="{}.values()", passed="torch.stack(list({}.values()))")
 
 
 def counter_of_object(site: RecompileSite) -> Iterator[Edit]:
@@ -310,10 +306,15 @@ def enum_value(site: RecompileSite) -> Iterator[Edit]:
 
 def stacked(site: RecompileSite) -> Iterator[Edit]:
     """A list that is stacked by the caller and not in the function."""
+    return _made_by_caller(site, read="torch.stack({})", passed="torch.stack({})")
+
+
+def _made_by_caller(site: RecompileSite, *, read: str, passed: str) -> Iterator[Edit]:
+    """The caller passes what the function makes of an argument, where that is the only use of the argument."""
     source = site.scene.group.source
-    reads = list(_reads(site, f"torch.stack({source})", source))
+    reads = list(_reads(site, read.format(source), source))
     if len(reads) == 1 and len(re.findall(rf"\b{re.escape(source)}\b", _body(site))) == 2:    # and the parameter
-        for edit in _wrapped(site, "torch.stack({})"):
+        for edit in _wrapped(site, passed):
             yield Edit(label=edit.label, text=edit.text, changes=(*edit.changes, *reads))
 
 

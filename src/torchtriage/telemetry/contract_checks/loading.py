@@ -11,7 +11,7 @@ MIN_SHARE = 0.5         # of the tensors of the model, and of those missing, tha
 
 
 class LoadedNames:
-    """Judges the names that load_state_dict() could not match. Loading again into the same module counts anew."""
+    """The names that load_state_dict() did not match; a later load into the same module replaces its verdict."""
 
     def __init__(self) -> None:
         self._broken: dict[int, tuple[weakref.ref[torch.nn.Module], BrokenContract]] = {}
