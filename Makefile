@@ -15,14 +15,20 @@ demo: $(STAMP)
 	$(BIN)/torchtriage demo
 
 # One compile thread a process: the workers of the tests keep all cores busy, and a pool of compilers takes seconds to start.
-PYTEST := TORCHINDUCTOR_COMPILE_THREADS=1 $(BIN)/python -m pytest -n auto --no-loadscope-reorder
+PYTEST := TORCHINDUCTOR_COMPILE_THREADS=1 $(BIN)/python -m pytest
+
+# The tests of a mark on all cores. Those that fail run once more, one at a time: on a full machine a process may be starved for seconds, and
+# a fault of ours fails again. Both reports are printed.
+run_tests = $(PYTEST) -n auto --no-loadscope-reorder --dist loadfile -m "$(1)" || { \
+	[ $$? -eq 1 ] && echo "The tests that failed run once more, one at a time:" && \
+	$(PYTEST) -n 0 --last-failed --last-failed-no-failures none -m "$(1)"; }
 
 test: $(STAMP) check
-	$(PYTEST) --dist loadfile -m "not thorough"
+	$(call run_tests,not thorough)
 
 # What `make test` leaves out: every example and rule page, long sweeps, the browser, the transcripts of the docs.
 test-all: $(STAMP)
-	$(PYTEST) --dist loadfile -m thorough
+	$(call run_tests,thorough)
 
 # Reads random damaged inputs: make fuzz SECONDS=300. A failure names the reader and the seed that repeat it.
 SECONDS ?= 60
