@@ -148,15 +148,18 @@ def harmless_text(text: str) -> str:
 
 
 def short_path(path: str, roots: Sequence[str] = ()) -> str:
-    """A path below site-packages, or below the first root that contains it, with forward slashes; else unchanged.
+    """A path below site-packages, the first root that contains it, or the standard library; else unchanged.
 
-    A virtual environment is often inside the project, so site-packages comes first.
+    A virtual environment is often inside the project, so site-packages comes first. Slashes are forward slashes.
     """
     installed = installed_path(path)
     if installed is not None:
         return installed
     inside = path_below(path, roots)
-    return path if inside is None else inside
+    if inside is not None:
+        return inside
+    standard = _STANDARD_LIBRARY.split(_slashes(path))
+    return standard[-1] if len(standard) > 1 else path
 
 
 def installed_path(path: str) -> str | None:

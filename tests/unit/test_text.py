@@ -108,6 +108,7 @@ def test_a_cut_list_accounts_for_every_item(words: list[str], most: int) -> None
     ("/v/lib/python3.11/site-packages/timm/x.py", "timm/x.py"),
     ("/usr/lib/python3/dist-packages/timm/x.py", "timm/x.py"),
     ("/app/.venv/lib/python3.11/site-packages/timm/x.py", "timm/x.py"), ("unknown", "unknown"),
+    ("/usr/lib/python3.11/logging/__init__.py:12", "logging/__init__.py:12"),
     ("C:\\other\\a.py", "C:\\other\\a.py"),
     ("/app/my-site-packages/x.py", "my-site-packages/x.py"),
 ])

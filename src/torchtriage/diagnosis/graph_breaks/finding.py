@@ -30,6 +30,7 @@ from torchtriage.findings.model import (
     Location,
     OwnerKind,
     Severity,
+    SourceLine,
 )
 from torchtriage.recording.events import GraphBreak, StackEntry
 from torchtriage.recording.recording import Process
@@ -264,8 +265,14 @@ def _evidence(process: Process, broken: Break, compile_ids: tuple[str, ...]) -> 
     reasons = dict.fromkeys(" ".join(e.reason.split())[:500] for e in broken.events if e.reason)
     return Evidence(
         num_events=len(broken.events), compile_ids=compile_ids[:MAX_LISTED], reasons=tuple(reasons)[:3],
-        folded=broken.folded.lines(), source=source_lines(process, broken.own), notes=tuple(notes),
+        folded=broken.folded.lines(), source=_source(process, broken), notes=tuple(notes),
     )
+
+
+def _source(process: Process, broken: Break) -> tuple[SourceLine, ...]:
+    """The user's own line, where that is to be changed; else the line in a library that torch names."""
+    of_the_user = source_lines(process, broken.place.location) if broken.place.owner.kind is OwnerKind.YOU else ()
+    return of_the_user or source_lines(process, broken.own)
 
 
 def _verification(broken: Break) -> tuple[Check, ...]:

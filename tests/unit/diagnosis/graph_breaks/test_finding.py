@@ -112,6 +112,17 @@ def test_source_lines_come_from_the_recording() -> None:
     assert "`print('kept')`" in finding.fix.text
 
 
+def test_a_break_raised_in_the_standard_library_shows_the_line_of_the_user() -> None:
+    inside = entry("/usr/lib/python3.11/logging/__init__.py", 1488, "info", "if self.isEnabledFor(INFO):")
+    sources = {
+        (APP, 14): Source(first_line=14, lines=("log.info(x)",), qualname="Policy.forward"),
+        (inside.path, 1488): Source(first_line=1488, lines=(inside.code,), qualname="Logger.info"),
+    }
+    finding = the_one(a_break(entry(code="log.info(x)"), inside), sources=sources)
+    assert (str(finding.location), finding.raised_at.line) == ("/app/model.py:14", 1488)
+    assert finding.evidence.source == source_lines("log.info(x)", first=14, at=14)
+
+
 def test_resume_frames_are_folded_into_their_break() -> None:
     finding = the_one(
         a_start("0/0", "forward"), a_break(),
