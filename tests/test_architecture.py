@@ -183,6 +183,7 @@ SUBPACKAGES: dict[str, dict[str, set[str]]] = {
     "proof": {"runs": set(), "numbers": {"."}, "locate": {".", "runs"}},
     "shapes": {"runs": {"."}, "functions": {".", "runs", "verdict"}, "verdict": {".", "functions", "runs"}},
     "telemetry": {
+        "actions": {".", "statistics"},
         "statistics": set(),
         "gradients": {".", "statistics"},
         "ppo": {".", "gradients"},

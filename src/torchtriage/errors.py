@@ -1,6 +1,7 @@
 """The errors of torchtriage, kept apart from those of the program that pass through its frames."""
 
 import os
+import sys
 
 
 class TriageError(Exception):
@@ -39,6 +40,15 @@ def pass_on_signals(error: BaseException) -> None:
         if trace.tb_frame.f_code in codes:
             raise error
         trace = trace.tb_next
+
+
+def level_of_the_caller() -> int:
+    """The stacklevel, seen from the function that calls this, of the first frame outside torch and torchtriage."""
+    level = 1
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("torch", "torchtriage"):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _stderr() -> tuple[int, int] | None:

@@ -205,7 +205,7 @@ class Anomaly(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSkipped(Event):
-    """GradScaler found a non-finite gradient and skipped the step; `total` counts skipped steps of this optimizer."""
+    """GradScaler, or a Monitor that was asked to, skipped a step with a non-finite gradient; `total` counts them."""
 
     kind: ClassVar[str] = "step_skipped"
 

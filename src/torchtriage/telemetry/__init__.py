@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 from torchtriage.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from torchtriage.telemetry.actions.anomaly_calls import ProfileSteps as ProfileSteps
+    from torchtriage.telemetry.actions.anomaly_calls import StopTraining as StopTraining
+    from torchtriage.telemetry.actions.anomaly_calls import TrainingStoppedError as TrainingStoppedError
     from torchtriage.telemetry.anomaly import AnomalyDetector as AnomalyDetector
     from torchtriage.telemetry.anomaly import AnomalyReport as AnomalyReport
     from torchtriage.telemetry.config import TelemetryConfig as TelemetryConfig
@@ -69,6 +72,7 @@ if importlib.util.find_spec("numpy") is None:
     )
 
 _HOMES = {
+    "actions.anomaly_calls": ("ProfileSteps", "StopTraining", "TrainingStoppedError"),
     "anomaly": ("AnomalyDetector", "AnomalyReport"),
     "gradients.collect": (
         "GradientCollector", "GroupGradientCollector", "PendingGradients", "SeedGradientCollector",

@@ -4,6 +4,7 @@ import atexit
 import functools
 import json
 import os
+import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -11,10 +12,14 @@ from typing import Any, ParamSpec
 
 import torch
 
-from torchtriage.recording.events import TrainingEvent
+from torchtriage.errors import level_of_the_caller
+from torchtriage.recording.events import StepSkipped, TrainingEvent
 from torchtriage.recording.series import GRAD_EXPONENTS, series_of
+from torchtriage.telemetry.actions.anomaly_calls import AnomalyCalls, AnomalyFunction
+from torchtriage.telemetry.actions.step_skipper import StepSkipper, skipper_of
 from torchtriage.telemetry.anomaly import AnomalyDetector
 from torchtriage.telemetry.config import TelemetryConfig, TelemetryLevel, check_state
+from torchtriage.telemetry.first_non_finite import FirstNonFinite
 from torchtriage.telemetry.ppo.events import TelemetryEvent
 from torchtriage.telemetry.sampling.activations import ActivationMeter, why_not
 from torchtriage.telemetry.sampling.parameters import Group, claims, learning_rates
@@ -68,8 +73,8 @@ class Monitor:
         monitor.step({"ppo/kl": kl})        # before zero_grad(), so that the norm after clipping is recorded too
         optimizer.zero_grad()
 
-    Metrics are floats, or tensors of one element, which are read later. Its methods never raise, and do nothing
-    inside a compiled function.
+    Metrics are floats, or tensors of one element, which are read later. Its methods never raise, but for what
+    `on_anomaly` raises in `step`, and do nothing inside a compiled function.
 
     `groups`: names with modules, parameters, or prefixes of parameter names; by default the optimizer's parameter
     groups.
@@ -77,6 +82,9 @@ class Monitor:
     after the scaler's update().
     `sinks`: objects with write, event and close, or texts: recording, jsonl:FILE, tensorboard:FOLDER, wandb:PROJECT,
     trackio:PROJECT, stdout.
+    `on_anomaly`: a function, or several, that `step` calls with each anomaly once it is known: your own,
+    `StopTraining()`, `ProfileSteps()`.
+    `skip_non_finite`: a step with NaN or Inf among its gradients changes neither weights nor the optimizer's state.
     """
 
     def __init__(
@@ -84,6 +92,7 @@ class Monitor:
         groups: Mapping[str, Group] | None = None, level: TelemetryLevel | str | None = None,
         sinks: Sequence[Sink | str] = ("recording",), scaler: Any = None, config: TelemetryConfig | None = None,
         detector: AnomalyDetector | None = None, histograms: bool = False,
+        on_anomaly: AnomalyFunction | Sequence[AnomalyFunction] = (), skip_non_finite: bool = False,
     ) -> None:
         if isinstance(level, str):
             if level.upper() not in TelemetryLevel.__members__:
@@ -96,15 +105,19 @@ class Monitor:
         self._model, self._optimizer = model, optimizer
         self._warned: set[str] = set()
         self._step = 0
+        self._num_skipped = 0
         self._histograms = histograms
         self._scaler = MonitorScaler(scaler, optimizer) if scaler is not None else None
         self._gradients = BEFORE_CLIPPING
         self._activations: ActivationMeter | None = None
         self._pid = os.getpid()
+        self._calls = AnomalyCalls(on_anomaly)
         recordings, others = self._make_sinks(sinks)
         self.writer = TelemetryWriter(
             direct_sinks=recordings, sinks=others, detector=detector, on_anomaly=self.config.escalate,
+            emit=self._calls.put,
         )
+        self._first_non_finite = FirstNonFinite(self.writer.send)
         self._sampling = Sampling(
             self.config, self.writer, [recording.curves for recording in recordings], step=lambda: self._step,
             on_refused=self._warn_refused,
@@ -117,8 +130,11 @@ class Monitor:
         )
         self._pace = self._watched.pace
         claims.add(self)
+        self._skipper: StepSkipper | None = None
         if not self.is_off:
             self._watched.prepare()
+            if skip_non_finite:
+                self._skipper = skipper_of(optimizer, self._report_skip, self.warn_once)
 
     def _make_sinks(self, sinks: Sequence[Sink | str]) -> tuple[list[RecordingSink], list[Sink]]:
         """Recordings, which the writer's own thread fills, and the other sinks."""
@@ -145,6 +161,9 @@ class Monitor:
 
     def close(self) -> None:
         """Write all remaining observations, for at most a few seconds per slow sink."""
+        if self._skipper is not None:
+            self._skipper.close()
+        self._calls.close()
         self._sampling.close()
         claims.discard(self)
         atexit.unregister(self._close_at_exit)
@@ -189,6 +208,8 @@ class Monitor:
         clipping.
         """
         pace = self._pace
+        if self._calls and loss is not None:
+            self._test_loss(loss)
         if not pace.is_due or is_busy() or not self._watched.is_ready():
             return
         track = self._watched.track
@@ -217,9 +238,22 @@ class Monitor:
         else:
             self._sampling.note_loss(loss)
 
-    @_never_fails
+    def _test_loss(self, loss: torch.Tensor | float) -> None:
+        """Test the loss of every step, on the CPU, so that an action does not wait for the next sample."""
+        value = self._first_non_finite.value(loss) if isinstance(loss, torch.Tensor) else loss
+        track = self._watched.track
+        if value is not None and track is not None and self._optimizer is not None:
+            parts = [(self._optimizer, track)]
+            self._first_non_finite.test(value, self._step + 1, lambda: parts)
+
     def step(self, metrics: Mapping[str, torch.Tensor | float] | None = None) -> None:
         """Call it once per step, after the optimizer's step; `metrics` are recorded with the statistics."""
+        self._end_step(metrics)
+        if self._calls and not self.is_off and not torch.compiler.is_dynamo_compiling():
+            self._calls.step()
+
+    @_never_fails
+    def _end_step(self, metrics: Mapping[str, torch.Tensor | float] | None) -> None:
         self._step += 1
         pace = self._pace
         is_sampled = False
@@ -308,12 +342,24 @@ class Monitor:
         own = {id(p) for p in self._model.parameters()}
         return any(id(p) in own for p in parameters)
 
+    def _report_skip(self) -> None:
+        self._num_skipped += 1
+        self.writer.send(StepSkipped(
+            optimizer=type(self._optimizer).__name__, total=self._num_skipped, time=time.time(), step=self._step + 1,
+            pid=os.getpid(),
+        ))
+
+    @property
+    def num_skipped(self) -> int:
+        """How many steps `skip_non_finite` has skipped; reading it waits for the device."""
+        return self._num_skipped + (self._skipper.num_undone() if self._skipper is not None else 0)
+
     # Reports about itself
 
     def warn_once(self, key: str, text: str) -> None:
         if key not in self._warned:
             self._warned.add(key)
-            warnings.warn(f"torchtriage Monitor: {text}", RuntimeWarning, stacklevel=4)
+            warnings.warn(f"torchtriage Monitor: {text}", RuntimeWarning, stacklevel=level_of_the_caller())
 
     def _warn_refused(self, reasons: Mapping[str, str]) -> None:
         """Once per reason: a model may have thousands of tensors."""

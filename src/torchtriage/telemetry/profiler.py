@@ -95,6 +95,10 @@ class TrainingProfiler:
                 stacklevel=2,
             )
 
+    def close(self) -> None:
+        """End the profile early, without a warning; the steps so far are written."""
+        self._stop()
+
     @property
     def _num_needed(self) -> int:
         wait, warmup, active, repeat = self._schedule

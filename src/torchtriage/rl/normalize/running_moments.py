@@ -1,7 +1,6 @@
 """Running moments of samples as a module, the state of every normalizer."""
 
 import math
-import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -9,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from torchtriage.errors import level_of_the_caller
 from torchtriage.rl.normalize.moments import Moments, of_rows
 
 STATE_VERSION = 1
@@ -131,7 +131,7 @@ class RunningMoments(nn.Module):  # type: ignore[misc]  # torch is untyped for m
         if not self._has_warned:
             self._has_warned = True
             warnings.warn(
-                f"{name} moves its statistics from {current} to {device}; {advice}", stacklevel=_level_of_the_caller()
+                f"{name} moves its statistics from {current} to {device}; {advice}", stacklevel=level_of_the_caller()
             )
         # Otherwise a move during a rollout would create inference tensors, which no later update may change.
         with torch.inference_mode(False):
@@ -193,12 +193,3 @@ class RunningMoments(nn.Module):  # type: ignore[misc]  # torch is untyped for m
 
     def extra_repr(self) -> str:
         return ", ".join([f"shape={self.shape}", *(f"{name}={getattr(self, name)}" for name in self.SETTINGS)])
-
-
-def _level_of_the_caller() -> int:
-    """The stacklevel, seen from the function that calls this, of the first frame outside torch and torchtriage."""
-    level = 1
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("torch", "torchtriage"):
-        frame, level = frame.f_back, level + 1
-    return level
