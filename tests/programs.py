@@ -20,6 +20,25 @@ def torch_version() -> tuple[int, ...]:
     """The version of the torch that the programs import, as (2, 13); torch is not imported for it."""
     return tuple(int(part) for part in importlib.metadata.version("torch").split(".")[:2])
 
+# For programs that are killed: waits until so many graph breaks are on the disk, however busy the machine is.
+WAIT_FOR_BREAKS = """
+import glob, os, sqlite3, time
+
+def wait_for_breaks(number):
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        for path in glob.glob(os.path.join(os.environ["TORCHTRIAGE"], "*.sqlite")):
+            db = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=60)
+            try:
+                if db.execute("select count(*) from events where kind = 'graph_break'").fetchone()[0] >= number:
+                    return
+            except sqlite3.OperationalError:
+                pass        # the file has just been made
+            finally:
+                db.close()
+        time.sleep(0.02)
+"""
+
 
 @dataclass
 class Outcome:
@@ -33,7 +52,7 @@ class Outcome:
     @cached_property
     def report(self) -> dict[str, Any]:
         done = subprocess.run([*TORCHTRIAGE, "report", str(self.folder), "--format", "json", "--events"],
-                              capture_output=True, text=True, timeout=120)
+                              capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
@@ -69,10 +88,10 @@ def observe(folder: Path, source: str, *args: str, flags: Sequence[str] = (), en
 def command(folder: Path, *words: str, env: Mapping[str, str] | None = None, stdin: str | None = None) -> Done:
     """`torchtriage WORDS` in `folder`."""
     return subprocess.run([*TORCHTRIAGE, *words], cwd=folder, env=environment(env), input=stdin,
-                          capture_output=True, text=True, timeout=300)
+                          capture_output=True, text=True, timeout=600)
 
 
 def plain(folder: Path, script: Path, *args: str, env: Mapping[str, str] | None = None) -> Done:
     """Run the program unobserved."""
     return subprocess.run([sys.executable, script.name, *args], cwd=folder, env=environment(env),
-                          capture_output=True, text=True, timeout=300)
+                          capture_output=True, text=True, timeout=600)

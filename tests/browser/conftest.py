@@ -41,7 +41,7 @@ class Trouble:
         dialog.dismiss()
 
 
-def wait_until(page: Any, expression: str, arg: Any = None, seconds: float = 20.0) -> None:
+def wait_until(page: Any, expression: str, arg: Any = None, seconds: float = 120.0) -> None:
     """Waits until the expression holds in the page.
 
     Playwright's own `wait_for_function` evaluates again in a callback of the page, which the report's
@@ -88,6 +88,7 @@ def open_report(browser: Any, tmp_path: Path) -> Iterator[Open]:
             report if isinstance(report, str) else render(report), encoding="utf-8", errors="backslashreplace"
         )
         context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=colour, **options)
+        context.set_default_timeout(120_000)    # of a page on a busy machine
         contexts.append(context)
         page = context.new_page()
         trouble.watch(page)

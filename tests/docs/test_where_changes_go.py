@@ -114,7 +114,7 @@ def output(package: Path, words: tuple[str, ...]) -> str:
         env = {**os.environ, "PYTHONPATH": str(package), "COLUMNS": "80"}
         done = subprocess.run(
             [sys.executable, *words], cwd=package, env=env, capture_output=True, text=True,
-            timeout=60,
+            timeout=600,
         )
         assert done.returncode == 0, done.stderr
         OUTPUTS[package, words] = done.stdout

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.programs import TORCHTRIAGE, Outcome, command, environment, observe, plain, write
+from tests.programs import TORCHTRIAGE, WAIT_FOR_BREAKS, Outcome, command, environment, observe, plain, write
 
 AS_ROOT = os.geteuid() == 0
 BREAK = """\
@@ -56,7 +56,7 @@ def started(folder: Path, source: str, *flags: str) -> Iterator["subprocess.Pope
 
 
 def outcome(child: "subprocess.Popen[str]", folder: Path) -> Outcome:
-    stdout, stderr = child.communicate(timeout=60)
+    stdout, stderr = child.communicate(timeout=600)
     return Outcome(child.returncode, stdout, stderr, folder / "out.triage")
 
 
@@ -239,7 +239,7 @@ def test_sigterm_is_passed_on_to_the_program(tmp_path: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_killed_program_leaves_a_recording_that_says_it_did_not_end(tmp_path: Path) -> None:
-    source = BREAK + "import os, signal, time\ntime.sleep(1)\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    source = BREAK + WAIT_FOR_BREAKS + "import signal\nwait_for_breaks(1)\nos.kill(os.getpid(), signal.SIGKILL)\n"
     seen = observe(tmp_path, source)
     assert seen.status == 137
     assert sorted(seen.codes) == ["TT101", "TT902"]
@@ -284,7 +284,7 @@ def test_a_program_that_never_compiles_learns_what_was_observed(tmp_path: Path) 
 
 @pytest.mark.thorough
 def test_a_python_without_torch_keeps_its_import_error(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True, timeout=60)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True, timeout=600)
     python = tmp_path / "bare" / "bin" / "python"
     site = next((tmp_path / "bare").glob("lib/python*/site-packages"))
     root = Path(__file__).parents[2]
@@ -292,7 +292,7 @@ def test_a_python_without_torch_keeps_its_import_error(tmp_path: Path) -> None:
     shutil.copy(root / "torchtriage.pth", site)
     write(tmp_path, "import torch")
     alone = subprocess.run(
-        [python, "train.py"], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60
+        [python, "train.py"], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=600
     )
     assert "No module named 'torch'" in alone.stderr
     done = command(tmp_path, "run", "-q", "-o", "out", "--", str(python), "train.py")
@@ -354,7 +354,7 @@ def test_the_script_runs_even_if_the_output_cannot_be_written(output: str, tmp_p
     words = [*TORCHTRIAGE, "run", "-o", output, script.name]
     if output == "full":    # a file may have only the run id, as on a full disk
         words = ["sh", "-c", 'ulimit -f 1; exec "$@"', "sh", *words]
-    done = subprocess.run(words, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(words, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=600)
     assert done.returncode == 4, done.stderr
     assert done.stdout == "ran None\n"
     assert "cannot write" in done.stderr
@@ -377,7 +377,7 @@ def test_the_script_continues_if_the_disk_fills_up(tmp_path: Path) -> None:
         """
     script = write(tmp_path, source)
     words = ["sh", "-c", 'ulimit -f 200; exec "$@"', "sh", *TORCHTRIAGE, "run", "-o", "out", script.name]
-    done = subprocess.run(words, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(words, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=600)
     assert done.returncode == 3
     assert done.stdout.startswith("ran\n")
     assert "TT904" in done.stdout
@@ -542,7 +542,7 @@ def test_any_bytes_are_reported_on_or_refused(content: bytes, tmp_path: Path) ->
     assert bool(done.stdout) == (done.returncode == 0)
     assert "Traceback" not in done.stderr
     piped = subprocess.run(
-        [*TORCHTRIAGE, "report", "-"], input=content, env=environment(), capture_output=True, timeout=60
+        [*TORCHTRIAGE, "report", "-"], input=content, env=environment(), capture_output=True, timeout=600
     )
     assert piped.returncode == done.returncode, piped.stderr
 
@@ -630,7 +630,7 @@ def test_a_closed_output_pipe_is_not_an_error(recording: Path, tmp_path: Path) -
         child.stdout.close()
         assert child.stderr is not None
         assert child.stderr.read() == ""
-        assert child.wait(timeout=60) == status
+        assert child.wait(timeout=600) == status
 
 
 def test_the_report_does_not_touch_the_recording(recording: Path) -> None:

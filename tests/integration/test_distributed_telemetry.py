@@ -105,7 +105,7 @@ def done():
 def torchrun(folder: Path, source: str, size: int = 2, prefix: tuple[str, ...] = ()) -> Done:
     script = write(folder, HEAD + textwrap.dedent(source))
     words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(size), script.name]
-    return subprocess.run([*prefix, *words], cwd=folder, env=environment(), capture_output=True, text=True, timeout=240)
+    return subprocess.run([*prefix, *words], cwd=folder, env=environment(), capture_output=True, text=True, timeout=600)
 
 
 def assert_all_done(done: Done, size: int = 2) -> None:

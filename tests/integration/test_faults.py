@@ -18,7 +18,7 @@ CHOSEN = (
 def test_seeded_faults_are_the_first_finding_and_healthy_programs_have_none() -> None:
     done = subprocess.run(
         [sys.executable, str(FAULTS), "--fork", "--check", "--only", ",".join(CHOSEN)], capture_output=True, text=True,
-        check=False, timeout=240,
+        check=False, timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr.count("  ok ") == len(CHOSEN)

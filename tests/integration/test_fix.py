@@ -263,7 +263,7 @@ def test_ctrl_c_leaves_what_was_shown_so_far(tmp_path: Path) -> None:
             break
     time.sleep(1)
     os.killpg(process.pid, signal.SIGINT)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == 130
     assert "Ctrl-C ended the trials" in out
     assert "not tried" in out

@@ -45,7 +45,7 @@ def shell(folder: Path, line: str) -> Done:
     """The line as a shell runs it where torchtriage is installed."""
     path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
     return subprocess.run(
-        line, shell=True, cwd=folder, env=environment({"PATH": path}), capture_output=True, text=True, timeout=300
+        line, shell=True, cwd=folder, env=environment({"PATH": path}), capture_output=True, text=True, timeout=600
     )
 
 

@@ -35,7 +35,7 @@ print(step(torch.ones(4)).mean().item())
 
 def lint(folder: Path, *words: str) -> Done:
     return subprocess.run(
-        [*TORCHTRIAGE, "lint", *words], cwd=folder, env=environment(), capture_output=True, text=True, timeout=120
+        [*TORCHTRIAGE, "lint", *words], cwd=folder, env=environment(), capture_output=True, text=True, timeout=600
     )
 
 
@@ -92,7 +92,7 @@ def test_the_hook_for_pre_commit_fails_on_a_sick_file_alone(project: Path) -> No
     command = [sys.executable, "-m", "torchtriage", *entry.split()]
     for name, status in (("sick.py", 1), ("healthy.py", 0)):
         done = subprocess.run(
-            [*command, name], cwd=project, env=environment(), capture_output=True, text=True, timeout=60
+            [*command, name], cwd=project, env=environment(), capture_output=True, text=True, timeout=600
         )
         assert done.returncode == status, done.stderr
 
@@ -100,12 +100,12 @@ def test_the_hook_for_pre_commit_fails_on_a_sick_file_alone(project: Path) -> No
 @pytest.mark.thorough
 def test_a_finding_of_the_source_and_of_the_run_is_one(project: Path) -> None:
     subprocess.run(
-        [*TORCHTRIAGE, "run", "-q", "-o", "run.triage", "sick.py"], cwd=project, env=environment(), timeout=300
+        [*TORCHTRIAGE, "run", "-q", "-o", "run.triage", "sick.py"], cwd=project, env=environment(), timeout=600
     )
     joined = lint(project, "sick.py", "--recording", "run.triage", "--format", "json")
     [seen] = json.loads(joined.stdout)["findings"]
     report = [*TORCHTRIAGE, "report", "run.triage", "--format", "json"]
-    done = subprocess.run(report, cwd=project, env=environment(), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(report, cwd=project, env=environment(), capture_output=True, text=True, timeout=600)
     [ran] = json.loads(done.stdout)["findings"]
     [alone] = json.loads(lint(project, "sick.py", "--format", "json").stdout)["findings"]
     assert seen["fingerprint"] == ran["fingerprint"] == alone["fingerprint"]

@@ -50,7 +50,7 @@ def test_logged_scalars_are_series_and_breaks_are_the_same(tmp_path: Path) -> No
     outputs = []
     for words in (["program.py"], ["-m", "torchtriage", "run", "-q", "-o", "run.triage", "program.py"]):
         done = subprocess.run(
-            [sys.executable, *words], cwd=tmp_path, check=True, timeout=300, env=environment, capture_output=True,
+            [sys.executable, *words], cwd=tmp_path, check=True, timeout=600, env=environment, capture_output=True,
             text=True,
         )
         outputs.append(done.stdout)

@@ -131,7 +131,10 @@ def test_a_program_that_does_not_end_is_ended_and_what_it_did_is_returned(tmp_pa
     write(tmp_path, SLOW)
 
     async def body(client: Client) -> None:
-        facts = await call(client, "run", script="train.py", timeout_seconds=25)
+        for seconds in (25, 100, 400):      # importing torch may take longer than the first on a busy machine
+            facts = await call(client, "run", script="train.py", timeout_seconds=seconds)
+            if (tmp_path / "child.pid").exists():
+                break
         assert (facts["is_timed_out"], facts["exit_status"]) == (True, None)
         assert facts["totals"]["compiles"] == 1
         assert "compiled" in facts["last_output"]
@@ -139,9 +142,18 @@ def test_a_program_that_does_not_end_is_ended_and_what_it_did_is_returned(tmp_pa
 
     talk(tmp_path, body)
     pid = int((tmp_path / "child.pid").read_text())
-    time.sleep(0.5)
-    with pytest.raises(ProcessLookupError):
+    until = time.monotonic() + 60
+    while is_there(pid) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not is_there(pid)
+
+
+def is_there(pid: int) -> bool:
+    try:
         os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def test_findings_beyond_the_limit_are_counted(tmp_path: Path) -> None:

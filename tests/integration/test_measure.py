@@ -52,7 +52,7 @@ def at(seen: Outcome, function: str) -> dict[str, object]:
 def test_a_gap_of_twenty_milliseconds_is_measured(measured: Outcome) -> None:
     slow, quick = at(measured, "slow"), at(measured, "quick")
     assert slow["kind"] == "observed"
-    assert 10 < slow["ms_per_step"] < 200  # type: ignore[operator]  # a float of the JSON
+    assert 10 < slow["ms_per_step"] < 2000  # type: ignore[operator]  # a float of the JSON
     assert quick["ms_per_step"] < slow["ms_per_step"]  # type: ignore[operator]
     assert "ms per step" in measured.stdout
     assert "not measured" not in measured.stdout

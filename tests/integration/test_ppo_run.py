@@ -26,7 +26,7 @@ def recorded(tmp_path: Path, name: str, *edits: tuple[str, str], num_updates: in
     (tmp_path / "program.py").write_text(source)
     subprocess.run(
         [sys.executable, "-m", "torchtriage", "run", "-q", "-o", "run.triage", "program.py", "0", str(num_updates)],
-        cwd=tmp_path, check=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True,
+        cwd=tmp_path, check=True, timeout=600, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True,
     )
     return read_recording(tmp_path / "run.triage")
 

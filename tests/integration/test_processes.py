@@ -174,7 +174,7 @@ def test_ranks_join_one_folder_and_are_distinguished(tmp_path: Path) -> None:
 def run_with_variable(folder: Path, *args: str, **variables: str) -> "subprocess.CompletedProcess[str]":
     env = environment({"TORCHTRIAGE": "out.triage", **variables})
     return subprocess.run(
-        [sys.executable, "train.py", *args], cwd=folder, env=env, capture_output=True, text=True, timeout=120
+        [sys.executable, "train.py", *args], cwd=folder, env=env, capture_output=True, text=True, timeout=600
     )
 
 

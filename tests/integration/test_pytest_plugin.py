@@ -74,7 +74,7 @@ def run_pytest(folder: Path, *words: str, env: dict[str, str] | None = None) -> 
         env=environment(env),
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
     return Session(done.returncode, done.stdout + done.stderr)
 
@@ -660,7 +660,7 @@ def test_a_process_can_record_only_one_suite(tmp_path: Path) -> None:
         print("ENDED", [int(pytest.main(["-q", "--torchtriage"])) for _ in range(2)])
         """, "twice.py")
     done = subprocess.run(
-        [sys.executable, script.name], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=300
+        [sys.executable, script.name], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=600
     )
     assert "ENDED [0, 4]" in done.stdout
     assert (

@@ -68,7 +68,7 @@ def replayed(folder: Path, fault: str, backend: str = "none", *flags: str) -> tu
     recording = observed.folder
     (folder / "result").write_text("of the recorded run")
     done = subprocess.run(
-        [*TORCHTRIAGE, "replay", str(recording), *flags], capture_output=True, text=True, timeout=300, cwd=folder,
+        [*TORCHTRIAGE, "replay", str(recording), *flags], capture_output=True, text=True, timeout=600, cwd=folder,
         env=environment())
     assert done.returncode == 0, done.stderr
     assert (folder / "result").read_text() == "of the recorded run"
@@ -114,7 +114,7 @@ def test_a_program_that_does_not_reach_the_step_is_not_called_clean(source: str,
     recording = observe(tmp_path, TRAINING, "forward", "none").folder
     write(tmp_path, source)
     done = subprocess.run(
-        [*TORCHTRIAGE, "replay", "--from", "1", str(recording)], capture_output=True, text=True, timeout=300,
+        [*TORCHTRIAGE, "replay", "--from", "1", str(recording)], capture_output=True, text=True, timeout=600,
         cwd=tmp_path, env=environment())
     assert done.returncode == 2
     assert "ended with status 1 before the step: no data" in done.stderr
@@ -136,7 +136,7 @@ def test_a_weight_that_was_bad_before_the_watched_steps_is_named(tmp_path: Path)
     """
     recording = observe(tmp_path, source).folder
     subprocess.run(
-        [*TORCHTRIAGE, "replay", "-q", str(recording)], check=True, timeout=300, cwd=tmp_path, env=environment())
+        [*TORCHTRIAGE, "replay", "-q", str(recording)], check=True, timeout=600, cwd=tmp_path, env=environment())
     origin = json.loads((recording / ORIGIN_FILE).read_text())
     assert (origin["state"], origin["input"]["num_inf"], origin["recorded_step"]) == (OriginState.INPUT, 2, 4)
     assert "weight" in origin["input"]["name"]

@@ -33,7 +33,7 @@ PROGRAM = """
 
 def triage(folder: Path, *words: str) -> str:
     done = subprocess.run(
-        [*TORCHTRIAGE, *words], cwd=folder, env=environment(), capture_output=True, text=True, timeout=300,
+        [*TORCHTRIAGE, *words], cwd=folder, env=environment(), capture_output=True, text=True, timeout=600,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs import Outcome, command, observe
+from tests.programs import WAIT_FOR_BREAKS, Outcome, command, observe
 from torchtriage.recording.events import GraphBreak
 from torchtriage.recording.reader import read_recording
 from torchtriage.recording.recorder import Recorder
@@ -73,8 +73,8 @@ def test_on_a_network_file_system_the_complete_recording_arrives_at_the_end(tmp_
 
 def test_on_a_network_file_system_a_kill_loses_only_uncopied_events(tmp_path: Path) -> None:
     source = (
-        BREAK
-        + "broken('first')\ntime.sleep(1)\nbroken('second')\ntime.sleep(1)\nos.kill(os.getpid(), signal.SIGKILL)\n"
+        BREAK + WAIT_FOR_BREAKS
+        + "broken('first')\nwait_for_breaks(1)\nbroken('second')\nos.kill(os.getpid(), signal.SIGKILL)\n"
     )
     seen = observe(tmp_path, source, env=on_network(tmp_path))
     assert seen.status == 137
@@ -127,7 +127,7 @@ writer.close() if {left!r} == "closed" else os.kill(os.getpid(), signal.SIGKILL)
 """
     folder.mkdir()
     (folder / "run_id").write_text("x")
-    subprocess.run([sys.executable, "-c", program], check=False, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=False, timeout=600)
     assert (folder / "here-1.sqlite-wal").exists() == (left != "closed")
     if "without" in left:
         (folder / "here-1.sqlite-shm").unlink()

@@ -105,7 +105,7 @@ def test_ctrl_c_finishes_the_update_and_leaves_a_checkpoint_and_a_recording(tmp_
     wait_for("not compiling", child)
     time.sleep(1)
     signal_group(child)
-    _, err = child.communicate(timeout=120)
+    _, err = child.communicate(timeout=600)
     assert child.returncode == 130, err
     assert "continue with the same flags and: --resume " in err
     assert list((tmp_path / "a.checkpoint").glob("update-*.pt"))

@@ -87,7 +87,7 @@ def test_a_stream_that_is_closed_is_closed_for_the_program(closed: str, tmp_path
     seen = []
     for words in ([sys.executable], [*TORCHTRIAGE, "run", "-q", "-f", "-o", "out"]):
         done = subprocess.run(["sh", "-c", f'exec "$@" {closed}', "sh", *words, "train.py"], cwd=tmp_path,
-                              env=environment(), capture_output=True, text=True, timeout=120)
+                              env=environment(), capture_output=True, text=True, timeout=600)
         assert "Traceback" not in done.stderr
         seen.append((done.returncode, (tmp_path / "seen").read_text()))
     assert seen[0] == seen[1]
@@ -110,7 +110,7 @@ def test_a_report_to_a_full_device_is_refused_with_a_message(tmp_path: Path) -> 
     command(tmp_path, "run", "-o", "out", "train.py")
     with open("/dev/full", "w") as full:
         done = subprocess.run([*TORCHTRIAGE, "report", "out.triage"], cwd=tmp_path, env=environment(), stdout=full,
-                              stderr=subprocess.PIPE, text=True, timeout=120)
+                              stderr=subprocess.PIPE, text=True, timeout=600)
     assert done.returncode == 2
     assert done.stderr == "torchtriage: cannot write to stdout: No space left on device\n"
 
@@ -119,7 +119,7 @@ def test_with_stderr_closed_no_message_goes_to_stdout(tmp_path: Path) -> None:
     write(tmp_path, "import os; print('ran'); os.write(os.open('data', os.O_RDWR | os.O_CREAT), b'own')")
     words = [*TORCHTRIAGE, "run", "-o", "out", "--select", "TT1", "train.py"]
     done = subprocess.run(["sh", "-c", 'exec "$@" 2>&-', "sh", *words], cwd=tmp_path, env=environment(),
-                          stdout=subprocess.PIPE, text=True, timeout=120)
+                          stdout=subprocess.PIPE, text=True, timeout=600)
     assert done.returncode == 0
     assert done.stdout.startswith("ran\n")
     assert "torchtriage:" not in done.stdout

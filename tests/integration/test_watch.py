@@ -399,7 +399,7 @@ def test_a_finding_in_a_notebook_names_the_cell() -> None:
         "print(seen)",
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    nbclient.NotebookClient(notebook, timeout=300).execute()
+    nbclient.NotebookClient(notebook, timeout=600).execute()
     printed = notebook.cells[-1].outputs[0]["text"]
     assert "--> cell In[2]:3  in f\n      3 | print('inside')\n" in printed
     assert "ipykernel" not in printed

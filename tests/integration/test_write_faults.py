@@ -25,7 +25,7 @@ pytestmark = [
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("faults") / "write_faults.so"
     source = TESTS / "write_faults.c"
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(path), str(source), "-ldl"], check=True, timeout=60)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(path), str(source), "-ldl"], check=True, timeout=600)
     return path
 
 

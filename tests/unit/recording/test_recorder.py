@@ -59,6 +59,8 @@ def folder(tmp_path: Path) -> Path:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FLUSH_SECONDS", 0.01)
     monkeypatch.setattr(module, "SERIES_SECONDS", 0.01)
+    for patience in ("CLOSE_SECONDS", "FORK_SECONDS"):      # a busy machine may starve the thread for seconds
+        monkeypatch.setattr(module, patience, 60.0)
 
 
 def files(folder: Path) -> list[Path]:
@@ -71,7 +73,7 @@ def the_process(folder: Path) -> Process:
 
 
 def until(condition: Any) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -475,6 +477,7 @@ def test_a_forked_child_that_steps_leaves_a_file(folder: Path) -> None:
     recorder.close()
     assert len(files(folder)) == 2
 
+
 def test_a_fork_waits_for_a_write_in_progress(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mutex, is_writing = threading.Lock(), threading.Event()     # as SQLite has them, below Python
 
@@ -486,10 +489,10 @@ def test_a_fork_waits_for_a_write_in_progress(folder: Path, monkeypatch: pytest.
                 super().put(*args, **kwargs)
 
     monkeypatch.setattr(module, "Writer", Locking)
-    monkeypatch.setattr(module, "CLOSE_SECONDS", 0.5)
+    monkeypatch.setattr(module, "CLOSE_SECONDS", 10.0)      # if the fork did not wait, the child would for so long
     recorder = Recorder(folder, lambda: {"host": "box", "pid": os.getpid()})
     recorder.add(EVENT)
-    is_writing.wait(10)
+    assert is_writing.wait(60)
 
     def child() -> None:
         recorder.add(GraphBreak(type="in the child"))
@@ -497,7 +500,6 @@ def test_a_fork_waits_for_a_write_in_progress(folder: Path, monkeypatch: pytest.
 
     assert in_child(child) == 0
     until(lambda: recorder._num_written == 1)
-    monkeypatch.setattr(module, "CLOSE_SECONDS", 10)
     recorder.close()
     events = {read_process(path).events for path in files(folder)}
     assert events == {(EVENT,), (GraphBreak(type="in the child"),)}

@@ -188,7 +188,7 @@ def killed(folder: Path) -> Iterator[Path]:
         "from torchtriage.recording.events import Tap\nwriter = Writer(Path(sys.argv[1]))\n"
         "for i in range(50):\n    writer.put([Tap(name=str(i))])\nos.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    subprocess.run([sys.executable, "-c", program, str(folder / "box-1.sqlite")], check=False, timeout=60)
+    subprocess.run([sys.executable, "-c", program, str(folder / "box-1.sqlite")], check=False, timeout=600)
     yield folder / "box-1.sqlite"
 
 

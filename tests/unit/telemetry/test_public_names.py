@@ -47,4 +47,4 @@ def test_unknown_name_is_refused_with_the_list_of_names() -> None:
 
 def test_importing_the_package_imports_no_torch() -> None:
     program = "import sys, torchtriage.telemetry; assert 'torch' not in sys.modules, 'torch was imported'"
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=600)

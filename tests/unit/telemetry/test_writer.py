@@ -31,7 +31,7 @@ class MemorySink:
         self._fails = fails
 
     def write(self, observation: Observation) -> None:
-        self.gate.wait(10)
+        self.gate.wait(60)
         if self._fails:
             self._fails -= 1
             raise OSError("disk full")
@@ -75,7 +75,7 @@ def test_slow_sink_blocks_nothing_and_its_drops_are_counted() -> None:
         thread.put(observation_at(step))
     with pytest.warns(RuntimeWarning, match="memory sink failed: still busy after 0.1 s"):
         thread.close(0.1)
-    assert time.perf_counter() - began < 3.0
+    assert time.perf_counter() - began < 30.0       # as long as the sink would take for half an observation
     assert thread.num_dropped >= 989
     sink.gate.set()
 
@@ -124,13 +124,13 @@ def test_observations_reach_the_rules_and_every_sink() -> None:
 
 
 def test_filling_ring_wakes_the_reader_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torchtriage.telemetry.writer.POLL_SECONDS", 60.0)
+    monkeypatch.setattr("torchtriage.telemetry.writer.POLL_SECONDS", 600.0)
     writer, source, has_come = TelemetryWriter(), ListSource(), threading.Event()
     writer.add(source, lambda *_: has_come.set())
     writer.start()
     source.left.append(observation_at(1, loss=1.0))
     writer.start(is_filling=True)
-    assert has_come.wait(10)
+    assert has_come.wait(60)
     writer.close()
 
 

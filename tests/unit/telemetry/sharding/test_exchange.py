@@ -151,7 +151,7 @@ def pair() -> list[Rank]:
 
 def drain(ranks: Sequence[Rank], nums: Sequence[int]) -> None:
     """Drain all ranks concurrently until each has `nums` observations, and once more to detect surplus ones."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
 
     def loop(rank: Rank, num: int) -> None:
         while len(rank.observations) < num and time.monotonic() < deadline:
@@ -162,7 +162,7 @@ def drain(ranks: Sequence[Rank], nums: Sequence[int]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(150)
         assert not thread.is_alive(), "a rank waits for another"
 
 

@@ -248,7 +248,7 @@ for path in sys.argv[1:]:
                     assert statistics([tensor], path=path)[0, -1] == n
 print("ok")
 """
-    done = subprocess.run([sys.executable, "-c", program, *PATHS[1:]], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", program, *PATHS[1:]], capture_output=True, text=True, timeout=600)
     assert done.stdout == "ok\n", f"status {done.returncode}: {done.stderr[-2000:]}"
 
 
@@ -281,5 +281,5 @@ print(os.waitpid(child, 0)[1])
 
 @pytest.mark.skipif(KERNEL is None or not hasattr(os, "fork"), reason="needs the kernel and fork")
 def test_threads_do_not_change_results_and_a_forked_child_uses_none() -> None:
-    done = subprocess.run([sys.executable, "-c", TEAM_PROGRAM], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", TEAM_PROGRAM], capture_output=True, text=True, timeout=600)
     assert done.stdout == "0\n", f"status {done.returncode}: {done.stderr[-2000:]}"

@@ -197,7 +197,7 @@ except Exception as error:
     print(error)
 print(statistics([full.to_local()])[0, 1])
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
     assert done.stdout.splitlines() == [
         "no statistics of head.weight: it is a DTensor, of which this process holds a part; "
         "give to_local(), or use Monitor for the full tensor",
