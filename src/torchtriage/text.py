@@ -116,6 +116,21 @@ def row(items: Iterable[object], most: int | None = None) -> str:
     return ", ".join(texts[:most]) + and_more(len(texts) - most)
 
 
+def ranges(numbers: Iterable[int], most: int) -> str:
+    """Rising numbers, three or more in a row as a range: "1 to 7, 9, 12"; cut after `most` items, "... and 4 more"."""
+    groups: list[list[int]] = []
+    for number in numbers:
+        if groups and number == groups[-1][-1] + 1:
+            groups[-1].append(number)
+        else:
+            groups.append([number])
+    items: list[list[int]] = []
+    for group in groups:
+        items += [group] if len(group) > 2 else [[number] for number in group]
+    texts = [str(item[0]) if len(item) == 1 else f"{item[0]} to {item[-1]}" for item in items[:most]]
+    return ", ".join(texts) + and_more(sum(map(len, items[most:])))
+
+
 def and_more(number: int) -> str:
     """The end of a list that was cut short, " and 3 more"; empty if nothing was left out."""
     return f" and {number:,} more" if number > 0 else ""

@@ -93,6 +93,14 @@ def test_list_of_values(items: list[object], most: int | None, expected: str) ->
     assert text.row(items, most) == expected
 
 
+@pytest.mark.parametrize(("numbers", "expected"), [
+    ([], ""), ([4], "4"), ([1, 2], "1, 2"), ([1, 2, 3, 4], "1 to 4"), ([1, 2, 3, 7, 9, 10], "1 to 3, 7, 9, 10"),
+    ([1, 2, 3, 5, 7, 9, 11, 12, 13, 20], "1 to 3, 5, 7, 9 and 4 more"),
+])
+def test_numbers_in_a_row_are_a_range(numbers: list[int], expected: str) -> None:
+    assert text.ranges(numbers, 4) == expected
+
+
 @given(WORDS, st.integers(min_value=1, max_value=10))
 def test_a_cut_list_accounts_for_every_item(words: list[str], most: int) -> None:
     for write in (text.listed, text.row):

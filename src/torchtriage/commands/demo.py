@@ -37,5 +37,6 @@ class DemoCommand:
             raise CommandError(
                 f"cannot write {script}: {error.strerror}; run the demo in a folder that you can write to"
             ) from error
-        say(args, f"running {path_from_here(script)}, a small policy with real torch.compile problems")
-        return observe_and_report(supervise.python_command([str(script)], module=False), folder, args, config)
+        shown = path_from_here(script)
+        say(args, f"running {shown}, a small policy with real torch.compile problems")
+        return observe_and_report(supervise.python_command([shown], module=False), folder, args, config)

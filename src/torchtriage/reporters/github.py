@@ -9,10 +9,10 @@ from torchtriage.reporters.summary import (
     by_severity,
     cost_text,
     level_of,
+    not_seen,
     not_shown,
     project_path,
     short_path,
-    tap_text,
     totals_line,
     watched_line,
 )
@@ -60,7 +60,7 @@ def _closing(report: Report, left_out: Sequence[Finding]) -> list[str]:
         )
     if not report.findings:
         lines.append(watched_line(report))
-        lines += [f"not seen: {tap_text(tap)}" for tap in report.not_seen]
+        lines += [f"not seen: {text}" for text in not_seen(report)]
     return lines + not_shown(report)
 
 

@@ -10,18 +10,19 @@ from torchtriage.findings.report import Report
 from torchtriage.findings.shape_study import ShapeStudy
 from torchtriage.reporters import shape_text
 from torchtriage.reporters.summary import (
+    MAX_RANKS,
     by_severity,
     cost_text,
     measure_hint,
+    not_seen,
     not_shown,
     nothing_found,
     short_path,
     source_text,
-    tap_text,
     totals_line,
     watched_line,
 )
-from torchtriage.text import counted, harmless_text, printable, shortened
+from torchtriage.text import counted, harmless_text, printable, ranges, shortened
 
 MAX_BYTES = 65_000      # GitHub accepts comments of up to 65,536 characters
 TABLE_BYTES = 25_000    # leaves room for the worst findings in full below a long table
@@ -129,7 +130,7 @@ def _where(f: Finding, report: Report) -> str:
     if f.owner.kind not in (OwnerKind.YOU, OwnerKind.UNKNOWN):
         parts.append(f"owner: {prose(str(f.owner))}")
     if f.ranks:
-        parts.append(f"ranks {', '.join(map(str, f.ranks))}")
+        parts.append(f"rank{'s' if len(f.ranks) > 1 else ''} {ranges(f.ranks, MAX_RANKS)}")
     return "; ".join(parts)
 
 
@@ -188,7 +189,7 @@ def _foot(report: Report) -> str:
     lines = not_shown(report)
     if not report.findings:
         lines.append(watched_line(report))
-    lines += [f"not seen: {tap_text(tap)}" for tap in report.not_seen]
+    lines += [f"not seen: {text}" for text in not_seen(report)]
     lines.append(measure_hint(report))
     versions = [f"{name} {report.run[name]}" for name in ("torchtriage", "torch", "python") if report.run.get(name)]
     items = [f"- {prose(line)}\n" for line in [*lines, ", ".join(versions)] if line]

@@ -11,11 +11,12 @@ from torchtriage.findings.model import UNKNOWN_PLACE, Cost, CostKind, Finding, S
 from torchtriage.findings.report import Report
 from torchtriage.findings.shape_study import DECIDED_BY_SHAPES
 from torchtriage.findings.tap_state import SCALARS, SOURCE, STRUCTURED_TRACE, TEXT_LOG, TapState, TapStatus
-from torchtriage.text import counted, duration, row
+from torchtriage.text import counted, duration, listed, row
 
 LONG_COMPILING = 10.0    # seconds; less is noise in the share of a short run
 LARGE_SHARE = 0.10
 
+MAX_RANKS = 8
 SHORT_NOTE = 40     # a longer note on the cost gets its own line
 NOTHING_WATCHED = "nothing: torch was not imported, or no process joined"
 
@@ -88,11 +89,13 @@ def totals_line(report: Report) -> str:
     if report.run.get("origin") == SCALARS:
         return f"{counted(len(report.findings), 'finding')}, {counted(totals.get('steps'), 'step')}"
     breaks = counted(totals.get("graph_breaks"), "graph break")
+    if totals.get("graph_breaks"):
+        breaks += f" at {counted(totals.get('distinct_graph_breaks'), 'place')}"
     parts = [
         counted(len(report.findings), "finding"),
         counted(totals.get("compiles"), "compile"),
         counted(totals.get("recompiles"), "recompile"),
-        f"{breaks} at {counted(totals.get('distinct_graph_breaks'), 'place')}",
+        breaks,
     ]
     if totals.get("frames_at_limit"):
         parts.append(counted(totals["frames_at_limit"], "frame at its limit", "frames at their limit"))
@@ -131,7 +134,7 @@ def tap_text(tap: TapState) -> str:
     if tap.status is TapStatus.NOT_MEASURED:
         return f"{tap.name} (torchtriage run --measure)"
     if tap.status is TapStatus.NOT_REPORTED:
-        return f"{tap.name} (report it with torchtriage.telemetry.Monitor; torchtriage train does)"
+        return f"{tap.name} (report it {_BY_MONITOR})"
     if tap.status is TapStatus.ONLY_LOGGED:
         return f"{tap.name}, except what the program logs{f': {tap.detail}' if tap.detail else ''}"
     if tap.status is TapStatus.TOO_FAST:
@@ -146,11 +149,22 @@ def tap_text(tap: TapState) -> str:
     return _SOURCES.get(tap.name, tap.name)
 
 
+_BY_MONITOR = "with torchtriage.telemetry.Monitor; torchtriage train does"
 _SOURCES: Mapping[str, str] = {
     STRUCTURED_TRACE: "graph breaks, recompiles, limits, compile times and caches of the structured trace",
     SOURCE: "the source",
     TEXT_LOG: "graph breaks, recompiles and limits in the log",
 }
+
+
+def not_seen(report: Report) -> list[str]:
+    """What was not seen, as phrases; the parts that only a Monitor can report share the last one."""
+    others = [tap for tap in report.not_seen if tap.status is not TapStatus.NOT_REPORTED]
+    unreported = [tap for tap in report.not_seen if tap.status is TapStatus.NOT_REPORTED]
+    if len(unreported) < 2:
+        return [tap_text(tap) for tap in report.not_seen]
+    names = listed(tap.name for tap in unreported)
+    return [*map(tap_text, others), f"{names} (report them {_BY_MONITOR})"]
 
 
 def watched_line(report: Report) -> str:

@@ -9,18 +9,19 @@ from torchtriage.findings.report import Report
 from torchtriage.reporters.lines import Line, field, printed, wrapped
 from torchtriage.reporters.shapes import study_lines
 from torchtriage.reporters.summary import (
+    MAX_RANKS,
     SHORT_NOTE,
     by_severity,
     cost_text,
     measure_hint,
+    not_seen,
     not_shown,
     nothing_found,
     short_path,
-    tap_text,
     totals_line,
     watched_line,
 )
-from torchtriage.text import shortened
+from torchtriage.text import ranges, shortened
 
 MAX_LINES = 120     # three screens
 _COLOURS = {"P0": "bold white on red", "P1": "bold red", "P2": "yellow", "P3": "cyan", "P4": "dim"}
@@ -114,7 +115,7 @@ def _owner(f: Finding, run: Mapping[str, Any]) -> str:
     if f.raised_at is not None:
         parts.append(f"raised at {short_path(str(f.raised_at), run)}")
     if f.ranks:
-        parts.append(f"rank{'s' if len(f.ranks) > 1 else ''} {', '.join(map(str, f.ranks))}")
+        parts.append(f"rank{'s' if len(f.ranks) > 1 else ''} {ranges(f.ranks, MAX_RANKS)}")
     return f"({'; '.join(parts)})" if parts else ""
 
 
@@ -135,5 +136,5 @@ def _closing(report: Report, num_shown: int) -> list[str]:
         lines.append(nothing_found(report))
         lines.append(watched_line(report))
     if report.not_seen:
-        lines.append(f"not seen: {'; '.join(map(tap_text, report.not_seen))}")
+        lines.append(f"not seen: {'; '.join(not_seen(report))}")
     return [*lines, *not_shown(report)]

@@ -48,7 +48,7 @@ def test_a_finding_is_an_annotation_at_its_line() -> None:
         "::error file=model.py,line=14,title=TT101 P1 a%3A b%2C c::"
         "builtin print%0Acost: 2.00 s (observed)%0Afix: move it out"
         "%0Amore: torchtriage explain TT101\n"
-        "::notice title=torchtriage::1 finding, 1 compile, 0 recompiles, 0 graph breaks at 0 places\n"
+        "::notice title=torchtriage::1 finding, 1 compile, 0 recompiles, 0 graph breaks\n"
     )
 
 
@@ -96,7 +96,7 @@ def test_no_findings_is_a_notice_that_names_the_watched_taps() -> None:
     text = text_of(watched=taps("trace"), not_seen=taps("caches"))
     assert parsed(text.rstrip("\n")) == (
         "notice", {"title": "torchtriage"},
-        "0 findings, 0 compiles, 0 recompiles, 0 graph breaks at 0 places\nwatched: trace\nnot seen: caches",
+        "0 findings, 0 compiles, 0 recompiles, 0 graph breaks\nwatched: trace\nnot seen: caches",
     )
 
 

@@ -69,7 +69,7 @@ def test_a_finding_has_title_place_cause_cost_and_fix() -> None:
     assert text == """\
 **torchtriage: 1 finding (1 P3)**. First TT101: print() breaks forward
 
-1 finding, 2 compiles, 0 recompiles, 0 graph breaks at 0 places
+1 finding, 2 compiles, 0 recompiles, 0 graph breaks
 
 | severity | code | finding | place | cost |
 |---|---|---|---|---|

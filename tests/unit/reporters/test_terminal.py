@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.samples import a_finding, source_lines, taps
 from torchtriage.findings.model import Cost, CostKind, Evidence, Finding, Fix, Location, Owner, OwnerKind, Severity
 from torchtriage.findings.report import Report
+from torchtriage.findings.tap_state import TapState, TapStatus
 from torchtriage.reporters import terminal
 from torchtriage.reporters.terminal import MAX_LINES, render
 
@@ -110,9 +111,15 @@ def test_no_findings_lists_watched_and_missing_taps() -> None:
         watched=taps("steps", "trace"), not_seen=taps("skipped frames: gone", "caches"), totals={"compiles": 1}
     ).splitlines()
     assert lines == [
-        "0 findings, 1 compile, 0 recompiles, 0 graph breaks at 0 places", "no findings", "watched: steps, trace",
+        "0 findings, 1 compile, 0 recompiles, 0 graph breaks", "no findings", "watched: steps, trace",
         "not seen: skipped frames: gone; caches",
     ]
+
+
+def test_parts_that_only_a_monitor_reports_share_one_phrase() -> None:
+    unreported = [TapState(name=name, status=TapStatus.NOT_REPORTED) for name in ("recurrent state", "PPO updates")]
+    [line] = [line for line in text_of(not_seen=[*unreported, *taps("caches")]).splitlines() if "not seen" in line]
+    assert line.startswith("not seen: caches; recurrent state and PPO updates (report them with")
 
 
 def test_no_findings_and_nothing_watched_says_so() -> None:

@@ -16,6 +16,7 @@ from torchtriage.capture.operations.request import EAGER_STREAM, OperationsReque
 from torchtriage.capture.taps.steps import OPTIMIZER_BLOCK
 from torchtriage.capture.torch_private.graphs import dynamo_paused
 from torchtriage.capture.torch_private.training import wrap_record_function
+from torchtriage.files import replace_file
 
 _PLACE = ("path", "line", "function", "module")
 
@@ -99,8 +100,7 @@ class RecordedStep:
             "state": self._state, "operations": self._rows,
         }
         path = Path(self._request.folder) / f"stream-{os.getpid()}.json"
-        path.with_suffix(".tmp").write_text(json.dumps(result))
-        path.with_suffix(".tmp").replace(path)
+        replace_file(path, json.dumps(result).encode())
 
     def _move_state(self, optimizer: Any) -> None:
         if self._request.save_state:

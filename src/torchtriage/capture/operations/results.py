@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from torchtriage.capture.operations.request import OperationsRequest
+from torchtriage.files import replace_file
 
 FIRST_CALLS = 3     # of each graph that are compared in any case: a wrong graph is usually wrong at once
 MAX_CALLS = 30      # of each graph; a comparison costs several times the call
@@ -52,9 +53,7 @@ class GraphResults:
         """Leave the result where the request says, complete or not at all."""
         path = Path(self.request.folder) / f"graphs-{os.getpid()}.json"
         text = json.dumps({"graphs": [asdict(graph) for graph in self.graphs], "difference": self.difference})
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(text)
-        temporary.replace(path)
+        replace_file(path, text.encode())
 
     def _step(self) -> int:
         """The step in progress, counted from 1."""

@@ -152,7 +152,7 @@ def _finding(incident: Incident, folded: Sequence[Incident]) -> Finding:
             values=tuple(SampledValue(text=short(value), number=value, step=step) for step, value in _course(incident)),
             reasons=tuple(dict.fromkeys(breach.text for breach in incident.breaches[:20]))[:MAX_REASONS],
             notes=_notes(incident),
-            folded=tuple(f"{_title(other)}, {other.code}" for other in folded),
+            folded=tuple(f"{other.code} {_title(other)}" for other in folded),
         ),
         verification=(Check(CheckKind.NO_FINDING_IN_TRAINING, code=incident.code),),
         steps=tuple(incident.steps[:MAX_NAMED]),

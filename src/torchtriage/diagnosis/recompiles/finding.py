@@ -42,7 +42,7 @@ from torchtriage.findings.model import (
 from torchtriage.findings.severity import severity_for
 from torchtriage.recording.events import Placed
 from torchtriage.recording.recording import Process
-from torchtriage.text import listed, row, short_place, shortened, times
+from torchtriage.text import listed, ranges, row, short_place, shortened, times
 
 MAX_SHOWN = 8           # values and steps in a sentence; the finding holds more
 MAX_REASONS = 10
@@ -275,6 +275,8 @@ def _took(group: RecompileGroup, what: str) -> str:
         return row(f"{group.source}{_part(group, dim)} took {row(of_dim, MAX_SHOWN)}" for dim, of_dim in changed)
     if not values:
         return f"{what} changed" if group.kind not in (Kind.EMPTY, Kind.UNPARSED) else "the frame was compiled again"
+    if group.kind is Kind.NONE and len(values) == 2:
+        return f"{what} was {values[0]}, then {values[1]}"
     if group.kind is Kind.KEYS:
         return f"{what} changed: {row(values, MAX_SHOWN)}"
     return f"{what} was {values[0]}" if len(values) == 1 else f"{what} took {row(values, MAX_SHOWN)}"
@@ -283,7 +285,7 @@ def _took(group: RecompileGroup, what: str) -> str:
 def _at_steps(steps: Sequence[int]) -> str:
     if not steps:
         return ""
-    return f" at step{'s' if len(steps) > 1 else ''} {row(steps, MAX_SHOWN)}"
+    return f" at step{'s' if len(steps) > 1 else ''} {ranges(steps, MAX_SHOWN)}"
 
 
 def _guard(reason: Reason, process: Process) -> str:

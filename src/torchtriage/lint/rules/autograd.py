@@ -42,8 +42,7 @@ def backward(reached: Reached) -> Iterator[Hazard]:
             may=tensor is not None and not tensor.sure,
             cause="the autograd engine runs in the middle of the graph",
             fix=f"call {quote(reached, call)} outside the compiled function, with zero_grad() and the "
-                f"optimizer's step: "
-            f"{_ONLY_SELF}",
+                f"optimizer's step: {_ONLY_SELF}",
         )
 
 
@@ -185,8 +184,7 @@ def optimizer_steps(reached: Reached) -> Iterator[Hazard]:
                 subject=quote(reached, call),
                 cause="torch compiles the step of an optimizer as a separate function",
                 fix=f"call {quote(reached, call)} outside this compiled function: {_ONLY_SELF}; to compile the "
-                    f"step too, "
-                "do it alone: step = torch.compile(opt.step)",
+                    "step too, do it alone: step = torch.compile(opt.step)",
             )
 
 

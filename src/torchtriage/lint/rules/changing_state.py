@@ -210,8 +210,7 @@ def _layer_constants(reached: Reached, tree: SourceTree) -> Iterator[Finding]:
                 reason=name, raised_at=frame_place(reached.path[0].function),
                 title=f"self.{name} differs from layer to layer, and {reached.name} is compiled for each",
                 cause=f"all {owner.node.name} objects share the code of {reached.name}, and each value of "
-                    f"self.{name} counts "
-                f"against its recompile limit; {reached.path_text}",
+                    f"self.{name} counts against its recompile limit; {reached.path_text}",
                 fix=f"compile the model that holds the layers, once, instead of each layer; or keep self.{name} "
                     f"as a tensor",
             )

@@ -293,8 +293,7 @@ def ragged_batches(tree: SourceTree) -> Iterator[Finding]:
                     may=True,
                     title="the last batch of the loader may be smaller, and dynamic=False compiles it again",
                     cause=f"the loader at line {loader.lineno} keeps a last batch of another size; each size is "
-                        f"compiled "
-                    "with dynamic=False",
+                        "compiled with dynamic=False",
                     fix="drop_last=True in the DataLoader, or drop dynamic=False, or "
                     "torch._dynamo.maybe_mark_dynamic(batch, 0)",
                 )

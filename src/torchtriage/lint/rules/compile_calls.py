@@ -105,8 +105,7 @@ def _wrong_entry(site: TargetSite, tree: SourceTree) -> Iterator[Finding]:
             tree,
             title=f"torch.compile at {site.place} compiles forward, and {name}.{call.attribute} is called",
             cause=f"a compiled module compiles its forward alone; {call.attribute} is the method of the "
-                f"original module "
-            "and runs eager",
+                "original module and runs eager",
             fix=f"compile the method: {name}.{call.attribute} = torch.compile({name}.{call.attribute}), or call "
             f"{name}(...) itself",
         )

@@ -50,11 +50,9 @@ def _grad_flips(site: TargetSite, tree: SourceTree) -> Iterator[Finding]:
             severity=_SETTLES,
             title=f"{call.file.segment(call.node.func)} is compiled twice: with and without gradient recording",
             cause=f"the call is under no_grad, that at line {other.node.lineno} is not; grad mode is a guard; "
-                f"compiled at "
-            f"{site.place}",
+                f"compiled at {site.place}",
             fix="nothing if one extra compile is fine; else compile one function for each mode, or call it "
-                "under one mode "
-            "and detach() the result",
+                "under one mode and detach() the result",
         )
 
 
@@ -160,8 +158,7 @@ def _train_flips(site: TargetSite, tree: SourceTree) -> Iterator[Finding]:
                 title=f"{site.file.segment(call.node.func)} is compiled twice: the loop alternates between "
                     f"train and eval",
                 cause=f"train() here and eval() at line {evaluate.lineno}; the mode of a module is a guard; "
-                    f"compiled at "
-                f"{site.place}",
+                    f"compiled at {site.place}",
                 fix="nothing if one extra compile is fine; else evaluate with the original module, or after the loop",
             )
 

@@ -145,8 +145,7 @@ def memberships(reached: Reached) -> Iterator[Hazard]:
                     subject=quote(reached, node),
                     cause="`in` needs the values of a tensor, and is asked in a method of torch that cannot be cut",
                     fix=f"torch.isin, or ({reached.file.segment(node.comparators[-1])} == value).any() with "
-                        f"torch.where, "
-                    f"instead of {quote(reached, node)}",
+                        f"torch.where, instead of {quote(reached, node)}",
                 )
 
 

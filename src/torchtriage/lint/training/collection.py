@@ -171,8 +171,7 @@ def duplicated_collection(file: SourceFile, tree: SourceTree) -> Iterator[Findin
                     "TT715", file, later, tree, reason=file.qualname(earlier),
                     title=f"{later.name}() repeats {file.qualname(earlier)}()",
                     cause=f"{counted(len(shared), 'expression')} of the two functions are the same apart from "
-                          f"names, so a "
-                          "correction of one is missing in the other",
+                          "names, so a correction of one is missing in the other",
                     fix=f"call {file.qualname(earlier)}() from {later.name}(), or move the shared part into one "
                         f"function",
                 )

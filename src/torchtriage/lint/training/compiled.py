@@ -51,11 +51,9 @@ def hook_on_compiled_module(file: SourceFile, tree: SourceTree) -> Iterator[Find
                         "TT732", file, node, tree,
                         title=f"the hook on {text(receiver(node))} is never called",
                         cause=f"{models[base]} was compiled and called before; its graphs hold no hook of a module "
-                              f"inside, and "
-                              "by default torch does not check for new ones",
+                              "inside, and by default torch does not check for new ones",
                         fix="register the hook before the first call of the compiled module, or call "
-                            "torch.compiler.reset() "
-                            "after it",
+                            "torch.compiler.reset() after it",
                     )
 
 
@@ -78,8 +76,7 @@ def wandb_watch_with_compile(file: SourceFile, tree: SourceTree) -> Iterator[Fin
                     "TT733", file, call, tree, may=True,
                     title=f"wandb.watch({model}) may cut the graphs of the compiled model",
                     cause=f"wandb.watch registers Python hooks on the parameters and modules of {model}, which is "
-                          f"compiled "
-                          f"at line {compile_call.lineno}",
+                          f"compiled at line {compile_call.lineno}",
                     fix="log gradient statistics outside of the model, after backward()",
                 )
                 break
@@ -129,8 +126,7 @@ def cast_in_hot_path(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
                 "TT735", file, hot[0], tree,
                 title=f"{text(hot[0])} is called again on every pass",
                 cause="typing.cast is a Python call that returns its argument; in a loop over steps it is paid each "
-                      "time, and "
-                      "in compiled code it is one more function to trace",
+                      "time, and in compiled code it is one more function to trace",
                 fix="annotate the variable where it is bound, outside of the loop",
             )
 
@@ -159,11 +155,9 @@ def tuple_keyed_tensors(file: SourceFile, tree: SourceTree) -> Iterator[Finding]
                 "TT736", file, node, tree, may=True, reason=name,
                 title=f"{name} may break graphs: its keys are tuples",
                 cause=f"{name} maps tuples to tensors; read inside a compiled function with a key that varies, "
-                      f"every key is "
-                      "a separate guard or a graph break. In eager code it costs nothing",
+                      "every key is a separate guard or a graph break. In eager code it costs nothing",
                 fix="use one integer per pair as the key (i * n + j), or one stacked tensor, or read it outside of "
-                    "compiled "
-                    "functions and say so beside it",
+                    "compiled functions and say so beside it",
             )
 
 
@@ -198,8 +192,7 @@ def device_migration(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
                 evidence=Evidence(num_events=len(places), source=lines_around(file, first.lineno)),
                 title=f"{class_.name} moves its tensors to the device of the input, without a warning",
                 cause=f"{lines} compare devices and move: inside torch.compile the move is a graph break or a "
-                      f"recompile, and "
-                      "nothing tells that the object was made on the wrong device",
+                      "recompile, and nothing tells that the object was made on the wrong device",
                 fix="make the object on the device where it is used; if it must move, say so with warnings.warn(..., "
                     "stacklevel=2) before the move",
             )

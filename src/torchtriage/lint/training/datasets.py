@@ -58,8 +58,7 @@ def _generator_finding(file: SourceFile, tree: SourceTree, node: ast.AST, name: 
         "TT729", file, node, tree,
         title=f"all workers draw the same numbers from {name}",
         cause=f"{dataset} makes the generator before its DataLoader starts workers; each worker gets a copy in the "
-              f"same "
-              "state, and torch seeds only the global generators of each worker",
+              "same state, and torch seeds only the global generators of each worker",
         fix="make the generator in the worker: in worker_init_fn, or at the first __getitem__, from "
             "torch.initial_seed(), which differs by worker and epoch",
     )

@@ -60,8 +60,7 @@ def _parameter_finding(file: SourceFile, tree: SourceTree, loop: ast.AST, reads:
         "TT701", file, reads[0], tree,
         title=f"{text(reads[0])} waits for the device once for each item of {over}",
         cause=f"{counted(len(reads), 'read')} in a loop over {over}: each waits until the device has computed the "
-              f"value, "
-              "so the number of waits grows with the number of parameters",
+              "value, so the number of waits grows with the number of parameters",
         fix="collect the values as tensors, torch.stack them and call .tolist() once after the loop; norms of a list "
             "of gradients take one call of torch.nn.utils.get_total_norm",
     )

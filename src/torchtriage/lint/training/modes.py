@@ -195,8 +195,7 @@ def evaluation_with_gradients(file: SourceFile, tree: SourceTree) -> Iterator[Fi
                 "TT728", file, used, tree,
                 title=f"{function.name}() records gradients that nothing uses",
                 cause=f"{text(used)} runs without torch.no_grad(): eval() changes layers, not autograd, so the "
-                      f"graph and "
-                      "its activations are kept for nothing",
+                      "graph and its activations are kept for nothing",
                 fix="decorate the function with @torch.inference_mode(), or @torch.no_grad() if its results are "
                     "trained on",
             )

@@ -51,8 +51,7 @@ def missing_zero_grad(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
                     "TT724", file, call, tree,
                     title=f"{text(call)} adds the gradients of every earlier step",
                     cause="backward() adds to .grad, and nothing in the function clears it, so each step uses the "
-                          "sum of all "
-                          "gradients so far",
+                          "sum of all gradients so far",
                     fix=f"call {optimizer}.zero_grad() before backward() or after the step",
                 )
                 break
@@ -143,8 +142,7 @@ def _change_finding(
             "TT725", file, statement, tree, severity=Severity.P4,
             title=f"{text(statement)} comes after {optimizer} was made",
             cause="torch keeps the parameters when it moves a module, but promises it only for a move before the "
-                  "optimizer "
-                  "is made; state of the optimizer stays where it was",
+                  "optimizer is made; state of the optimizer stays where it was",
             fix=f"move the model first, then make {optimizer}",
         )
     return source_finding(

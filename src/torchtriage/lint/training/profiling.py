@@ -50,8 +50,7 @@ def profiler_without_accelerators(file: SourceFile, tree: SourceTree) -> Iterato
                 cause="its list of activities names " + ("the processor and CUDA" if cuda else "the processor")
                       + " alone, so on XPU, MTIA or an Apple GPU the trace shows the host and nothing else",
                 fix="pass activities=torch.profiler.supported_activities(), or leave activities out, which means "
-                    "the same; "
-                    "for MPS use torch.mps.profiler beside it",
+                    "the same; for MPS use torch.mps.profiler beside it",
             )
         return
 
@@ -74,11 +73,9 @@ def short_profiler_schedule(file: SourceFile, tree: SourceTree) -> Iterator[Find
                     "TT722", file, _parameter(function, "active") or call, tree,
                     title=f"the profiler records {active} steps by default and stops",
                     cause=f"wait, warmup and active={active} run once: where a step is one rollout and updates are "
-                          f"rare, "
-                          "the update may not be among the recorded steps",
+                          "rare, the update may not be among the recorded steps",
                     fix="say in the docstring what a step is and when to raise wait and active, or use repeat=0 so "
-                        "that "
-                        "the schedule continues",
+                        "that the schedule continues",
                 )
 
 
@@ -131,8 +128,7 @@ def _timing_finding(file: SourceFile, tree: SourceTree, statement: ast.AST) -> F
         "TT723", file, statement, tree,
         title="the clock is read before the device has finished",
         cause="the calls between the two clock readings only queue work on an accelerator, and nothing waits for "
-              "it, so "
-              "the time is that of queueing",
+              "it, so the time is that of queueing",
         fix="call torch.accelerator.synchronize() (torch.cuda.synchronize() before torch 2.6) before both readings, or "
             "use torch.utils.benchmark.Timer",
     )

@@ -166,8 +166,7 @@ def profiler_no_loop_calls(tree: SourceTree) -> Iterator[Finding]:
                 title=f"no training loop uses the profiler {function.name}()",
                 cause=f"{function.name}() sets up torch.profiler, and no file of the project calls it",
                 fix="enter it around the training loop and call step() of the profiler once per step, behind a flag "
-                    "such "
-                    "as --profile",
+                    "such as --profile",
             )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from torchtriage.findings.history import ProcessHistory
 from torchtriage.findings.report import Report
 from torchtriage.reporters.html.markup import items, note, section, table, text
-from torchtriage.reporters.summary import tap_text
+from torchtriage.reporters.summary import not_seen, tap_text
 from torchtriage.text import counted, duration
 
 MAX_PROCESSES = 256
@@ -110,7 +110,7 @@ def moment(value: object) -> str:
 def observed_section(report: Report) -> str:
     nothing = '<li class="quiet">Nothing: torch was not imported, or no process joined.</li>'
     watched = items(map(tap_text, report.watched)) or nothing
-    missing = items(map(tap_text, report.not_seen)) or '<li class="quiet">Nothing is known to be missing.</li>'
+    missing = items(not_seen(report)) or '<li class="quiet">Nothing is known to be missing.</li>'
     return section(
         "observed", "Watched and not observed",
         f'<div class="halves"><div><h3>Watched</h3><ul>{watched}</ul></div>'

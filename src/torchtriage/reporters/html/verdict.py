@@ -10,6 +10,7 @@ from torchtriage.reporters.summary import (
     NOTHING_WATCHED,
     compile_share,
     measure_hint,
+    not_seen,
     not_shown,
     nothing_found,
     tap_text,
@@ -96,7 +97,7 @@ def verdict(scope: Scope) -> str:
         rows += _shape_policy(report)
     else:
         rows.append(("Watched", text(row(map(tap_text, report.watched)) or NOTHING_WATCHED)))
-        rows.append(("Not seen", text("; ".join(map(tap_text, report.not_seen)) or "nothing is known to be missing")))
+        rows.append(("Not seen", text("; ".join(not_seen(report)) or "nothing is known to be missing")))
     answers = "".join(f"<div><dt>{name}</dt><dd>{words}</dd></div>" for name, words in rows)
     left_out = note(f"{'; '.join(not_shown(report))}.") if not_shown(report) else ""
     return (

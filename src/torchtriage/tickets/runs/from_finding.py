@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from torchtriage.findings.catalogue import rule
 from torchtriage.findings.checks import sentence
 from torchtriage.findings.model import UNKNOWN_PLACE, Cost, CostKind, Finding, OwnerKind
-from torchtriage.text import duration, row, short_path
+from torchtriage.text import duration, ranges, row, short_path
 from torchtriage.tickets.model import Box, Relation, Ticket
 from torchtriage.tickets.naming import RECORDING_AGENT
 
@@ -97,9 +97,9 @@ def _impact(finding: Finding) -> str:
     if finding.evidence.num_events:
         lines.append(f"Events: {finding.evidence.num_events}")
     if finding.steps:
-        lines.append(f"Steps: {row(finding.steps, MAX_LISTED)}")
+        lines.append(f"Steps: {ranges(finding.steps, MAX_LISTED)}")
     if finding.ranks:
-        lines.append(f"Ranks: {row(finding.ranks, MAX_LISTED)}")
+        lines.append(f"Ranks: {ranges(finding.ranks, MAX_LISTED)}")
     if finding.owner.kind is not OwnerKind.UNKNOWN:
         lines.append(f"Owner: {finding.owner}")
     return "\n".join(f"- {line}" for line in lines)

@@ -12,7 +12,7 @@ from torchtriage.findings.model import Finding
 from torchtriage.findings.proof.remedy import proof_sentence
 from torchtriage.recording.events import Placed, StackEntry
 from torchtriage.recording.recording import Process, Recording
-from torchtriage.text import row
+from torchtriage.text import ranges
 from torchtriage.tickets.files.edit import seen_lines, set_seen
 from torchtriage.tickets.files.read import TicketFile, entries
 from torchtriage.tickets.files.render import TABLE_HEADER, table_row
@@ -92,7 +92,7 @@ def sighting_of(finding: Finding, recording: Recording, run: Run, roots: Sequenc
     place = finding.location
     return Sighting(
         run=run, place=f"{ticket_path(place.path, roots)}:{place.line}" if place.line else "",
-        num_events=finding.evidence.num_events, cost=cost_text(finding.cost), steps=row(finding.steps, MAX_LISTED),
+        num_events=finding.evidence.num_events, cost=cost_text(finding.cost), steps=ranges(finding.steps, MAX_LISTED),
         frames=tuple(sorted(_frames_of(finding, recording, roots))),
         proofs=() if finding.proof is None else (f"verified edit: {proof_sentence(finding.proof)}",),
     )

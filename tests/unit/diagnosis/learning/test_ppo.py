@@ -112,7 +112,7 @@ def test_low_entropy_is_milder_and_folded_into_a_collapse() -> None:
     assert list(findings_of(a_training(ppo__entropy=[0.5, 0.25, 0.25, 0.25]))) == ["TT607"]
     findings = findings_of(a_training(ppo__entropy=[0.25] * 4 + [0.05] * 4))
     assert list(findings) == ["TT606"]
-    assert findings["TT606"].evidence.folded[0].endswith("TT607")
+    assert findings["TT606"].evidence.folded[0].startswith("TT607 ")
 
 
 def test_low_entropy_is_not_reported_if_the_environment_is_solved_at_the_end() -> None:

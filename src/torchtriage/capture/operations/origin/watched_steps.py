@@ -19,6 +19,7 @@ from torchtriage.capture.torch_private import dynamo as torch_private_dynamo
 from torchtriage.capture.torch_private import training
 from torchtriage.capture.torch_private.base import module
 from torchtriage.errors import tell
+from torchtriage.files import replace_file
 from torchtriage.launch.imports import ImportWatcher
 from torchtriage.recording.facts import to_dict
 from torchtriage.recording.origins.origin import Origin, OriginState, SeenIn
@@ -168,8 +169,7 @@ class WatchedSteps:
             "num_operations": self._flow.num_operations, "was_compiled": self._num_compile_calls > 0,
         }
         path = Path(self._request.folder) / f"origin-{os.getpid()}.json"
-        path.with_suffix(".tmp").write_text(json.dumps(facts))
-        path.with_suffix(".tmp").replace(path)
+        replace_file(path, json.dumps(facts).encode())
 
 
 def _has_scaler() -> bool:
