@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from torchtriage.capture.proof.arranged_draws import SWAPPED
 from torchtriage.capture.proof.setting import ProofSetting
 from torchtriage.diagnosis.report import build_report
 from torchtriage.errors import TriageError
@@ -16,7 +17,7 @@ from torchtriage.proof.numbers.rows import RunNumbers, read_numbers
 from torchtriage.proof.runs.process import Job, Program, RunOutcome, run_at_once, run_jobs_in_turns
 from torchtriage.proof.runs.surroundings import file_times, written_files
 from torchtriage.proof.sides import Side
-from torchtriage.proof.step_times import has_enough
+from torchtriage.proof.step_times import is_round_needed
 from torchtriage.recording.reader import read_recording
 from torchtriage.recording.recording import Recording
 from torchtriage.text import duration
@@ -103,9 +104,9 @@ class Runs:
             self.say(f"{side.label}: {self._outcome(evidence.runs[name])}")
 
     def second_round(self) -> None:
-        """Both sides once more in turns, where their steps can be timed."""
+        """Both sides once more in turns, where their step times may decide."""
         runs = self.evidence.runs
-        if runs["before"].has_failed or not has_enough(runs["before"].recording, runs["after"].recording):
+        if runs["before"].has_failed or not is_round_needed(runs["before"].recording, runs["after"].recording):
             return
         self.say("running both sides once more, for their step times")
         jobs = [self._job(name, ProofSetting(eager=side.eager)) for name, side in self._sides().items()]
@@ -148,10 +149,12 @@ class Runs:
         self.say(f"the numbers differ: running both sides with the same random draws, arranged by {arrangement}")
         keyed = ProofSetting(eager=True, draws=arrangement)
         names = ["keyed before", "keyed after", "keyed moved"]
-        jobs = [("before", keyed), ("after", keyed), ("before", replace(keyed, rounding=3))]
-        if "after eager" not in self.evidence.runs:
-            names, jobs = [*names, "after eager"], [*jobs, ("after", ProofSetting(eager=True))]
-        self._beside(names, jobs)
+        self._beside(names, [("before", keyed), ("after", keyed), ("before", replace(keyed, rounding=3))])
+
+    def swapped(self) -> None:
+        """AFTER with the draws of each pair exchanged; BEFORE has run with the same draws, arranged by step."""
+        self.say("running AFTER with the random draws of each pair exchanged")
+        self._beside(["keyed after"], [("after", ProofSetting(eager=True, draws=SWAPPED))])
 
     def _sides(self) -> dict[str, Side]:
         return {"before": self.evidence.before, "after": self.evidence.after}

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from torchtriage.capture.proof.arranged_draws import BY_ROW, MIRRORED
+from torchtriage.capture.proof.arranged_draws import BY_ROW, MIRRORED, SWAPPED
 from torchtriage.findings.proof.verdict import (
     LossCurve,
     NumbersChange,
@@ -125,7 +125,20 @@ def other_arrangement(evidence: ProofRuns) -> str:
     masks = own.pop("bernoulli", 0), other.pop("bernoulli", 0)
     if masks[0] != masks[1]:
         return MIRRORED
-    return BY_ROW if own == other and runs[0].numbers.draw_keys != runs[1].numbers.draw_keys else ""
+    if own != other:
+        return ""
+    if runs[0].numbers.draw_keys != runs[1].numbers.draw_keys:
+        return BY_ROW
+    return SWAPPED if all(run.numbers.draws_pairs for run in runs) else ""
+
+
+def draws_are_the_same(evidence: ProofRuns) -> bool:
+    """Whether both sides, run eager, draw the same values in the same order, so that arranging them is no use."""
+    runs = evidence.of("eager", "after eager")
+    if len(runs) < 2 or runs[0].numbers.draws_pairs:
+        return False
+    own, other = ([(row.step, row.draws, row.drawn) for row in run.numbers.rows] for run in runs)
+    return own == other and any(drawn for *_, drawn in own)
 
 
 def python_draws_moved(evidence: ProofRuns) -> bool:
@@ -192,7 +205,7 @@ def difference_reason(found: Agreement) -> VerdictReason:
             kind=ReasonKind.NUMBERS_DIFFER, verdict=ProofVerdict.REFUTED, step=first.step,
             subject=_subject(first.kind, first.name),
             value_before=first.before, value_after=first.after, difference=first.relative,
-            allowed=first.allowed / first.size if first.size else None)
+            allowed=first.allowed / first.size if first.size and first.kind != "optimizer" else None)
     before, after = found.printed.different or ("", "")
     return VerdictReason(kind=ReasonKind.OUTPUT_DIFFERS, verdict=ProofVerdict.REFUTED, subject=before, detail=after)
 

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 # How draws are arranged: by step, shape and number; the same, with 1 - u instead of u for a mask, which a mask made by
-# `rand() > p` needs; or one row after the other, for values that are drawn at once or one by one.
-BY_STEP, MIRRORED, BY_ROW = "step", "mirrored", "row"
+# `rand() > p` needs; or one row after the other, for values that are drawn at once or one by one; or by step with the
+# first and the second draw of a shape exchanged, the third and the fourth, and so on, for two that are drawn in the
+# other order.
+BY_STEP, MIRRORED, BY_ROW, SWAPPED = "step", "mirrored", "row", "swapped"
 _KINDS = {
     "randn": "normal", "randn_like": "normal", "normal": "normal", "normal_": "normal", "normal_functional": "normal",
     "rand": "uniform", "rand_like": "uniform", "uniform": "uniform", "uniform_": "uniform",
@@ -42,7 +44,8 @@ class ArrangedDraws:
         tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
         shapes: list[Any] = [tuple(t.shape) for t in tensors]
         shapes += [tuple(value) for value in args if isinstance(value, list | tuple)]
-        seed = self._seed("uniform" if kind == "bernoulli" else kind, str(shapes[:1]))
+        is_weight = bool(tensors) and tensors[0].is_leaf and tensors[0].requires_grad     # which is initialized
+        seed = self._seed("uniform" if kind == "bernoulli" else kind, str(shapes[:1]), is_weight=is_weight)
         result = _seeded(func, args, kwargs, seed, tensors)
         values = result[-1] if isinstance(result, tuple) else result
         if not isinstance(values, torch.Tensor) or values.layout is not torch.strided:
@@ -69,13 +72,16 @@ class ArrangedDraws:
             values.copy_(low + (uniform * (high - low)).floor())
         return result
 
-    def _seed(self, kind: str, shape: str) -> int:
+    def _seed(self, kind: str, shape: str, *, is_weight: bool) -> int:
         step = self._step()
         if step != self._drawn_in and self._arrangement != BY_ROW:
             self._drawn_in = step
             self._counts.clear()
+        number = self._counts[kind, shape]
         self._counts[kind, shape] += 1
-        key = (kind, shape, step, self._counts[kind, shape])
+        if self._arrangement == SWAPPED and not is_weight:
+            number ^= 1
+        key = (kind, shape, step, number)
         self.keys += zlib.crc32(repr(key).encode())
         return zlib.crc32(repr(key[:2] + key[3:] if self._arrangement == BY_ROW else key).encode())
 
