@@ -218,8 +218,8 @@ def _with_same_draws(
     other = judge_numbers.other_arrangement(evidence)
     if not other or pair is None or pair[0].holds:
         return pair
-    if other == SWAPPED:
-        runs.swapped()
+    if other.startswith(SWAPPED):
+        runs.swapped(other)
     else:
         runs.keyed(other)
     return judge_numbers.keyed_agreement(evidence)

@@ -117,7 +117,7 @@ def _last(text: str) -> str:
 _SENTENCES: dict[ReasonKind, Callable[[VerdictReason], str]] = {
     ReasonKind.AFTER_FAILS: _after_fails,
     ReasonKind.NUMBERS_DIFFER: _numbers_differ,
-    ReasonKind.OUTPUT_DIFFERS: lambda r: f"it prints {r.detail!r}, and printed {r.subject!r} before",
+    ReasonKind.OUTPUT_DIFFERS: lambda r: f"the results differ: {r.detail!r}, and {r.subject!r} before",
     ReasonKind.DRAWS_REPEATED: _draws_repeated,
     ReasonKind.LESS_COMPILED: _less_compiled,
     ReasonKind.WEAKER_BACKEND: lambda r: (

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from torchtriage.capture.proof.arranged_draws import BY_ROW, BY_STEP, MIRRORED, SWAPPED, ArrangedDraws
+from torchtriage.capture.proof.arranged_draws import BY_ROW, BY_STEP, MIRRORED, SWAPPED, ArrangedDraws, digest_of
 from torchtriage.capture.proof.operations import Operations
 from torchtriage.capture.torch_private.dispatch import dispatch_mode
 
@@ -32,10 +32,10 @@ def test_two_draws_of_a_shape_can_be_exchanged_and_those_of_weights_cannot() -> 
     def make() -> tuple[torch.Tensor, ...]:
         weights = torch.nn.Parameter(torch.empty(4)), torch.nn.Parameter(torch.empty(4))
         with torch.no_grad():
-            return *(weight.normal_().clone() for weight in weights), torch.randn(4), torch.randn(4)
+            return *(weight.normal_().clone() for weight in weights), torch.randn(4), torch.randn(4), torch.rand(4)
 
-    first, second = drawn(make), drawn(make, SWAPPED)
-    assert torch.equal(torch.stack(first)[[0, 1, 3, 2]], torch.stack(second))
+    first, second = drawn(make), drawn(make, f"{SWAPPED}:1,{digest_of('normal', '[(4,)]')}")
+    assert torch.equal(torch.stack(first)[[0, 1, 3, 2, 4]], torch.stack(second))
 
 
 def test_draws_differ_from_step_to_step_and_leave_the_generator() -> None:

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from torchtriage.capture.proof.arranged_draws import digest_of
 from torchtriage.capture.proof.operations import Operations
 from torchtriage.capture.proof.projection import Projector, loss_rows
 from torchtriage.capture.torch_private.dispatch import dispatch_mode
@@ -81,5 +82,5 @@ def test_two_draws_of_a_shape_in_a_step_are_noted_after_the_first_step() -> None
         for _ in range(2):
             torch.rand(3), torch.rand(3), torch.randn(3)
             own.drawn()
-            seen.append(own.draws_pairs)
-    assert seen == [False, True]
+            seen.append(set(own.draw_pairs))
+    assert seen == [set(), {digest_of("uniform", "[(3,)]")}]
