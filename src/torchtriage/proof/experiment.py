@@ -1,6 +1,7 @@
 """The runs of a proof: both sides in turns, then those that measure noise."""
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -14,9 +15,9 @@ from torchtriage.launch import environment
 from torchtriage.proof.budget import TimeLimit
 from torchtriage.proof.numbers.rows import RunNumbers, read_numbers
 from torchtriage.proof.runs.process import Job, Program, RunOutcome, run_at_once, run_jobs_in_turns
-from torchtriage.proof.runs.surroundings import file_times, written_files
+from torchtriage.proof.runs.surroundings import file_times, paths_below, remove_new, written_files, written_text
 from torchtriage.proof.sides import Side
-from torchtriage.proof.step_times import has_enough
+from torchtriage.proof.step_times import is_round_needed
 from torchtriage.recording.reader import read_recording
 from torchtriage.recording.recording import Recording
 from torchtriage.text import duration
@@ -46,6 +47,7 @@ class SideRun:
     recording: Recording
     numbers: RunNumbers
     stdout: str = ""
+    written: str = ""           # the lines of the text files that it wrote
     exit_status: int = 0
     was_stopped: bool = False
     seconds: float = 0.0
@@ -54,6 +56,11 @@ class SideRun:
     @property
     def has_failed(self) -> bool:
         return bool(self.exit_status) and not self.was_stopped
+
+    @property
+    def output(self) -> str:
+        """All lines in which it gives its results."""
+        return f"{self.stdout}\n{self.written}" if self.written else self.stdout
 
     @property
     def findings(self) -> Sequence[Finding]:
@@ -89,27 +96,28 @@ class Runs:
         self.evidence, self.work, self.limit, self.say = evidence, work, limit, say
         self._forced = {name: value for name, value in (("steps", steps), ("seed", seed)) if value}
         self.stdin = stdin
+        self._known = {
+            name: paths_below(side.cwd) for name, side in self._sides().items() if side.is_copy and side.cwd is not None
+        }
 
     def first(self) -> None:
         """Both sides, in turns."""
         evidence = self.evidence
         self.say("running both sides in turns")
         places = {name: _watched_files(side) for name, side in self._sides().items()}
-        jobs = [self._job(name, ProofSetting(eager=side.eager)) for name, side in self._sides().items()]
-        self._keep(["before", "after"], run_jobs_in_turns(jobs, self._seconds(FIRST_SHARE), self.limit.left))
+        self._in_turns(["before", "after"], FIRST_SHARE)
         evidence.in_turns = True
         for name, side in self._sides().items():
             evidence.files[name] = written_files(places[name], _watched_files(side))
             self.say(f"{side.label}: {self._outcome(evidence.runs[name])}")
 
     def second_round(self) -> None:
-        """Both sides once more in turns, where their steps can be timed."""
+        """Both sides once more in turns, where their step times may decide."""
         runs = self.evidence.runs
-        if runs["before"].has_failed or not has_enough(runs["before"].recording, runs["after"].recording):
+        if runs["before"].has_failed or not is_round_needed(runs["before"].recording, runs["after"].recording):
             return
         self.say("running both sides once more, for their step times")
-        jobs = [self._job(name, ProofSetting(eager=side.eager)) for name, side in self._sides().items()]
-        self._keep(["before again", "after again"], run_jobs_in_turns(jobs, self._seconds(), self.limit.left))
+        self._in_turns(["before again", "after again"])
 
     def noise(self) -> None:
         """BEFORE again, eager, and eager with every result moved by one rounding."""
@@ -148,24 +156,38 @@ class Runs:
         self.say(f"the numbers differ: running both sides with the same random draws, arranged by {arrangement}")
         keyed = ProofSetting(eager=True, draws=arrangement)
         names = ["keyed before", "keyed after", "keyed moved"]
-        jobs = [("before", keyed), ("after", keyed), ("before", replace(keyed, rounding=3))]
-        if "after eager" not in self.evidence.runs:
-            names, jobs = [*names, "after eager"], [*jobs, ("after", ProofSetting(eager=True))]
-        self._beside(names, jobs)
+        self._beside(names, [("before", keyed), ("after", keyed), ("before", replace(keyed, rounding=3))])
+
+    def swapped(self, arrangement: str) -> None:
+        """AFTER with the draws of each pair exchanged; BEFORE has run with the same draws, arranged by step."""
+        self.say("running AFTER with the random draws of each pair exchanged")
+        self._beside(["keyed after"], [("after", ProofSetting(eager=True, draws=arrangement))])
 
     def _sides(self) -> dict[str, Side]:
         return {"before": self.evidence.before, "after": self.evidence.after}
 
+    def _in_turns(self, names: Sequence[str], share: float = 1.0) -> None:
+        """One run of each side."""
+        began = time.time()
+        jobs = [self._job(name, ProofSetting(eager=side.eager)) for name, side in self._sides().items()]
+        outcomes = run_jobs_in_turns(jobs, self._seconds(share), self.limit.left)
+        for name, side, outcome in zip(names, self._sides(), outcomes, strict=True):
+            self._keep(name, side, outcome, began)
+
     def _beside(self, names: Sequence[str], jobs: Sequence[tuple[str, ProofSetting]]) -> None:
-        """Beside each other, unless the runs share a folder in which they would overwrite each other's files."""
-        is_private = all(side.is_copy or not self.evidence.files[name] for name, side in self._sides().items())
-        writes = any(self.evidence.files.values())
-        num_at_once = min(2, os.cpu_count() or 1) if is_private and not writes else 1
-        started = [self._job(side, setting) for side, setting in jobs]
-        self._keep(names, run_at_once(started, self._seconds(), num_at_once))
+        """Beside each other, or one by one where they write files, which would be those of another run."""
+        num_at_once = 1 if any(self.evidence.files.values()) else min(2, os.cpu_count() or 1)
+        pairs = list(zip(names, jobs, strict=True))
+        for some in [[pair] for pair in pairs] if num_at_once == 1 else [pairs]:
+            began = time.time()
+            outcomes = run_at_once([self._job(*job) for _, job in some], self._seconds(), num_at_once)
+            for (name, (side, _)), outcome in zip(some, outcomes, strict=True):
+                self._keep(name, side, outcome, began)
 
     def _job(self, name: str, setting: ProofSetting) -> Job:
         side = self._sides()[name]
+        if side.cwd is not None and name in self._known and self.evidence.files.get(name):
+            remove_new(side.cwd, self._known[name])
         number = self.evidence.num_runs = self.evidence.num_runs + 1
         program = Program(
             command=side.command, folder=self.work / f"runs{number}", stdin=self.stdin, forced=self._forced,
@@ -175,9 +197,10 @@ class Runs:
     def _seconds(self, share: float = 1.0) -> float:
         return max(MIN_SECONDS, share * self.limit.left)
 
-    def _keep(self, names: Sequence[str], outcomes: Sequence[RunOutcome]) -> None:
-        for name, outcome in zip(names, outcomes, strict=True):
-            self.evidence.runs[name] = read_run(outcome)
+    def _keep(self, name: str, side: str, outcome: RunOutcome, began: float) -> None:
+        folder, known = self._sides()[side].cwd, self._known.get(side)
+        written = written_text(folder, known, began) if folder is not None and known is not None else ""
+        self.evidence.runs[name] = read_run(outcome, written)
 
     def _outcome(self, run: SideRun) -> str:
         if run.was_stopped:
@@ -191,7 +214,7 @@ def _watched_files(side: Side) -> dict[Path, tuple[int, int]]:
     return file_times(side.command, side.cwd)
 
 
-def read_run(outcome: RunOutcome) -> SideRun:
+def read_run(outcome: RunOutcome, written: str = "") -> SideRun:
     """A recording that cannot be read is empty."""
     try:
         recording = read_recording(outcome.recording)
@@ -199,7 +222,8 @@ def read_run(outcome: RunOutcome) -> SideRun:
         recording = Recording(processes=())
     text = outcome.stdout.read_bytes()[-MAX_OUTPUT:].decode("utf-8", "replace")
     return SideRun(
-        recording=recording, numbers=read_numbers(outcome.recording), stdout=text, exit_status=outcome.exit_status,
+        recording=recording, numbers=read_numbers(outcome.recording), stdout=text, written=written,
+        exit_status=outcome.exit_status,
         was_stopped=outcome.was_stopped, seconds=outcome.seconds, last_lines=outcome.last_lines(6))
 
 

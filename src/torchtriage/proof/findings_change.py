@@ -1,6 +1,7 @@
 """How the findings of two runs differ: fixed, unchanged, new."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from torchtriage.findings.fingerprint import normalised_line, normalised_reason
 from torchtriage.findings.model import Finding
@@ -21,11 +22,21 @@ def findings_change(before: Sequence[Findings], after: Sequence[Findings]) -> Fi
     new = [f for f in other if all(_has(run, f) for run in after) and not any(_has(run, f) for run in before)]
     unchanged = [f for f in first if any(_has(run, f) for run in after)]
     return FindingsChange(
-        fixed=[mark(f) for f in fixed], unchanged=[mark(f) for f in unchanged], new=[mark(f) for f in new])
+        fixed=[mark(f) for f in fixed], new=[mark(f) for f in new],
+        unchanged=[replace(mark(f), num_events_after=_num_events(f, after)) for f in unchanged])
+
+
+def _num_events(finding: Finding, runs: Sequence[Findings]) -> int:
+    """Of a finding in the run in which it happened least."""
+    return min(sum(f.evidence.num_events for f in run if _is_same(f, finding)) for run in runs)
 
 
 def _has(run: Findings, finding: Finding) -> bool:
-    return any(f.fingerprint == finding.fingerprint or _key(f) == _key(finding) for f in run)
+    return any(_is_same(f, finding) for f in run)
+
+
+def _is_same(a: Finding, b: Finding) -> bool:
+    return a.fingerprint == b.fingerprint or _key(a) == _key(b)
 
 
 def _key(finding: Finding) -> tuple[str, ...]:

@@ -19,12 +19,20 @@ from torchtriage.findings.proof.verdict import (
 from torchtriage.proof.experiment import ProofRuns, SideRun
 from torchtriage.proof.findings_change import findings_change
 from torchtriage.proof.sides import Side
-from torchtriage.proof.step_times import has_enough, is_shown_not_slower, is_slower, step_times
+from torchtriage.proof.step_times import (
+    CLEARLY_SLOWER,
+    FEW_STEPS,
+    has_enough,
+    is_shown_not_slower,
+    is_slower,
+    step_times,
+)
 from torchtriage.recording.events import CompileCall, CompileEnd, GraphBreak, Recompile
 from torchtriage.recording.recording import Recording
 from torchtriage.text import listed
 
 WORST_NEW = Severity.P3     # a new finding at this severity or worse refutes
+MIN_GROWTH = 2      # of the events of a finding: a cure may move one, such as the first recompile of a dimension
 MIN_SHARE = 0.8             # of the operations of BEFORE that must still be in graphs, relative to what AFTER executes
 MAX_MOMENTS = 500
 MAX_FILES = 5       # in a reason
@@ -158,6 +166,7 @@ def finding_reasons(evidence: ProofRuns, findings: FindingsChange, must_fix: Seq
             yield VerdictReason(
                 kind=ReasonKind.NEW_FINDING, verdict=_REFUTED, subject=f"{mark.code} {mark.severity.name}",
                 detail=f"{mark.title} ({mark.place})")
+    yield from _grown_reasons(evidence, findings)
     fixed = {name for mark in findings.fixed for name in (mark.code, mark.fingerprint)}
     missing = [name for name in must_fix if name not in fixed]
     present = [mark for mark in findings.unchanged if _counts(mark.code)]
@@ -169,20 +178,43 @@ def finding_reasons(evidence: ProofRuns, findings: FindingsChange, must_fix: Seq
             detail=f"{present[0].title} ({present[0].place})")
 
 
+def _grown_reasons(evidence: ProofRuns, findings: FindingsChange) -> Iterator[VerdictReason]:
+    """A finding that stays and happens more often, where the program as a whole breaks or recompiles more often."""
+    own, other = (
+        sum(_total(evidence.runs[name].recording, kind) or 0 for kind in ("graph_breaks", "recompiles"))
+        if name in evidence.runs else 0 for name in _FIRST
+    )
+    for mark in findings.unchanged:
+        growth = (mark.num_events_after or 0) - mark.num_events
+        if _counts(mark.code) and mark.severity <= WORST_NEW and min(growth, other - own) >= MIN_GROWTH:
+            yield VerdictReason(
+                kind=ReasonKind.MORE_EVENTS, verdict=_REFUTED, subject=f"{mark.code} {mark.severity.name}",
+                value_before=mark.num_events, value_after=mark.num_events_after,
+                detail=f"{mark.title} ({mark.place})")
+
+
 def time_of(evidence: ProofRuns) -> tuple[ProofTime, list[VerdictReason]]:
-    rounds = [
+    runs = [
         (evidence.runs[a].recording, evidence.runs[b].recording)
-        for a, b in (("before", "after"), ("before again", "after again"))
-        if len(evidence.of(a, b)) == 2 and has_enough(evidence.runs[a].recording, evidence.runs[b].recording)
+        for a, b in (("before", "after"), ("before again", "after again")) if len(evidence.of(a, b)) == 2
     ]
+    rounds = [pair for pair in runs if has_enough(*pair)]
+    few = [pair for pair in runs if has_enough(*pair, least=FEW_STEPS)]
+    if not rounds and len(few) > 1 and not evidence.before.eager:
+        time = step_times([a for a, _ in few], [b for _, b in few], in_turns=evidence.in_turns, least=2 * FEW_STEPS)
+        if is_slower(time, few, CLEARLY_SLOWER):
+            return time, [_slower(time)]
     if not rounds:
-        runs = [evidence.runs[name].recording for name in ("before", "after")]
-        return step_times(runs[:1], runs[1:], in_turns=evidence.in_turns), []
+        first = [evidence.runs[name].recording for name in _FIRST]
+        return step_times(first[:1], first[1:], in_turns=evidence.in_turns), []
     time = step_times([a for a, _ in rounds], [b for _, b in rounds], in_turns=evidence.in_turns)
-    if not is_slower(time, rounds) or evidence.before.eager:
-        return time, []
+    is_refuted = is_slower(time, rounds) and not evidence.before.eager
+    return time, [_slower(time)] if is_refuted else []
+
+
+def _slower(time: ProofTime) -> VerdictReason:
     middle = time.ratio.middle if time.ratio is not None else None
-    return time, [VerdictReason(kind=ReasonKind.SLOWER, verdict=_REFUTED, difference=middle)]
+    return VerdictReason(kind=ReasonKind.SLOWER, verdict=_REFUTED, difference=middle)
 
 
 def side_facts(side: Side, run: SideRun, files: Sequence[str]) -> SideFacts:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from torchtriage.capture.proof.arranged_draws import BY_ROW, MIRRORED
+from torchtriage.capture.proof.arranged_draws import BY_ROW, MIRRORED, SWAPPED
 from torchtriage.findings.proof.verdict import (
     LossCurve,
     NumbersChange,
@@ -63,8 +63,8 @@ def agreement(
     if eager is not None:
         pairs += [(eager.numbers, run.numbers) for run in moved]
     printed = compare_printed(
-        one.stdout, other.stdout, [run.stdout for run in again], eager.stdout if eager is not None else None,
-        [run.stdout for run in moved])
+        one.output, other.output, [run.output for run in again], eager.output if eager is not None else None,
+        [run.output for run in moved])
     return Agreement(tensors=compare(one.numbers, other.numbers, RoundingNoise(pairs)), printed=printed)
 
 
@@ -111,7 +111,7 @@ def keyed_agreement(evidence: ProofRuns) -> tuple[Agreement, Agreement] | None:
     exact = _exact(evidence)
     pairs = [(exact.numbers, run.numbers) for run in evidence.of("moved 1", "moved 2")] if exact is not None else []
     compiled = compare(eager[0].numbers, after[0].numbers, RoundingNoise(pairs))
-    printed = compare_printed(eager[0].stdout, after[0].stdout, [], None, [])
+    printed = compare_printed(eager[0].output, after[0].output, [], None, [])
     # Without tensors the compiled side is judged by what it prints, which has no measured noise.
     return keyed, Agreement(tensors=compiled, printed=PrintedComparison() if compiled.num_rows else printed)
 
@@ -125,7 +125,21 @@ def other_arrangement(evidence: ProofRuns) -> str:
     masks = own.pop("bernoulli", 0), other.pop("bernoulli", 0)
     if masks[0] != masks[1]:
         return MIRRORED
-    return BY_ROW if own == other and runs[0].numbers.draw_keys != runs[1].numbers.draw_keys else ""
+    if own != other:
+        return ""
+    if runs[0].numbers.draw_keys != runs[1].numbers.draw_keys:
+        return BY_ROW
+    pairs = frozenset.intersection(*(run.numbers.draw_pairs for run in runs))
+    return f"{SWAPPED}:{','.join(map(str, sorted(pairs)))}" if pairs else ""
+
+
+def draws_are_the_same(evidence: ProofRuns) -> bool:
+    """Whether both sides, run eager, draw the same values in the same order, so that arranging them is no use."""
+    runs = evidence.of("eager", "after eager")
+    if len(runs) < 2 or runs[0].numbers.draw_pairs:
+        return False
+    own, other = ([(row.step, row.draws, row.drawn) for row in run.numbers.rows] for run in runs)
+    return own == other and any(drawn for *_, drawn in own)
 
 
 def python_draws_moved(evidence: ProofRuns) -> bool:
@@ -192,7 +206,7 @@ def difference_reason(found: Agreement) -> VerdictReason:
             kind=ReasonKind.NUMBERS_DIFFER, verdict=ProofVerdict.REFUTED, step=first.step,
             subject=_subject(first.kind, first.name),
             value_before=first.before, value_after=first.after, difference=first.relative,
-            allowed=first.allowed / first.size if first.size else None)
+            allowed=first.allowed / first.size if first.size and first.kind != "optimizer" else None)
     before, after = found.printed.different or ("", "")
     return VerdictReason(kind=ReasonKind.OUTPUT_DIFFERS, verdict=ProofVerdict.REFUTED, subject=before, detail=after)
 

@@ -11,6 +11,10 @@ from torchtriage.recording.series import STEP_SECONDS
 
 MIN_STEPS = 20          # in the second half of a run; below it the interval of a median is wide
 SLOWER = 1.05           # the whole interval of the ratio must be above it: runs in turns differ by 1 %
+# With fewer steps than MIN_STEPS nothing is shown about a small ratio, but a large one is clear: of six steps per side,
+# the interval of the ratio reaches from the fastest to the slowest.
+FEW_STEPS = 3           # in the second half of each of two runs
+CLEARLY_SLOWER = 1.5
 
 
 def steady_steps(recording: Recording) -> list[float]:
@@ -21,15 +25,25 @@ def steady_steps(recording: Recording) -> list[float]:
     return values[len(values) // 2:]
 
 
-def has_enough(*runs: Recording) -> bool:
-    return all(len(steady_steps(run)) >= MIN_STEPS for run in runs)
+def has_enough(*runs: Recording, least: int = MIN_STEPS) -> bool:
+    return all(len(steady_steps(run)) >= least for run in runs)
 
 
-def step_times(before: Sequence[Recording], after: Sequence[Recording], *, in_turns: bool) -> ProofTime:
+def is_round_needed(before: Recording, after: Recording) -> bool:
+    """Whether both sides must run once more: their steps are enough to be timed, or few and seem clearly slower."""
+    if has_enough(before, after):
+        return True
+    return has_enough(before, after, least=FEW_STEPS) and (
+        statistics.median(steady_steps(after)) > CLEARLY_SLOWER * statistics.median(steady_steps(before)))
+
+
+def step_times(
+    before: Sequence[Recording], after: Sequence[Recording], *, in_turns: bool, least: int = MIN_STEPS,
+) -> ProofTime:
     """The medians and the ratio; its interval is that of both medians, taken at their far ends."""
     own, other = ([seconds for run in runs for seconds in steady_steps(run)] for runs in (before, after))
     number = min(len(own), len(other))
-    if number < MIN_STEPS:
+    if number < least:
         return ProofTime(why_not=f"{number} steady steps, {MIN_STEPS} are needed", num_steps=number)
     a, b = median_interval(own), median_interval(other)
     if not a.middle or not a.low or not a.high or b.low is None or b.high is None:
@@ -45,9 +59,9 @@ def is_shown_not_slower(time: ProofTime) -> bool:
     return time.ratio is not None and time.ratio.high is not None and time.ratio.high <= SLOWER
 
 
-def is_slower(time: ProofTime, rounds: Sequence[tuple[Recording, Recording]]) -> bool:
+def is_slower(time: ProofTime, rounds: Sequence[tuple[Recording, Recording]], limit: float = SLOWER) -> bool:
     """Whether AFTER is slower beyond the interval, in all rounds together and in each of them."""
-    if time.ratio is None or time.ratio.low is None or time.ratio.low <= SLOWER:
+    if time.ratio is None or time.ratio.low is None or time.ratio.low <= limit:
         return False
     medians = [(statistics.median(steady_steps(a)), statistics.median(steady_steps(b))) for a, b in rounds]
-    return all(b > a * SLOWER for a, b in medians)
+    return all(b > a * limit for a, b in medians)

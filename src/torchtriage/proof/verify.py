@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
-from torchtriage.capture.proof.arranged_draws import BY_STEP
+from torchtriage.capture.proof.arranged_draws import BY_STEP, SWAPPED
 from torchtriage.findings.proof.location import DifferencePlace
 from torchtriage.findings.proof.verdict import (
     NumbersChange,
@@ -188,12 +188,10 @@ def _numbers_with_draws(
     differ = judge_numbers.difference_reason(found)
     if len(evidence.of("before", "eager")) == 0 or evidence.before.eager:
         return judge_numbers.numbers_change(evidence, found, NumbersState.DIFFER), [differ]
-    runs.keyed(BY_STEP)
-    pair = judge_numbers.keyed_agreement(evidence)
-    other = judge_numbers.other_arrangement(evidence)
-    if other and pair is not None and not pair[0].holds:
-        runs.keyed(other)
-        pair = judge_numbers.keyed_agreement(evidence)
+    runs.eager_sides()
+    if judge_numbers.draws_are_the_same(evidence):
+        return judge_numbers.numbers_change(evidence, found, NumbersState.DIFFER), [differ]
+    pair = _with_same_draws(evidence, runs)
     if pair is not None and pair[0].holds and pair[1].holds and not pair[0].is_empty:
         repeated = repeated_draws(evidence.runs["eager"].numbers, evidence.runs["after eager"].numbers)
         if repeated is not None:
@@ -209,6 +207,22 @@ def _numbers_with_draws(
         reason = replace(differ, kind=ReasonKind.DRAWS_MOVED, verdict=ProofVerdict.UNDECIDED)
         return judge_numbers.numbers_change(evidence, found, NumbersState.UNDECIDED), [reason]
     return judge_numbers.numbers_change(evidence, found, NumbersState.DIFFER), [differ]
+
+
+def _with_same_draws(
+    evidence: ProofRuns, runs: Runs,
+) -> tuple[judge_numbers.Agreement, judge_numbers.Agreement] | None:
+    """The agreement of both sides with arranged draws, by the arrangement under which it holds if there is one."""
+    runs.keyed(BY_STEP)
+    pair = judge_numbers.keyed_agreement(evidence)
+    other = judge_numbers.other_arrangement(evidence)
+    if not other or pair is None or pair[0].holds:
+        return pair
+    if other.startswith(SWAPPED):
+        runs.swapped(other)
+    else:
+        runs.keyed(other)
+    return judge_numbers.keyed_agreement(evidence)
 
 
 def _notes(evidence: ProofRuns) -> Iterator[str]:

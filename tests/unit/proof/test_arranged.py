@@ -1,10 +1,11 @@
 """Which arrangement of random draws may make those of both sides the same, and what it proves."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from torchtriage.capture.proof.arranged_draws import BY_ROW, MIRRORED
+from torchtriage.capture.proof.arranged_draws import BY_ROW, MIRRORED, SWAPPED
 from torchtriage.findings.proof.verdict import NumbersState, ReasonKind
 from torchtriage.proof import judge_numbers, verify
 from torchtriage.proof.budget import TimeLimit
@@ -25,10 +26,35 @@ def run(shift: float = 0.0, keys: int = 1, **elements: int) -> SideRun:
     return SideRun(recording=Recording(processes=(Process(),)), numbers=numbers)
 
 
+def paired(one: SideRun) -> SideRun:
+    """A run that draws the same shape twice in a step."""
+    return replace(one, numbers=replace(one.numbers, draw_pairs=frozenset({12, 7})))
+
+
+def drawing(one: SideRun, digest: int) -> SideRun:
+    rows = [replace(row, drawn=[digest, 64]) for row in one.numbers.rows]
+    return replace(one, numbers=replace(one.numbers, rows=rows))
+
+
+@pytest.mark.parametrize(("before", "after", "is_same"), [
+    (drawing(run(), 7), drawing(run(0.5), 7), True),
+    (drawing(run(), 7), drawing(run(0.5), 8), False),
+    (paired(drawing(run(), 7)), paired(drawing(run(0.5), 7)), False),    # the two may be exchanged
+    (run(), run(0.5), False),                                           # not noted
+])
+def test_draws_that_are_the_same_in_the_same_order_need_no_arrangement(
+    before: SideRun, after: SideRun, is_same: bool,
+) -> None:
+    side = Side(label="train.py", command=["python", "train.py"], cwd=Path())
+    evidence = ProofRuns(before=side, after=side, runs={"eager": before, "after eager": after})
+    assert judge_numbers.draws_are_the_same(evidence) == is_same
+
+
 @pytest.mark.parametrize(("before", "after", "expected"), [
     (run(keys=1, normal=60), run(keys=1, normal=60), ""),
     (run(keys=1, normal=60), run(keys=2, normal=60), BY_ROW),
     (run(keys=1, normal=60), run(keys=2, normal=30), ""),
+    (paired(run(keys=1, normal=60)), paired(run(keys=1, normal=60)), f"{SWAPPED}:7,12"),
     (run(keys=1, normal=60, bernoulli=9), run(keys=1, normal=60, uniform=9), MIRRORED),
 ])
 def test_draws_are_arranged_otherwise_only_where_that_may_help(before: SideRun, after: SideRun, expected: str) -> None:

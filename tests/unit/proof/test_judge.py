@@ -1,12 +1,13 @@
 """What speaks against a change is named, and what decides comes first."""
 
+import statistics
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from torchtriage.findings.model import Category, Finding, Fix, Location, Severity
+from torchtriage.findings.model import Category, Evidence, Finding, Fix, Location, Severity
 from torchtriage.findings.proof.verdict import (
     FindingsChange,
     NumbersChange,
@@ -23,8 +24,10 @@ from torchtriage.proof.experiment import ProofRuns, SideRun
 from torchtriage.proof.findings_change import findings_change
 from torchtriage.proof.numbers.rows import RunNumbers, StepRow
 from torchtriage.proof.sides import Side
-from torchtriage.recording.events import CompileCall
-from torchtriage.recording.recording import Process, Recording
+from torchtriage.proof.step_times import is_round_needed
+from torchtriage.recording.events import CompileCall, Recompile
+from torchtriage.recording.recording import Process, Recording, Series
+from torchtriage.recording.series import STEP_SECONDS
 
 
 def finding(code: str = "TT101", severity: Severity = Severity.P3, fingerprint: str = "a") -> Finding:
@@ -165,3 +168,46 @@ def test_a_backend_that_generates_no_code_instead_of_one_that_does(
     assert [(r.subject, r.detail) for r in judge.backend_reasons(evidence, ProofTime())] == expected
     fast = ProofTime(ratio=Interval(middle=0.9, low=0.85, high=0.95))
     assert not list(judge.backend_reasons(evidence, fast))
+
+
+def timed(*seconds: float, **more: Any) -> SideRun:
+    """A run with these step times, of which the second half is steady."""
+    series = {STEP_SECONDS: Series(name=STEP_SECONDS, steps=range(len(seconds)), values=list(seconds))}
+    return replace(run(**more), recording=Recording(processes=(Process(series=series),)))
+
+
+@pytest.mark.parametrize(("after", "expected"), [
+    ([0.01, 0.01, 0.01, 0.05, 0.06, 0.05], [ReasonKind.SLOWER]),
+    ([0.01, 0.01, 0.01, 0.02, 0.05, 0.05], []),     # the fastest is not clearly slower than the slowest of BEFORE
+    ([0.01, 0.01, 0.01, 0.01, 0.01, 0.01], []),
+])
+def test_a_few_steps_refute_only_a_clear_slowdown(after: list[float], expected: list[ReasonKind]) -> None:
+    own, other = timed(0.2, 0.01, 0.01, 0.01, 0.02, 0.01), timed(*after)
+    assert is_round_needed(own.recording, other.recording) == (statistics.median(after[3:]) > 0.015)
+    time, reasons = judge.time_of(runs(before=own, after=other, before_again=own, after_again=other))
+    assert (kinds(reasons), time.ratio is not None) == (expected, bool(expected))
+    assert kinds(judge.time_of(runs(before=own, after=other))[1]) == []
+    eager = replace(runs().before, eager=True)
+    both = replace(runs(before=own, after=other, before_again=own, after_again=other), before=eager)
+    assert kinds(judge.time_of(both)[1]) == []
+
+
+def test_a_finding_that_stays_and_happens_more_often_refutes() -> None:
+    def recompiled(number: int) -> Finding:
+        return replace(finding(code="TT203", fingerprint="r"), evidence=Evidence(num_events=number))
+
+    def with_recompiles(number: int) -> SideRun:
+        events = tuple(
+            Recompile(time=0.0, compile_id=f"0/{n}", path="a.py", line=3, function="f", reasons=("size",))
+            for n in range(1, number + 1))
+        return replace(run(), recording=Recording(processes=(Process(events=events),)))
+
+    def reasons(number: int, *, seen: int | None = None) -> list[ReasonKind]:
+        change = findings_change([[finding(), recompiled(1)]], [[recompiled(number if seen is None else seen)]])
+        sides = runs(before=with_recompiles(1), after=with_recompiles(number))
+        return kinds(judge.finding_reasons(sides, change, ()))
+
+    assert reasons(1) == []
+    assert reasons(2) == []
+    assert reasons(6) == [ReasonKind.MORE_EVENTS]
+    assert reasons(1, seen=6) == []     # they were counted with another finding before

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 # How draws are arranged: by step, shape and number; the same, with 1 - u instead of u for a mask, which a mask made by
-# `rand() > p` needs; or one row after the other, for values that are drawn at once or one by one.
-BY_STEP, MIRRORED, BY_ROW = "step", "mirrored", "row"
+# `rand() > p` needs; or one row after the other, for values that are drawn at once or one by one; or by step with the
+# first and the second draw of a shape exchanged, the third and the fourth, and so on, for two that are drawn in the
+# other order: `swapped:` and the digests of the shapes, see `digest_of`.
+BY_STEP, MIRRORED, BY_ROW, SWAPPED = "step", "mirrored", "row", "swapped"
 _KINDS = {
     "randn": "normal", "randn_like": "normal", "normal": "normal", "normal_": "normal", "normal_functional": "normal",
     "rand": "uniform", "rand_like": "uniform", "uniform": "uniform", "uniform_": "uniform",
@@ -25,7 +27,8 @@ class ArrangedDraws:
     """Gives each random operator its values; `step` numbers the optimizer steps."""
 
     def __init__(self, arrangement: str, step: Callable[[], int]) -> None:
-        self._arrangement, self._step = arrangement, step
+        self._arrangement, _, digests = arrangement.partition(":")
+        self._step, self._swapped = step, frozenset(digests.split(","))
         self._counts: Counter[tuple[Any, ...]] = Counter()
         self._rows: Counter[tuple[Any, ...]] = Counter()
         self._drawn_in = -1
@@ -37,12 +40,11 @@ class ArrangedDraws:
         import torch
 
         name = func._schema.name.rpartition("::")[2]
-        kind = _KINDS.get(name, name)
+        kind, shape = kind_and_shape(func, args, kwargs)
         given = {argument.name: value for argument, value in zip(func._schema.arguments, args, strict=False)} | kwargs
         tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
-        shapes: list[Any] = [tuple(t.shape) for t in tensors]
-        shapes += [tuple(value) for value in args if isinstance(value, list | tuple)]
-        seed = self._seed("uniform" if kind == "bernoulli" else kind, str(shapes[:1]))
+        is_weight = bool(tensors) and tensors[0].is_leaf and tensors[0].requires_grad     # which is initialized
+        seed = self._seed(_source(kind), shape, is_weight=is_weight)
         result = _seeded(func, args, kwargs, seed, tensors)
         values = result[-1] if isinstance(result, tuple) else result
         if not isinstance(values, torch.Tensor) or values.layout is not torch.strided:
@@ -69,13 +71,16 @@ class ArrangedDraws:
             values.copy_(low + (uniform * (high - low)).floor())
         return result
 
-    def _seed(self, kind: str, shape: str) -> int:
+    def _seed(self, kind: str, shape: str, *, is_weight: bool) -> int:
         step = self._step()
         if step != self._drawn_in and self._arrangement != BY_ROW:
             self._drawn_in = step
             self._counts.clear()
+        number = self._counts[kind, shape]
         self._counts[kind, shape] += 1
-        key = (kind, shape, step, self._counts[kind, shape])
+        if not is_weight and str(digest_of(kind, shape)) in self._swapped:
+            number ^= 1
+        key = (kind, shape, step, number)
         self.keys += zlib.crc32(repr(key).encode())
         return zlib.crc32(repr(key[:2] + key[3:] if self._arrangement == BY_ROW else key).encode())
 
@@ -85,7 +90,7 @@ class ArrangedDraws:
 
         first = 0
         if self._arrangement == BY_ROW:
-            key = ("uniform" if kind == "bernoulli" else kind, *values.shape[-1:])
+            key = (_source(kind), *values.shape[-1:])
             first, seed = self._rows[key], zlib.crc32(repr(key).encode())
             self._rows[key] += values.numel()
         bits = torch.arange(first, first + values.numel(), device=values.device) + (seed << 31)
@@ -93,6 +98,25 @@ class ArrangedDraws:
             bits = (bits ^ ((bits >> shift) & ((1 << (64 - shift)) - 1))) * factor
         bits = bits ^ ((bits >> 31) & ((1 << 33) - 1))
         return (((bits >> 12) & ((1 << 52) - 1)).to(torch.float64) + 0.5).div_(float(1 << 52)).reshape(values.shape)
+
+
+def kind_and_shape(func: Any, args: Any, kwargs: Any) -> tuple[str, str]:
+    """What a random operator draws; operators that draw from the same values have the same kind."""
+    import torch
+
+    name = func._schema.name.rpartition("::")[2]
+    tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+    shapes: list[Any] = [tuple(t.shape) for t in tensors]
+    shapes += [tuple(value) for value in args if isinstance(value, list | tuple)]
+    return _KINDS.get(name, name), str(shapes[:1])
+
+
+def digest_of(kind: str, shape: str) -> int:
+    return zlib.crc32(f"{_source(kind)} {shape}".encode())
+
+
+def _source(kind: str) -> str:
+    return "uniform" if kind == "bernoulli" else kind
 
 
 def _rounded_down(uniform: Any, dtype: Any) -> Any:

@@ -1,9 +1,10 @@
 """What an eager run does with each operation: arranged draws, results that are moved by one rounding."""
 
 import zlib
+from collections import Counter
 from typing import Any
 
-from torchtriage.capture.proof.arranged_draws import ArrangedDraws
+from torchtriage.capture.proof.arranged_draws import ArrangedDraws, digest_of, kind_and_shape
 
 # Operations whose results are exact for any order of evaluation: they move, choose or compare values.
 _EXACT = frozenset("""
@@ -34,6 +35,8 @@ class Operations:
         self._generator: dict[Any, Any] = {}
         self._row_draws = [0, 0]    # digest and bits of the values drawn since `drawn` was called
         self._digests: set[int] = set()
+        self._row_kinds: Counter[int] | None = None     # digests of kinds and shapes since then; None in the first row
+        self.draw_pairs: set[int] = set()   # of those that a later row draws twice, or four times
         self.num_repeats = 0        # draws of values that were drawn before
         self.num_ops = 0
         self.is_paused = False      # while our own statistics are computed
@@ -44,6 +47,7 @@ class Operations:
             return func(*args, **kwargs)
         name = func._schema.name.rpartition("::")[2]
         if self._draws is not None and _is_random(func):
+            self._note_pair(func, args, kwargs)
             return self._draws.run(func, args, kwargs)
         returns = func._schema.returns
         is_plain = not any(result.alias_info is not None for result in returns)     # neither a view nor in place
@@ -51,6 +55,7 @@ class Operations:
             self.num_ops += name not in ("detach", "_local_scalar_dense")
         if _is_random(func):
             result = func(*args, **kwargs)
+            self._note_pair(func, args, kwargs)
             self._note_draw(result)
             return result
         if not self._rounding or not is_plain or not _rounds(name, args, kwargs):
@@ -65,8 +70,14 @@ class Operations:
 
     def drawn(self) -> list[int]:
         """[digest, number of random bits at least] of what was drawn since the last call."""
-        drawn, self._row_draws = self._row_draws, [0, 0]
+        self.draw_pairs |= {digest for digest, number in (self._row_kinds or {}).items() if number % 2 == 0}
+        drawn, self._row_draws, self._row_kinds = self._row_draws, [0, 0], Counter()
         return drawn
+
+    def _note_pair(self, func: Any, args: Any, kwargs: Any) -> None:
+        """In the first row the weights are drawn too, often two of a shape."""
+        if self._row_kinds is not None:
+            self._row_kinds[digest_of(*kind_and_shape(func, args, kwargs))] += 1
 
     def _note_draw(self, result: Any) -> None:
         """Draws of the same values have the same digest, whichever generator made them."""

@@ -5,7 +5,7 @@ import contextlib
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType, ModuleType
 from typing import Any
 
@@ -24,6 +24,10 @@ from torchtriage.errors import hide_frame, tell
 from torchtriage.launch.imports import ImportWatcher
 
 OPTIMIZER_BLOCK = "Optimizer.step#"
+_SETTINGS = frozenset("""
+    lr betas momentum dampening weight_decay eps nesterov amsgrad maximize alpha rho lambd centered momentum_decay
+    lr_decay initial_accumulator_value etas step_sizes decoupled_weight_decay beta2_decay d
+""".split())  # noqa: SIM905 - as many lines as names otherwise
 
 
 class WorkClock(Clock):
@@ -143,7 +147,8 @@ class ProofTaps:
             optimizer = frame.f_locals["self"]
             number = self._optimizers.setdefault(id(optimizer), len(self._optimizers))
             step = self._step + 1 if number == 0 else self._step
-            self._row = {"optimizer": number, "step": step, "losses": self._losses, "draws": digests()}
+            self._row = {"optimizer": number, "step": step, "losses": self._losses, "draws": digests(),
+                         "settings": [settings_of(group) for group in optimizer.param_groups]}
             self._losses = []
             if self._operations is not None:
                 self._row["drawn"] = self._operations.drawn()
@@ -201,6 +206,7 @@ class ProofTaps:
             repeated_draws=self._operations.num_repeats if self._operations is not None else 0,
             draw_keys=self._draws.keys if self._draws is not None else 0,
             drawn_elements=self._draws.elements if self._draws is not None else {},
+            draw_pairs=sorted(self._operations.draw_pairs) if self._operations is not None else [],
         )
 
     def _start_over(self) -> None:
@@ -208,6 +214,17 @@ class ProofTaps:
         self._file.start_over()
         self._step = self._num_updates = 0
         self._graph_ops[:] = [0, 0]
+
+
+def settings_of(group: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a parameter group that decide an update; the state of a schedule is not among them."""
+    found = dict[str, float]()
+    for name in sorted(_SETTINGS & group.keys()):
+        value = group[name]
+        for number, part in enumerate(value if isinstance(value, list | tuple) else [value]):
+            if part is not None:
+                found[name if part is value else f"{name}[{number}]"] = float(part)
+    return found
 
 
 def _draw_as_eager(config: ModuleType) -> None:

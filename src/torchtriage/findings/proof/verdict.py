@@ -33,6 +33,7 @@ class ReasonKind(enum.StrEnum):
     WEAKER_BACKEND = "weaker-backend"               # `subject` generates no code; `detail` did
     MORE_EAGER_CALLS = "more-eager-calls"           # calls of compiled functions that ran eager
     NEW_FINDING = "new-finding"
+    MORE_EVENTS = "more-events"                     # of the finding `subject`, which stays
     FEWER_STEPS = "fewer-steps"
     MORE_STEPS = "more-steps"
     SLOWER = "slower"                               # the ratio is in ProofTime
@@ -77,6 +78,7 @@ class FindingMark:
     place: str
     fingerprint: str
     num_events: int = 0
+    num_events_after: int | None = None     # of a finding that AFTER has too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ at random. How far that moves a tensor at a step is the noise of this tensor at 
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torchtriage.proof.numbers.rows import RunNumbers, StepRow, TensorRow
 
@@ -16,7 +16,8 @@ OWN_ROUNDINGS = 2.0     # of the largest number of a tensor, beside the measured
 LATER_LOSSES = 4        # the noise of a loss is one number, so that of the next steps counts too
 MAX_NOISE_SHARE = 0.25  # of the way that a weight went: beyond it nothing can be said about it
 MAX_NOISY_WAY = 0.5     # of the squared way of all weights, by those to which that happens
-KINDS = ("loss", "gradient", "weight", "state", "saved tensor")
+KINDS = ("optimizer", "loss", "gradient", "weight", "state", "saved tensor")
+SETTING_ROUNDING = 1e-6     # relative: a learning rate that became a float32 tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,18 +128,19 @@ def _tensors(row: StepRow, kind: str) -> Mapping[str, TensorRow]:
 def compare(before: RunNumbers, after: RunNumbers, noise: RoundingNoise) -> NumberComparison:
     """All rows that both have; a different number of rows is for the caller to judge."""
     num_rows = min(len(before.rows), len(after.rows))
+    own, other = _with_joint_losses(before.rows[:num_rows], after.rows[:num_rows])
     differences: list[TensorDifference] = []
     noisy_from = None
     names: set[str] = set()
     start: dict[int, Mapping[str, TensorRow]] = {}
     moving = _moving_state(before.rows)
     for number in range(num_rows):
-        a, b = before.rows[number], after.rows[number]
+        a, b = own[number], other[number]
         unlike = _unlike(a, b)
         if unlike:
             return NumberComparison(num_rows=number, unlike=unlike, is_equal=False)
         found = list(_differences(number, a, b, noise, moving))
-        names |= {difference.name for difference in found if difference.kind != "loss"}
+        names |= {difference.name for difference in found if difference.kind not in ("loss", "optimizer")}
         if noisy_from is None and a.weights:
             first = start.setdefault(a.optimizer, a.weights)
             if first is not a.weights and _is_too_noisy(first, a.weights, found):
@@ -159,6 +161,25 @@ def compare(before: RunNumbers, after: RunNumbers, noise: RoundingNoise) -> Numb
         largest=max(differences, key=lambda difference: difference.ratio, default=None),
         is_equal=all(difference.distance == 0 for difference in differences) and noisy_from is None,
     )
+
+
+def _with_joint_losses(before: Sequence[StepRow], after: Sequence[StepRow]) -> tuple[list[StepRow], list[StepRow]]:
+    """In steps in which one side calls backward() more often, the sum of the losses takes their place."""
+    joint = {a.step for a, b in zip(before, after, strict=True) if len(a.losses) != len(b.losses)}
+    return _joined(before, joint), _joined(after, joint)
+
+
+def _joined(rows: Sequence[StepRow], joint: Collection[int]) -> list[StepRow]:
+    sums: dict[int, list[float]] = {}
+    for row in rows:
+        total = sums.setdefault(row.step, [0.0, 0.0])
+        for value, epsilon in row.losses:
+            total[:] = total[0] + value, max(total[1], epsilon)
+    joined = []
+    for row in rows:
+        is_first = not joined or joined[-1].step != row.step
+        joined.append(replace(row, losses=[sums[row.step]] if is_first else []) if row.step in joint else row)
+    return joined
 
 
 def _unlike(a: StepRow, b: StepRow) -> str:
@@ -184,10 +205,7 @@ def _differences(
     number: int, a: StepRow, b: StepRow, noise: RoundingNoise, moving: Collection[str],
 ) -> Iterator[TensorDifference]:
     where = {"row": number, "step": a.step}
-    if len(a.losses) != len(b.losses):
-        yield TensorDifference(
-            **where, kind="loss", name="number of backward() calls", distance=math.inf, allowed=0.0, size=1.0,
-            before=len(a.losses), after=len(b.losses))
+    yield from _setting_differences(a, b, **where)
     for index, (one, other) in enumerate(zip(a.losses, b.losses, strict=False)):
         allowed = NOISE_FACTOR * noise.of_loss(number) + OWN_ROUNDINGS * one[1] * abs(one[0])
         yield TensorDifference(
@@ -203,6 +221,18 @@ def _differences(
             yield TensorDifference(
                 **where, kind=kind, name=name, distance=apart, allowed=_finite(allowed), size=known[0],
                 before=row[0] if row is not None else None, after=counterpart[0] if counterpart is not None else None)
+
+
+def _setting_differences(a: StepRow, b: StepRow, **where: int) -> Iterator[TensorDifference]:
+    """Of the optimizers, whose weight decay may change less in a few steps than rounding does."""
+    if len(a.settings) != len(b.settings):
+        return      # the same weights may be in other groups; the weights decide
+    for own, other in zip(a.settings, b.settings, strict=True):
+        for name in own.keys() & other.keys():
+            apart, allowed = _gap(own[name], other[name]), SETTING_ROUNDING * abs(own[name])
+            yield TensorDifference(
+                **where, kind="optimizer", name=name, distance=apart if apart > allowed else 0.0, allowed=0.0,
+                size=abs(own[name]), before=own[name], after=other[name])
 
 
 def _saved_differences(

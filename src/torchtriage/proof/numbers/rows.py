@@ -24,6 +24,7 @@ class StepRow:
     losses: Sequence[Sequence[float]] = ()      # [value, size of one rounding]
     draws: Sequence[int] = ()                   # one digest per random generator
     drawn: Sequence[int] = ()                   # of the values drawn since the last row: digest, bits; eager runs only
+    settings: Sequence[Mapping[str, float]] = ()    # of the optimizer, per parameter group: lr, weight_decay, ...
     gradients: Mapping[str, TensorRow] = field(default_factory=dict)
     weights: Mapping[str, TensorRow] = field(default_factory=dict)
     state: Mapping[str, TensorRow] = field(default_factory=dict)    # of modules, beside the weights of optimizers
@@ -42,6 +43,7 @@ class RunNumbers:
     repeated_draws: int = 0     # eager runs only: draws of values that the same process drew before
     draw_keys: int = 0          # runs with arranged draws: a digest of what was drawn in which step
     drawn_elements: Mapping[str, int] = field(default_factory=dict)     # and how many values of each kind
+    draw_pairs: frozenset[int] = frozenset()    # eager runs only: digests of what a step draws twice
     num_ranks: int = 0
     ended_early: int = 0
     peak_memory_bytes: int | None = None
@@ -68,6 +70,7 @@ def read_numbers(folder: Path) -> RunNumbers:
         eager_ops=sum(int(_number(end, "eager_ops")) for end in ends),
         repeated_draws=sum(int(_number(end, "repeated_draws")) for end in ends),
         draw_keys=sum(int(_number(end, "draw_keys")) for end in ends), drawn_elements=_sums(ends, "drawn_elements"),
+        draw_pairs=frozenset(number for end in ends for number in end.get("draw_pairs") or () if type(number) is int),
         num_ranks=len(trained), ended_early=int(_number(main, "ended_early")),
         peak_memory_bytes=_peak(memory) if isinstance(memory, dict) else None,
         torch=str(main.get("torch", "")), problem=str(main.get("problem", "")), is_there=True,
@@ -99,6 +102,7 @@ def _row(data: Mapping[str, Any]) -> StepRow:
         optimizer=int(data["optimizer"]), step=int(data["step"]), time=float(data["time"]),
         losses=[[float(number) for number in loss] for loss in data["losses"]],
         draws=[int(number) for number in data["draws"]], drawn=[int(number) for number in data.get("drawn", ())],
+        settings=[{str(name): float(value) for name, value in group.items()} for group in data.get("settings", ())],
         gradients=_tensors(data.get("gradients", {})), weights=_tensors(data.get("weights", {})),
         state=_tensors(data.get("state", {})),
     )

@@ -7,7 +7,7 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from torchtriage.capture.torch_private.shapes import CHECK_PROCESSOR
@@ -17,6 +17,8 @@ PATIENCE_SECONDS = 2.0      # for the first byte on a pipe: an idle pipe must no
 SILENT = (f"stdin is a pipe that stayed silent for {PATIENCE_SECONDS:.0f} s, so the runs got no input; "
           "give the input from a file: < input.txt")
 MAX_FILES = 20_000          # below the working folder, that are checked for changes
+TEXT_SUFFIXES = frozenset((".json", ".jsonl", ".csv", ".tsv", ".txt", ".log", ".md", ".yaml", ".yml"))
+MAX_TEXT, MAX_LINES = 1 << 20, 1000     # bytes of a text file, lines of its end
 TIMEOUT_SECONDS = 300       # of a probe: importing torch from a cold disk takes a minute
 _PIPES = (stat.S_ISFIFO, stat.S_ISSOCK)
 
@@ -75,6 +77,39 @@ def _own_output() -> set[tuple[int, int]]:
 def written_files(before: Mapping[Path, tuple[int, int]], after: Mapping[Path, tuple[int, int]]) -> list[str]:
     """The names of the files that are new or have changed."""
     return sorted(os.path.relpath(path) for path, times in after.items() if before.get(path) != times)
+
+
+def paths_below(folder: Path) -> frozenset[Path]:
+    """All files and folders, as they are before a run."""
+    return frozenset(
+        Path(parent, name) for parent, folders, files in os.walk(folder) for name in (*folders, *files))
+
+
+def remove_new(folder: Path, known: Collection[Path]) -> None:
+    """Remove what a run made below its copy of a folder, so that the next one does not find it."""
+    for parent, folders, files in os.walk(folder, topdown=False):
+        if Path(parent).name != "__pycache__":
+            for path in (Path(parent, name) for name in files):
+                if path not in known:
+                    path.unlink(missing_ok=True)
+        for path in (Path(parent, name) for name in folders):
+            if path not in known and path.name != "__pycache__":
+                shutil.rmtree(path, ignore_errors=True) if not path.is_symlink() else path.unlink()
+
+
+def written_text(folder: Path, known: Collection[Path], since: float) -> str:
+    """The lines of the text files that a run wrote, each with the name of its file; `since` is when the run began."""
+    lines = []
+    paths = [path for path in _files_below(folder) if path.suffix in TEXT_SUFFIXES]
+    for path in paths[:MAX_FILES]:
+        try:
+            info = path.stat()
+            if info.st_size <= MAX_TEXT and (path not in known or info.st_mtime >= since):
+                text = path.read_text(encoding="utf-8", errors="replace")
+                lines += [f"{path.name}: {line}" for line in text.splitlines()[-MAX_LINES:]]
+        except OSError:
+            continue
+    return "\n".join(lines)
 
 
 def checked_cache(folder: Path, python: str) -> Path | None:

@@ -117,7 +117,7 @@ def _last(text: str) -> str:
 _SENTENCES: dict[ReasonKind, Callable[[VerdictReason], str]] = {
     ReasonKind.AFTER_FAILS: _after_fails,
     ReasonKind.NUMBERS_DIFFER: _numbers_differ,
-    ReasonKind.OUTPUT_DIFFERS: lambda r: f"it prints {r.detail!r}, and printed {r.subject!r} before",
+    ReasonKind.OUTPUT_DIFFERS: lambda r: f"the results differ: {r.detail!r}, and {r.subject!r} before",
     ReasonKind.DRAWS_REPEATED: _draws_repeated,
     ReasonKind.LESS_COMPILED: _less_compiled,
     ReasonKind.WEAKER_BACKEND: lambda r: (
@@ -126,6 +126,9 @@ _SENTENCES: dict[ReasonKind, Callable[[VerdictReason], str]] = {
     ReasonKind.MORE_EAGER_CALLS: lambda r: (
         f"{number(r.value_after)} calls of compiled functions ran eager, {number(r.value_before)} before"),
     ReasonKind.NEW_FINDING: lambda r: f"new finding: {r.subject}  {r.detail}",
+    ReasonKind.MORE_EVENTS: lambda r: (
+        f"{r.subject} stays and happens more often: {number(r.value_after)} times, {number(r.value_before)} before: "
+        f"{r.detail}"),
     ReasonKind.FEWER_STEPS: lambda r: (
         f"fewer optimizer steps: {number(r.value_after)}, {number(r.value_before)} before"),
     ReasonKind.MORE_STEPS: lambda r: (

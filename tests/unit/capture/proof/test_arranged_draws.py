@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from torchtriage.capture.proof.arranged_draws import BY_ROW, BY_STEP, MIRRORED, ArrangedDraws
+from torchtriage.capture.proof.arranged_draws import BY_ROW, BY_STEP, MIRRORED, SWAPPED, ArrangedDraws, digest_of
 from torchtriage.capture.proof.operations import Operations
 from torchtriage.capture.torch_private.dispatch import dispatch_mode
 
@@ -28,6 +28,16 @@ def test_draws_do_not_depend_on_other_draws() -> None:
     assert not torch.equal(first[0], first[1])
 
 
+def test_two_draws_of_a_shape_can_be_exchanged_and_those_of_weights_cannot() -> None:
+    def make() -> tuple[torch.Tensor, ...]:
+        weights = torch.nn.Parameter(torch.empty(4)), torch.nn.Parameter(torch.empty(4))
+        with torch.no_grad():
+            return *(weight.normal_().clone() for weight in weights), torch.randn(4), torch.randn(4), torch.rand(4)
+
+    first, second = drawn(make), drawn(make, f"{SWAPPED}:1,{digest_of('normal', '[(4,)]')}")
+    assert torch.equal(torch.stack(first)[[0, 1, 3, 2, 4]], torch.stack(second))
+
+
 def test_draws_differ_from_step_to_step_and_leave_the_generator() -> None:
     state = torch.get_rng_state()
     assert not torch.equal(drawn(lambda: torch.randn(4), step=1), drawn(lambda: torch.randn(4), step=2))
@@ -45,7 +55,7 @@ def test_draws_differ_from_step_to_step_and_leave_the_generator() -> None:
     (lambda: torch.randint(2, 5, (100_000,)).float(), 3.0, (2 / 3) ** 0.5),
     (lambda: torch.native_dropout(torch.ones(100_000), 0.2, True)[0], 1.0, 0.5),
 ])
-@pytest.mark.parametrize("arrangement", [BY_STEP, MIRRORED, BY_ROW])
+@pytest.mark.parametrize("arrangement", [BY_STEP, MIRRORED, BY_ROW, SWAPPED])
 def test_values_have_their_distribution(
     make: Callable[[], torch.Tensor], mean: float, deviation: float, arrangement: str,
 ) -> None:

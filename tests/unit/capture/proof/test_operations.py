@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from torchtriage.capture.proof.arranged_draws import digest_of
 from torchtriage.capture.proof.operations import Operations
 from torchtriage.capture.proof.projection import Projector, loss_rows
 from torchtriage.capture.torch_private.dispatch import dispatch_mode
@@ -72,3 +73,14 @@ def test_a_permuted_tensor_has_other_projections() -> None:
 
 def test_the_value_of_a_loss_is_kept() -> None:
     assert loss_rows([torch.tensor(-2.5)], Projector())[0] == [-2.5, torch.finfo(torch.float32).eps]
+
+
+def test_two_draws_of_a_shape_in_a_step_are_noted_after_the_first_step() -> None:
+    seen = []
+    own = operations()
+    with dispatch_mode(own.run):
+        for _ in range(2):
+            torch.rand(3), torch.rand(3), torch.randn(3)
+            own.drawn()
+            seen.append(set(own.draw_pairs))
+    assert seen == [set(), {digest_of("uniform", "[(3,)]")}]

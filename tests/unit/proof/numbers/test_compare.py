@@ -148,3 +148,26 @@ def test_a_saved_tensor_that_differs_is_a_difference_after_the_last_step() -> No
     found = compare(saving(2.0), saving(2.1), noise())
     assert found.first is not None
     assert (found.first.step, found.first.kind, found.first.name) == (6, "saved tensor", "weight")
+
+
+def with_settings(*, tensor_rate: bool = False, **changed: float) -> RunNumbers:
+    settings = {"lr": 1e-2 + 2e-10 * tensor_rate, "weight_decay": 1e-4, **changed}
+    return RunNumbers(rows=[replace(row, settings=[settings]) for row in run().rows], num_steps=6, is_there=True)
+
+
+def test_a_setting_of_the_optimizer_that_changed_is_a_difference_however_small_its_effect_is() -> None:
+    found = compare(with_settings(), with_settings(weight_decay=0.0), noise(0.5))
+    assert found.first is not None
+    assert (found.first.step, found.first.kind, found.first.name) == (1, "optimizer", "weight_decay")
+    assert compare(with_settings(), with_settings(tensor_rate=True), noise()).is_equal
+    assert compare(with_settings(), run(), noise()).agrees      # an optimizer of the user's own
+
+
+def test_one_backward_for_two_losses_is_no_difference_and_another_sum_is_one() -> None:
+    def with_losses(*losses: float) -> RunNumbers:
+        rows = [replace(row, losses=[[value, EPSILON] for value in losses]) for row in run().rows]
+        return RunNumbers(rows=rows, num_steps=6, is_there=True)
+
+    assert compare(with_losses(1.0, 0.5), with_losses(1.5), noise()).agrees
+    assert not compare(with_losses(1.0, 0.5), with_losses(1.0), noise()).agrees
+    assert not compare(with_losses(1.0, 0.5), with_losses(0.5, 1.0), noise()).agrees
