@@ -33,6 +33,12 @@ class Statement:
         return None
 
     @property
+    def depth(self) -> int:
+        """The number of parents up to the innermost function, that included."""
+        function = self.function
+        return 0 if function is None else self.parents.index(function) + 1
+
+    @property
     def loop(self) -> ast.stmt | None:
         """The innermost loop around the statement, within its function."""
         for parent in reversed(self.parents):

@@ -1,8 +1,8 @@
 """Makes the changes of edits in a file with libcst, which preserves its formatting."""
 
-import ast
 import re
 import textwrap
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +22,16 @@ def rewritten(content: bytes, changes: Sequence[Change]) -> bytes:
     for change in changes:
         if change.kind is not ChangeKind.SET:
             plan.add(change)
+    _check_calls(tree, changes)
     module = plan.apply()
     settings = list(dict.fromkeys(change.new for change in changes if change.kind is ChangeKind.SET))
     uses_torch = bool(settings) or any("torch." in change.new for change in changes)
     module = _with_settings(module, settings, uses_torch)
     result = module.bytes
     try:
-        ast.parse(result)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(result, "<edited>", "exec", dont_inherit=True)      # it also finds a name that is given twice
     except (SyntaxError, ValueError) as error:
         raise UneditableError(f"the edited file would not be valid Python: {error}") from error
     if result == content:
@@ -190,6 +193,19 @@ class _Plan:
                 return updated
 
         return self.tree.module.visit(Transformer())
+
+
+def _check_calls(tree: Tree, changes: Sequence[Change]) -> None:
+    """Raise if a function gets an argument at one of its calls, and another call of the file would lack it."""
+    import libcst as cst
+
+    added = [change for change in changes if change.kind is ChangeKind.ADD_ARGUMENT]
+    names = {change.old.partition("(")[0] for change in added}
+    for node in walk(tree.module) if any(change.kind is ChangeKind.ADD_PARAMETER for change in changes) else ():
+        if isinstance(node, cst.Call) and plain(tree.text(node.func)) in names:
+            first, last = tree.lines(node)
+            if not any(first <= change.line <= last or plain(tree.text(node)) == change.old for change in added):
+                raise UneditableError(f"line {first} calls {plain(tree.text(node.func))} too, without the new argument")
 
 
 def _several(updated: Any) -> list[Any]:

@@ -174,3 +174,16 @@ def test_a_file_that_cannot_be_parsed_is_refused(source: bytes, message: str) ->
 def test_statements_on_one_line_are_not_taken_apart() -> None:
     with pytest.raises(UneditableError, match="does not read as recorded"):
         edited(change(K.REMOVE, 1, "print(x)"), source="print(x); y = 1\n")
+
+
+def test_an_argument_is_not_added_to_one_call_of_several() -> None:
+    source = "import torch\n\ndef f(x):\n    return g(x)\n\nrun = torch.compile(f)\nrun(1)\n"
+    changes = (change(K.ADD_PARAMETER, 3, new="y"), change(K.ADD_ARGUMENT, 7, "run(1)", "y=g(1)"))
+    assert "run(1, y=g(1))" in edited(*changes, source=source)
+    with pytest.raises(UneditableError, match="line 8 calls run too"):
+        edited(*changes, source=source + "run(2)\n")
+
+
+def test_a_parameter_that_the_function_has_is_refused() -> None:
+    with pytest.raises(UneditableError, match="duplicate argument"):
+        edited(change(K.ADD_PARAMETER, 9, new="k"))

@@ -183,7 +183,8 @@ def _call_of_assertion(test: str, message: ast.expr | None) -> str:
     if isinstance(message, ast.Constant) and isinstance(message.value, str) and fits(test, message.value):
         return f"torch._assert_async({test}, {message.value!r})"
     if isinstance(message, ast.JoinedStr):      # it would read the tensor: the message must be a constant
-        fixed = "".join(str(part.value) for part in message.values if isinstance(part, ast.Constant)).strip(" :,=(")
+        fixed = "".join(str(part.value) for part in message.values if isinstance(part, ast.Constant))
+        fixed = " ".join(fixed.split()).strip(" :,=(")
         return (
             f"torch._assert_async({test}, {fixed!r})" if fixed and fits(test, fixed)
             else f"torch._assert_async({test})"

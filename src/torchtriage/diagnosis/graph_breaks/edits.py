@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torchtriage.diagnosis.graph_breaks.branches import branch_code, conditional_code
 from torchtriage.diagnosis.graph_breaks.hoisting import entered_outside, hoisted, listed_outside, moved
 from torchtriage.diagnosis.graph_breaks.remedies import Remedy
-from torchtriage.diagnosis.graph_breaks.values import fill_code, read_code, reduction_code, size_code
+from torchtriage.diagnosis.graph_breaks.values import SCALARS, fill_code, read_code, reduction_code, size_code
 from torchtriage.diagnosis.statement import Statement, called_name, code, own_nodes
 from torchtriage.findings.model import Change, ChangeKind, Edit, EditLabel
 from torchtriage.recording.events import GraphBreak, StackEntry
@@ -26,6 +26,8 @@ _MESSAGE = frozenset({"print", "pprint", "write", "flush", "warn", "warning", "i
                       "critical", "log", "warning_once"})
 
 
+_SHOWS = re.compile(r"log|warn|console|tqdm|bar\b|progress|stdout|stderr|print", re.IGNORECASE)
+_TESTS = (ast.If, ast.While, ast.IfExp, ast.Assert)
 _DRAWS = re.compile(r"\b(?:random|rng|uuid|secrets)\b")
 
 
@@ -52,9 +54,21 @@ def break_edits(code_of_cause: str, site: BreakSite | None) -> tuple[Edit, ...]:
     if site is None:
         return ()
     edits = [edit for make in _BY_CODE.get(code_of_cause, ()) for edit in make(site)]
-    if site.remedy.setting and _is_known(site.remedy.setting, site.process.program.torch):
-        edits.append(setting_edit(site.remedy.setting, site.line))
+    setting = site.remedy.setting
+    if setting and _is_known(setting, site.process.program.torch) and _cures_alone(setting, site.statement):
+        edits.append(setting_edit(setting, site.line))
     return tuple(edits)
+
+
+def _cures_alone(setting: str, statement: Statement) -> bool:
+    """Whether nothing else breaks at the statement once the setting is made."""
+    node = statement.node
+    if setting != SCALARS:
+        return not (is_message(node) and "print" in setting and statement.calls("item", "tolist"))
+    tests = [part.test for part in (node, *own_nodes(node)) if isinstance(part, _TESTS)]
+    is_tested = any(called_name(part) in ("item", "float", "int", "bool") for test in tests
+                    for part in ast.walk(test) if isinstance(part, ast.Call))
+    return not (is_message(node) or is_tested)
 
 
 # Settings that older versions of torch do not have: to assign to one raises an error there.
@@ -73,18 +87,26 @@ def setting_edit(setting: str, line: StackEntry) -> Edit:
     return Edit(label=EditLabel.SETTING, text=setting, changes=(change,))
 
 
+def is_message(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and called_name(node.value) in _MESSAGE
+
+
+def _is_only_shown(call: ast.Call) -> bool:
+    """Whether a message goes to a person: a callback may read what self.log() keeps, a program what it writes."""
+    receiver = code(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+    return isinstance(call.func, ast.Name) or bool(_SHOWS.search(receiver))
+
+
 def guarded_message(site: BreakSite) -> Iterator[Edit]:
     """A message that compiled code leaves out; it computes nothing that the program uses."""
     node = site.statement.node
-    if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
-        return
-    if called_name(node.value) not in _MESSAGE:
+    if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call) or not is_message(node):
         return
     calls = [part for part in ast.walk(node) if isinstance(part, ast.Call) and part is not node.value]
     changes_nothing = all(called_name(call) in _PURE for call in calls) and not any(
         isinstance(part, ast.NamedExpr) for part in ast.walk(node))
     yield Edit(
-        label=EditLabel.SAFE if changes_nothing else EditLabel.REVIEW,
+        label=EditLabel.SAFE if changes_nothing and _is_only_shown(node.value) else EditLabel.REVIEW,
         text=f"`{UNCOMPILED}:` around the message at {site.where}: compiled code leaves it out",
         changes=(site.change(ChangeKind.WRAP, old=code(node), new=UNCOMPILED),),
     )
@@ -122,6 +144,11 @@ def _lines(text: str) -> str:
 
 def read_value(site: BreakSite) -> Iterator[Edit]:
     """The tensor itself instead of its value, or the value computed before the compiled call."""
+    if is_message(site.statement.node):
+        yield from guarded_message(site)
+        return
+    if isinstance(site.statement.node, ast.Assert):
+        return      # the test itself would break on the tensor
     found = read_code(site.statement)
     if found is not None:
         old, new = found
@@ -173,6 +200,8 @@ def called_outside(site: BreakSite) -> Iterator[Edit]:
     value = _only_call(site.statement.node)
     if value is None or not _DRAWS.search(code(value)):
         yield from _hoist(site, value)
+    if not is_message(site.statement.node):
+        yield from moved_outside(site)
 
 
 def next_outside(site: BreakSite) -> Iterator[Edit]:
@@ -209,10 +238,13 @@ def _present(edit: Edit | None) -> Iterator[Edit]:
 
 
 def _only_call(node: ast.stmt) -> ast.expr | None:
-    """The value of an assignment if it is a call; else the only outermost call of the statement."""
-    if isinstance(node, (ast.Assign, ast.Return)) and isinstance(node.value, ast.Call):
-        return node.value
-    return None
+    """The call that is the value of an assignment, or the test of an `if`, also with `not` before it."""
+    if isinstance(node, ast.If):
+        is_negated = isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not)
+        value = node.test.operand if is_negated and isinstance(node.test, ast.UnaryOp) else node.test
+    else:
+        value = node.value if isinstance(node, (ast.Assign, ast.Return)) else None
+    return value if isinstance(value, ast.Call) else None
 
 
 def removed(site: BreakSite) -> Iterator[Edit]:

@@ -47,7 +47,7 @@ def hoisted(process: Process, event: GraphBreak, value: ast.expr | None = None, 
         return None
     if frame.below is not None:
         value = _call_of(frame.statement, frame.below.function)
-    if value is None or _is_repeated(frame.statement.node, value):
+    if value is None or _is_repeated(frame.statement.node, value) or _is_skipped(frame.statement, value):
         return None
     outside, bound = _outside([value], frame.function, frame.call)
     if not outside:
@@ -55,10 +55,38 @@ def hoisted(process: Process, event: GraphBreak, value: ast.expr | None = None, 
     return _edit(process, frame.line, frame.statement, value, wrap, outside[0], bound, frame.call)
 
 
+def _is_skipped(statement: Statement, value: ast.expr) -> bool:
+    """Whether a call of the function may leave the value out, so that computing it before is another program."""
+    name = _default_filled_by(statement)
+    blocks = [parent for parent in statement.parents[statement.depth:] if not isinstance(parent, ast.With)]
+    if blocks and not (name and len(blocks) == 1):
+        return True
+    for part in own_nodes(statement.node):
+        later = part.values[1:] if isinstance(part, ast.BoolOp) else (
+            [part.body, part.orelse] if isinstance(part, ast.IfExp) else [])
+        if any(_holds(operand, value) for operand in later):
+            return True
+    return False
+
+
+def _holds(node: ast.AST, value: ast.expr) -> bool:
+    """Whether an expression has this value as a part; it may be parsed from another copy of the source."""
+    return any(isinstance(part, type(value)) and code(part) == code(value) for part in ast.walk(node))
+
+
+def _default_filled_by(statement: Statement) -> str:
+    """`mask` of `if mask is None: mask = made()`; empty if the statement does not fill in a default."""
+    node, outer = statement.node, statement.parents[-1] if statement.parents else None
+    if not isinstance(node, ast.Assign) or not isinstance(outer, ast.If) or outer.body != [node] or outer.orelse:
+        return ""
+    name = code(node.targets[0])
+    return name if len(node.targets) == 1 and code(outer.test) == f"{name} is None" else ""
+
+
 def moved(process: Process, event: GraphBreak) -> Edit | None:
     """The edit that takes the first or the last statement out of the compiled function, to before or after the call."""
     frame = _frame(process, event)
-    node = frame.statement.node if frame is not None and frame.below is None else None
+    node = frame.statement.node if frame is not None else None
     if frame is None or not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
         return None
     body = [n for n in frame.function.body if not (isinstance(n, ast.Expr) and isinstance(n.value, ast.Constant))]
@@ -187,7 +215,7 @@ def _call_of(statement: Statement, name: str) -> ast.expr | None:
 def _is_repeated(node: ast.stmt, value: ast.expr) -> bool:
     """Whether the statement computes the value in a comprehension or a lambda."""
     inner = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
-    return any(value in ast.walk(part) for part in ast.walk(node) if isinstance(part, inner))
+    return any(_holds(part, value) for part in ast.walk(node) if isinstance(part, inner))
 
 
 def _call_site(process: Process, above: Sequence[StackEntry], function: Function) -> _Call | None:
@@ -288,7 +316,7 @@ def _outside(
     own = {argument.arg for argument in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
     own |= {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     used = {node.id for value in values for node in ast.walk(value) if isinstance(node, ast.Name)} & own
-    if used - set(replaced) - set(named):
+    if used - set(replaced) - set(named) or _assigned_before(values, function):
         return [], {}
 
     given = {name: f"{name}_passed" if name in call.taken else name for name in named if name in used}
@@ -301,19 +329,34 @@ def _outside(
     return results, {given[name]: named[name] for name in given}
 
 
+def _assigned_before(values: list[ast.expr], function: Function) -> bool:
+    """Whether the function gives a part of the values another value first: the caller has only the one before."""
+    first = min(value.lineno for value in values)
+    read = {code(n) for value in values for n in ast.walk(value) if isinstance(n, (ast.Name, ast.Attribute))}
+    return any(
+        isinstance(n, (ast.Name, ast.Attribute)) and isinstance(n.ctx, ast.Store) and n.lineno < first
+        and code(n) in read for n in ast.walk(function))
+
+
 def _edit(
     process: Process, line: StackEntry, statement: Statement, value: ast.expr, wrap: str, outside: ast.expr,
     bound: dict[str, ast.expr], call: _Call,
 ) -> Edit | None:
     node, function = statement.node, statement.function
     assigned = node.targets[0] if isinstance(node, ast.Assign) and len(node.targets) == 1 else None
-    is_whole = isinstance(assigned, ast.Name) and isinstance(node, ast.Assign) and code(node.value) == code(value)
+    is_whole = (
+        isinstance(assigned, ast.Name) and isinstance(node, ast.Assign) and code(node.value) == code(value)
+        and _num_assigned(assigned.id, function) == 1
+    )
     name = assigned.id if isinstance(assigned, ast.Name) and is_whole else _free_name(value, function)
     source = process.sources.get((line.path, line.line))
     first = _definition_line(source.lines, source.first_line, line.line, function.name) if source and function else None
     if first is None:
         return None
     passed = f"{wrap}({code(outside)})" if wrap else code(outside)
+    filled = _default_filled_by(statement)
+    if filled:      # the function takes it already
+        name = filled
     removal = Change(kind=ChangeKind.REMOVE, path=line.path, line=line.line, old=code(node))
     replacement = Change(kind=ChangeKind.REPLACE, path=line.path, line=line.line, old=code(value), new=name)
     where = short_place(call.line.path, call.line.line)
@@ -321,8 +364,10 @@ def _edit(
         label=EditLabel.REVIEW,
         text=f"compute `{passed}` in the call at {where} and pass it in as {name}",
         changes=(
-            Change(kind=ChangeKind.ADD_PARAMETER, path=line.path, line=first, new=name),
-            removal if is_whole else replacement,
+            *(() if filled else (
+                Change(kind=ChangeKind.ADD_PARAMETER, path=line.path, line=first, new=name),
+                removal if is_whole else replacement,
+            )),
             Change(
                 kind=ChangeKind.ADD_ARGUMENT, path=call.line.path, line=call.line.line, old=code(call.node),
                 new=f"{name}={passed}",
@@ -335,9 +380,17 @@ def _edit(
     )
 
 
+def _num_assigned(name: str, function: Function | None) -> int:
+    """How often a function gives a name a value, as a parameter too."""
+    nodes = list(ast.walk(function)) if function is not None else []
+    stored = [n for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and n.id == name]
+    return len(stored) + len([n for n in nodes if isinstance(n, ast.arg) and n.arg == name])
+
+
 def _free_name(value: ast.expr, function: Function | None) -> str:
     """A name for the parameter that the function does not use."""
-    used = {n.id for n in ast.walk(function) if isinstance(n, ast.Name)} if function is not None else set()
+    nodes = list(ast.walk(function)) if function is not None else []
+    used = {n.id for n in nodes if isinstance(n, ast.Name)} | {n.arg for n in nodes if isinstance(n, ast.arg)}
     base = called_name(value).strip("_") if isinstance(value, ast.Call) else "condition"
     name = f"{base or 'computed'}_value" if isinstance(value, ast.Call) else base
     while name in used:

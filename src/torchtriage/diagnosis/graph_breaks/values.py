@@ -263,9 +263,10 @@ def _is_unrolled(statement: Statement) -> bool:
 
 
 def _setting(statement: Statement) -> list[str]:
-    """The setting that captures the number, except in an autograd.Function, where it fails on torch 2.13."""
+    """The setting that captures the number: not in an autograd.Function, where it fails, nor if range() takes it."""
     arguments = statement.function.args.args if statement.function else []
-    return [] if arguments and arguments[0].arg == "ctx" else [SCALARS]
+    is_of_function = bool(arguments) and arguments[0].arg == "ctx"
+    return [] if is_of_function or _is_unrolled(statement) else [SCALARS]
 
 
 def _converted(node: ast.stmt, call: ast.Call) -> ast.Call:

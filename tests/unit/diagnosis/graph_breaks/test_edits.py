@@ -72,7 +72,12 @@ def edits_of(code: str, body: str, marked: str, *, torch: str = "2.13.0") -> tup
     ("TT104", "limit = np.percentile(x.numpy(), 90)\nreturn x.clamp(max=float(limit))", "return", []),
     ("TT104", "for value in x.tolist():\n    loss = loss + value", "for", ["review"]),
     ("TT104", "size = int(x.max()) + 1\nreturn gathered(x, size)", "size =", ["setting"]),
-    ("TT104", "size = int(x.max())\nfor i in range(size):\n    x = x + i", "size =", ["setting"]),
+    ("TT104", "size = int(x.max())\nfor i in range(size):\n    x = x + i", "size =", []),
+    ("TT104", "print(f'{loss.item():.3f}')", "print", ["safe"]),
+    ("TT104", "self.log('loss', loss.item())", "self.log", ["review"]),
+    ("TT104", "assert loss.item() > 0", "assert", ["safe"]),
+    ("TT104", "y = x if loss.item() > 0 else -x", "y =", ["review"]),
+    ("TT101", "print(f'{loss.item():.3f}')", "print", ["safe"]),
     ("TT105", "return x[done].mean()", "return", ["review", "setting"]),
     ("TT105", "x[done] = loss[done]", "x[done]", ["review", "setting"]),
     ("TT109", "loss.backward()\nreturn loss.detach()", "loss.backward", ["setting"]),
@@ -111,6 +116,8 @@ class Net(nn.Module):
 net = torch.compile(Net())
 out = net(torch.ones(3), masks)
 """
+
+PLAIN = MODULE.replace("(local, x)", "(x)").replace("x = x +", "y = x +")      # what helper() gets is the argument
 
 
 def new_code(edit: Edit | None) -> dict[str, str]:
@@ -166,7 +173,7 @@ def test_a_context_is_entered_around_the_call() -> None:
 
 
 def test_an_argument_that_is_made_in_the_call_gets_a_name_there() -> None:
-    process, event = program(MODULE.replace("(local, x)", "(x)"), "forward", "return helper", "out =")
+    process, event = program(PLAIN, "forward", "return helper", "out =")
     statement = statement_at(process, APP, event.line or 0)
     assert statement is not None
     edit = hoisted(process, event, statement.node.value)  # type: ignore[attr-defined]
@@ -175,7 +182,7 @@ def test_an_argument_that_is_made_in_the_call_gets_a_name_there() -> None:
 
 @pytest.mark.parametrize("around", ["x = torch.ones(4)", "import numpy as x", "def x():\n    pass\n", "class x: pass"])
 def test_that_name_is_not_one_that_the_caller_uses(around: str) -> None:
-    source = MODULE.replace("(local, x)", "(x)").replace("class Net", f"{around}\nclass Net")
+    source = PLAIN.replace("class Net", f"{around}\nclass Net")
     process, event = program(source, "forward", "return helper", "out =")
     statement = statement_at(process, APP, event.line or 0)
     assert statement is not None
@@ -185,7 +192,7 @@ def test_that_name_is_not_one_that_the_caller_uses(around: str) -> None:
 
 
 def test_a_name_in_another_function_of_the_file_is_free() -> None:
-    source = MODULE.replace("(local, x)", "(x)").replace("class Net", "def other(x):\n    return x\nclass Net")
+    source = PLAIN.replace("class Net", "def other(x):\n    return x\nclass Net")
     process, event = program(source, "forward", "return helper", "out =")
     statement = statement_at(process, APP, event.line or 0)
     assert statement is not None
@@ -198,6 +205,42 @@ def test_a_local_variable_keeps_a_value_inside() -> None:
     statement = statement_at(process, APP, event.line or 0)
     assert statement is not None
     assert hoisted(process, event, statement.node.value) is None  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ("        x.requires_grad_()\n", "        self.sigma = self.sigma * 2\n"),       # the caller has the old one
+    ("        noise =", "        if self.training:\n            noise ="),              # not drawn in each call
+    ("random.normal(0.0, self.sigma)", "self.training and random.normal(0.0, self.sigma)"),
+    ("random.normal(0.0, self.sigma)", "random.normal(0.0, self.sigma) if self.training else 0.0"),
+])
+def test_a_value_stays_where_the_caller_would_make_another_one(old: str, new: str) -> None:
+    process, event = program(MODULE.replace(old, new), "forward", "noise =", "out =")
+    statement = statement_at(process, APP, event.line or 0)
+    assert statement is not None
+    [drawn] = statement.calls("normal")
+    assert hoisted(process, event, drawn) is None
+
+
+def test_a_name_with_several_values_is_not_the_parameter() -> None:
+    source = MODULE.replace("x.requires_grad_()", "noise = 0")
+    process, event = program(source, "forward", "noise = random", "out =")
+    statement = statement_at(process, APP, event.line or 0)
+    assert statement is not None
+    new = new_code(hoisted(process, event, statement.calls("normal")[0]))
+    assert new == {
+        "add-parameter": "normal_value", "replace": "normal_value",
+        "add-argument": "normal_value=random.normal(0.0, net.sigma)"}
+
+
+def test_a_default_that_the_function_fills_in_is_passed() -> None:
+    source = MODULE.replace("x, mask):", "x, mask, teacher=None):").replace(
+        "noise = random.normal(0.0, self.sigma)",
+        "if teacher is None:\n            teacher = copy.deepcopy(self.net)")
+    process, event = program(source, "forward", "teacher = copy", "out =")
+    statement = statement_at(process, APP, event.line or 0)
+    assert statement is not None
+    new = new_code(hoisted(process, event, statement.calls("deepcopy")[0]))
+    assert new == {"add-argument": "teacher=copy.deepcopy(net.net)"}
 
 
 def test_the_remedy_of_a_setting_is_the_line_itself() -> None:
