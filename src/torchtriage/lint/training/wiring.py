@@ -300,7 +300,7 @@ def _fields(class_: ast.ClassDef) -> Mapping[str, ast.AST]:
 
 
 def _defaults_kept(class_: ast.ClassDef) -> Mapping[str, ast.AST]:
-    """The settings of a plain class that takes nothing else: each parameter has a constant for a default, and is kept."""
+    """The settings of a plain class that takes nothing else: each parameter has a constant default, and is kept."""
     initializer = next((node for node in class_.body if getattr(node, "name", "") == "__init__"), None)
     if class_.bases or class_.keywords or not isinstance(initializer, ast.FunctionDef):
         return {}
