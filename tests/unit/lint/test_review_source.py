@@ -141,3 +141,91 @@ def test_an_orphan_check_and_an_unused_profiler_of_an_absolute_import(tmp_path: 
     (tmp_path / "train.py").write_text("from watch import Watchdog\nWatchdog().run(1.0, 2.0)\n")
     found = {(finding.code, finding.location.function) for finding in lint([tmp_path], [str(tmp_path)]).findings}
     assert {("TT710", "Watchdog.look_at_drift"), ("TT711", "<module>"), ("TT720", "trace_window")} <= found
+
+
+ALARMS = """
+class AlarmBoard:
+    def judge(self, ratio, kl):
+        return self.ratio_alarm(ratio) or self.kl_alarm(kl)
+
+    def ratio_alarm(self, ratio):
+        return ratio > 4
+
+    def kl_alarm(self, kl):
+        return kl > 0.05
+
+    def drift_alarm(self, drift):
+        return drift > 0.6
+"""
+LEVELS = """
+SCALARS = 1
+
+class Levels:
+    def __init__(self, level=SCALARS, weights_every=20):
+        self.level = level
+        self.weights_every = weights_every
+
+    def wants(self, level):
+        return level <= self.level
+"""
+CELLS = """
+from typing import NamedTuple
+
+class CellHealth(NamedTuple):
+    norm: float
+    peak: float
+
+    @property
+    def sound(self) -> bool:
+        return 1e-6 < self.norm < 100 and self.peak < 1e4
+"""
+RECORDED = """
+import torch
+
+def traced(active: int = 3):
+    \"\"\"Record a training.
+
+    Args:
+        active: the steps to record
+    \"\"\"
+    return torch.profiler.profile(schedule=torch.profiler.schedule(wait=1, warmup=1, active=active, repeat=1))
+"""
+
+
+def lint_files(folder: Path, **files: str) -> set[tuple[str, str]]:
+    """Code and function of the findings of a project of these files, and a test that names none of their classes."""
+    (folder / "pyproject.toml").write_text("")
+    (folder / "tests").mkdir()
+    (folder / "tests" / "test_sums.py").write_text("def test_sums():\n    assert 1 + 1 == 2\n")
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text)
+    return {(finding.code, finding.location.function) for finding in lint([folder], [str(folder)]).findings}
+
+
+def test_checks_are_known_by_the_noun_at_the_end_of_their_names(tmp_path: Path) -> None:
+    use = "from alarms import AlarmBoard\nAlarmBoard().judge(1.0, 0.1)\n"
+    assert ("TT710", "AlarmBoard.drift_alarm") in lint_files(tmp_path, alarms=ALARMS, main=use)
+
+
+def test_a_plain_class_of_defaults_is_a_configuration(tmp_path: Path) -> None:
+    found = lint_files(tmp_path, levels=LEVELS, main="from levels import Levels\nprint(Levels().wants(2))\n")
+    assert ("TT713", "Levels.__init__") in found
+
+
+def test_a_plain_class_that_takes_more_than_defaults_is_none(tmp_path: Path) -> None:
+    levels = LEVELS.replace("level=SCALARS", "level")
+    assert lint_files(tmp_path, levels=levels, main="from levels import Levels\nprint(Levels(1).wants(2))\n") == set()
+
+
+def test_a_named_tuple_that_judges_its_fields_needs_a_test(tmp_path: Path) -> None:
+    assert ("TT717", "CellHealth") in lint_files(tmp_path, cells=CELLS, main="from cells import CellHealth\n")
+
+
+@pytest.mark.parametrize(("said", "codes"), [
+    ("the steps to record", {"TT722"}), ("the steps to record; raise it where updates are rare", set()),
+])
+def test_a_docstring_explains_a_short_schedule_by_saying_when_to_raise_it(
+    said: str, codes: set[str], tmp_path: Path,
+) -> None:
+    found = lint_files(tmp_path, trace=RECORDED.replace("the steps to record", said), main="from trace import traced\n")
+    assert {code for code, _ in found} & {"TT722"} == codes

@@ -87,9 +87,7 @@ _SAME_ITEMS = frozenset(
     }
 )
 # The compiler draws these numbers inside the graph, so their values are not known while it is made.
-_DRAWN_IN_GRAPH = {
-    "random.random": "float", "random.uniform": "float", "random.randint": "int", "random.randrange": "int",
-}
+_DRAWN_IN_GRAPH = {"random.uniform": "float", "random.randint": "int", "random.randrange": "int"}
 _ADDS = frozenset({"append", "extend", "insert", "add_module", "register_module", "update"})
 MADE_NAMES = "+"        # the attribute that holds what is set under names that a loop makes
 MAX_ADDED = 12          # modules that are added to one container one by one
@@ -350,13 +348,16 @@ class CallEvaluator(ObjectEvaluator, HookEvaluator):
         scope: NameScope,
     ) -> Value:
         if name == "items":
-            return ContainerValue("iterator", ContainerValue("tuple", UNKNOWN, (owner.keys, element_of(owner))))
+            pair = ContainerValue("tuple", UNKNOWN, (owner.keys, element_of(owner)))
+            known = [(PythonValue(type(key).__name__, key), value) for key, value in owner.entries or ()]
+            return ContainerValue("iterator", pair, tuple(ContainerValue("tuple", UNKNOWN, each) for each in known) or None)
         if name == "keys":
             return ContainerValue("iterator", owner.keys)
         if name in ("values", "copy"):
-            return ContainerValue("iterator" if name == "values" else owner.kind, element_of(owner), keys=owner.keys)
+            kind, entries = ("iterator", None) if name == "values" else (owner.kind, owner.entries)
+            return ContainerValue(kind, element_of(owner), keys=owner.keys, entries=entries)
         if name in ("pop", "popleft", "get", "setdefault", "__getitem__"):
-            return element_of(owner)
+            return owner.at(arguments[0]) if arguments else element_of(owner)
         if name in ("append", "add", "appendleft") and arguments and isinstance(node, ast.Call):
             added = ContainerValue(owner.kind, join((*_known(element_of(owner)), arguments[0])))
             receiver = node.func.value if isinstance(node.func, ast.Attribute) else None
@@ -436,6 +437,8 @@ class CallEvaluator(ObjectEvaluator, HookEvaluator):
             given = options(element_of(arguments[0])) if arguments else ()
             pairs = [option.items for option in given if isinstance(option, ContainerValue)]
             return ContainerValue("dict", join(pair[1] for pair in pairs if pair is not None and len(pair) == 2))
+        if name == "builtins.dict" and not arguments:
+            return ContainerValue("dict", join(keywords.values()), keys=STR, entries=tuple(keywords.items()))
         if name == "functools.partial" and arguments:
             return self._partial(arguments, keywords, node)
         if name == "functools.wraps":
@@ -610,6 +613,8 @@ class CallEvaluator(ObjectEvaluator, HookEvaluator):
             self.path.append(Hop(function, scope.file, node))
             self.current = Reached(function, self.site, tuple(self.path), inner)
             self.reach.reached.append(self.current)
+        else:
+            self.entered.add(function.node)
         try:
             if isinstance(function.node, ast.Lambda):
                 return self.evaluate(function.node.body, inner)

@@ -105,8 +105,9 @@ class ExpressionEvaluator(Machine):
         keywords = {k.arg: self.evaluate(k.value, scope) for k in node.keywords if k.arg}
         for keyword in node.keywords:
             if keyword.arg is None:
-                self.evaluate(keyword.value, scope)
-                keywords.update(self._written_out(keyword.value, scope))
+                given = self.evaluate(keyword.value, scope)
+                known = given.entries if isinstance(given, ContainerValue) else None
+                keywords.update({str(k): v for k, v in known} if known else self._written_out(keyword.value, scope))
         return join([self.call(option, arguments, keywords, node, scope) for option in options(called)])
 
     def _written_out(self, node: ast.expr, scope: NameScope) -> dict[str, Value]:
@@ -197,7 +198,7 @@ class ExpressionEvaluator(Machine):
             number = index.constant if isinstance(index, PythonValue) else ...
             if owner.items is not None and isinstance(number, int) and -len(owner.items) <= number < len(owner.items):
                 return owner.items[number]
-            return element_of(owner)
+            return owner.at(index)
         if isinstance(owner, TensorValue):
             return owner
         held = held_modules(owner)
@@ -238,7 +239,10 @@ class ExpressionEvaluator(Machine):
     def _value_dict(self, node: ast.Dict, scope: NameScope) -> Value:
         keys = self._all([key for key in node.keys if key is not None], scope)
         values = self._all(node.values, scope)
-        return ContainerValue("dict", join(values), keys=join(keys))
+        entries = None
+        if None not in node.keys and all(isinstance(k, PythonValue) and k.constant is not ... for k in keys):
+            entries = tuple((k.constant, v) for k, v in zip(keys, values, strict=True) if isinstance(k, PythonValue))
+        return ContainerValue("dict", join(values), keys=join(keys), entries=entries)
 
     def _comprehension(
         self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, scope: NameScope
@@ -296,12 +300,28 @@ class ExpressionEvaluator(Machine):
         if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], (ast.Is, ast.IsNot)):
             both = [self._quiet(node.left, scope), self._quiet(node.comparators[0], scope)]
             return isinstance(node.ops[0], ast.Is) if all(map(is_none, both)) else None
+        if isinstance(node, ast.Compare) and len(node.ops) == 1:
+            return self._truth_of_names(node, scope)
         value = self._quiet(node, scope)
         if isinstance(value, LibraryName):
             return False if value.name in _NEVER else None
         if isinstance(value, PythonValue) and isinstance(value.constant, bool):
             return value.constant
         return False if is_none(value) and isinstance(node, (ast.Name, ast.Attribute)) else None
+
+    def _truth_of_names(self, node: ast.Compare, scope: NameScope) -> bool | None:
+        """`kind == "mlp"` and `kind in ("mlp", "cnn")` where the caller gives the text."""
+        left, other = self._quiet(node.left, scope), node.comparators[0]
+        if not isinstance(left, PythonValue) or not isinstance(left.constant, str):
+            return None
+        choices = other.elts if isinstance(other, (ast.Tuple, ast.List, ast.Set)) else [other]
+        known = [self._quiet(choice, scope) for choice in choices]
+        texts = [value.constant for value in known if isinstance(value, PythonValue) and isinstance(value.constant, str)]
+        if len(texts) < len(choices) or isinstance(node.ops[0], (ast.Eq, ast.NotEq)) is not (choices == [other]):
+            return None
+        if isinstance(node.ops[0], (ast.Eq, ast.In)):
+            return left.constant in texts
+        return left.constant not in texts if isinstance(node.ops[0], (ast.NotEq, ast.NotIn)) else None
 
     def _quiet(self, node: ast.expr, scope: NameScope) -> Value:
         """The value of a name, attribute or constant, which has been evaluated already."""

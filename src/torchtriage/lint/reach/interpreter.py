@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from torchtriage.lint.index.project_files import is_test
 from torchtriage.lint.project import SourceTree
 from torchtriage.lint.reach.calls import CallEvaluator
 from torchtriage.lint.reach.entry import entry_value
@@ -40,11 +41,11 @@ class Interpreter(StatementEvaluator, ExpressionEvaluator, CallEvaluator):
     def rebind(self, node: ast.expr, value: Value, scope: NameScope) -> None:
         self._rebind(node, value, scope)
 
-    def explore(self, file: SourceFile, relevance: Relevance) -> None:
-        """Evaluate the file as a program that runs, then each of its functions that leads to a torch.compile."""
+    def explore(self, file: SourceFile, relevance: Relevance, *, roots: bool) -> None:
+        """Evaluate each function of a file that leads to a torch.compile: `roots` are those that no other one names."""
         scope = self.module_scope(file)
         for name, value in list(scope.names.items()):
-            if relevance.is_relevant(file, name):
+            if relevance.is_relevant(file, name) and (name not in relevance.mentioned) is roots:
                 with self._limits(file, 1):
                     self._explore_value(value, scope)
 
@@ -67,6 +68,9 @@ class Interpreter(StatementEvaluator, ExpressionEvaluator, CallEvaluator):
         return UNKNOWN
 
     def _explore_function(self, function: FunctionValue, scope: NameScope) -> None:
+        """Evaluate a function without arguments, unless the project calls it: then its arguments are known."""
+        if function.node in self.entered:
+            return
         with self.elsewhere():
             self.run_function(function, (), {}, function.node, scope)
 
@@ -163,9 +167,15 @@ def reach_of(tree: SourceTree) -> Reach:
             return reach
     machine = Interpreter(tree)
     relevance = relevance_of(tree)
-    for file in tree.files:
-        if file in relevance.names:
-            machine.explore(file, relevance)
+    files = [file for file in tree.files if file in relevance.names]
+    tests = [file for file in files if is_test(file, tree)]
+    # Tests come last: what only they call is evaluated as if nothing did.
+    for group in ([file for file in files if file not in tests], tests):
+        for file in group:
+            machine.module_scope(file)
+        for roots in (True, False):
+            for file in group:
+                machine.explore(file, relevance, roots=roots)
     number = 0
     while number < len(machine.reach.sites):  # following one may find another
         machine.follow(machine.reach.sites[number])

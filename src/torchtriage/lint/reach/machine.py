@@ -15,7 +15,7 @@ MAX_DEPTH = 40  # nested calls
 MAX_EAGER_DEPTH = 8
 # A function is evaluated again for other arguments; what a further time would add is not worth it.
 MAX_CONTEXTS = 8
-MAX_EAGER_CONTEXTS = 3
+MAX_EAGER_CONTEXTS = 8
 
 
 class Machine(Protocol):
@@ -30,6 +30,7 @@ class Machine(Protocol):
     yields: list[list[Value]]
     num_contexts: dict[object, int]
     memo: dict[object, Value]
+    entered: set[ast.AST]  # functions that eager code has run
     modules: dict[SourceFile, NameScope]
     sites_by_node: dict[tuple[ast.AST, int], int]
     num_steps: int
@@ -41,6 +42,7 @@ class Machine(Protocol):
         self.site, self.current = None, None
         self.path, self.returns, self.yields = [], [], []
         self.num_contexts, self.memo, self.modules, self.sites_by_node = {}, {}, {}, {}
+        self.entered = set()
         self.num_steps, self.depth = 0, 0
 
     @contextmanager

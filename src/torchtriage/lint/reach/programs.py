@@ -22,6 +22,7 @@ class Relevance:
     """For each file that matters, the names at its top whose code leads to a torch.compile."""
 
     names: dict[SourceFile, set[str]] = field(default_factory=dict)
+    mentioned: set[str] = field(default_factory=set)    # names in the text of another definition
 
     def is_relevant(self, file: SourceFile, name: str) -> bool:
         return name in self.names.get(file, ())
@@ -44,6 +45,7 @@ def relevance_of(tree: SourceTree) -> Relevance:
         file = waiting.pop()
         if file not in definitions:
             definitions[file] = _definitions(file)
+            found.mentioned.update(*(mentions - {name} for name, _, mentions in definitions[file]))
         if not _grow(definitions[file], found.names[file], words[file]):
             continue
         for importer, aliases in importers.get(file, {}).items():

@@ -21,6 +21,9 @@ from torchtriage.lint.types.values import (
 )
 
 
+MAX_NAMES = 12  # of a loop over names that is evaluated name by name
+
+
 class StatementEvaluator(Machine):
     """Each method evaluates one kind of statement; it returns whether the next statement is reached."""
 
@@ -101,8 +104,9 @@ class StatementEvaluator(Machine):
                 scope.names[named.id] = join(PythonValue(name) for name in python_types(class_, scope))
 
     def _run_for(self, node: ast.For, scope: NameScope) -> bool:
-        element = self._element(self.evaluate(node.iter, scope), node, scope)
-        for _ in range(2):  # what the first pass assigns is known in the second one
+        iterated = self.evaluate(node.iter, scope)
+        # What the first pass assigns is known in the second one.
+        for element in _names_in_turn(iterated) or [self._element(iterated, node, scope)] * 2:
             before = dict(scope.names)
             self.assign(node.target, element, scope)
             self.run(node.body, scope)
@@ -158,8 +162,13 @@ class StatementEvaluator(Machine):
     _run_asyncwith = _run_with
 
     def _run_match(self, node: ast.Match, scope: NameScope) -> bool:
-        self.evaluate(node.subject, scope)
+        subject = self.evaluate(node.subject, scope)
         for case in node.cases:
+            known = _matches(case.pattern, subject)
+            if known is False:
+                continue
+            if known and case.guard is None:
+                return self.run(case.body, scope)
             before = dict(scope.names)
             self.run(case.body, scope)
             scope.names = _joined(before, scope.names)
@@ -209,7 +218,8 @@ class StatementEvaluator(Machine):
         if isinstance(owner, ContainerValue) and not isinstance(owner, TensorValue):
             known = join((element_of(owner), value)) if owner.items or owner.element != UNKNOWN else value
             keys = index if owner.keys == UNKNOWN else join((owner.keys, index))
-            self._rebind(target.value, ContainerValue(owner.kind, known, None, keys), scope)
+            entries = _with_entry(owner, index, value)
+            self._rebind(target.value, ContainerValue(owner.kind, known, None, keys, entries), scope)
 
     def _rebind(self, node: ast.expr, value: Value, scope: NameScope) -> None:
         if isinstance(node, ast.Name):
@@ -220,6 +230,36 @@ class StatementEvaluator(Machine):
                 holder.names[node.id] = value
         elif isinstance(node, ast.Attribute):
             self._assign_attribute(node, value, scope)
+
+
+def _names_in_turn(iterated: Value) -> list[Value]:
+    """The items of a short tuple of texts, or of (text, value) pairs: what a loop does with each name differs."""
+    items = iterated.items if isinstance(iterated, ContainerValue) else None
+    if not items or len(items) > MAX_NAMES:
+        return []
+    names = [item.items[0] if isinstance(item, ContainerValue) and item.items else item for item in items]
+    is_all = all(isinstance(name, PythonValue) and isinstance(name.constant, str) for name in names)
+    return list(items) if is_all else []
+
+
+def _matches(pattern: ast.pattern, subject: Value) -> bool | None:
+    """Whether a case takes the subject, where the source gives both as texts."""
+    if isinstance(pattern, ast.MatchOr):
+        found = [_matches(part, subject) for part in pattern.patterns]
+        return True if True in found else None if None in found else False
+    text = subject.constant if isinstance(subject, PythonValue) else ...
+    value = pattern.value if isinstance(pattern, ast.MatchValue) else None
+    if isinstance(text, str) and isinstance(value, ast.Constant) and isinstance(value.value, str):
+        return text == value.value
+    return None
+
+
+def _with_entry(owner: ContainerValue, index: Value, value: Value) -> tuple[tuple[object, Value], ...] | None:
+    """The entries of a dict after `owner[index] = value`; None once a key is not known."""
+    constant = index.constant if isinstance(index, PythonValue) else ...
+    if owner.kind != "dict" or owner.entries is None or constant is ...:
+        return None
+    return (*((key, known) for key, known in owner.entries if key != constant), (constant, value))
 
 
 def _joined(first: dict[str, Value], second: dict[str, Value]) -> dict[str, Value]:

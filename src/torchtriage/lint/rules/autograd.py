@@ -12,6 +12,7 @@ from torchtriage.lint.types.values import (
     MethodValue,
     PythonValue,
     TensorValue,
+    Value,
     options,
     tensor_in,
 )
@@ -169,14 +170,7 @@ def optimizer_steps(reached: Reached) -> Iterator[Hazard]:
     """The step of an optimizer together with other work."""
     body = reached.function.node.body
     for call in calls(reached):
-        called = reached.value(call.func)
-        is_step = (
-            isinstance(called, MethodValue)
-            and called.name == "step"
-            and isinstance(called.owner, LibraryObject)
-            and called.owner.name.startswith("torch.optim.")
-            and ".lr_scheduler." not in called.owner.name
-        )
+        is_step = all(_is_optimizer_step(called) for called in options(reached.value(call.func)))
         if is_step and isinstance(body, list) and len(body) > 1:
             yield Hazard(
                 code="TT118",
@@ -186,6 +180,16 @@ def optimizer_steps(reached: Reached) -> Iterator[Hazard]:
                 fix=f"call {quote(reached, call)} outside this compiled function: {_ONLY_SELF}; to compile the "
                     "step too, do it alone: step = torch.compile(opt.step)",
             )
+
+
+def _is_optimizer_step(called: Value) -> bool:
+    return (
+        isinstance(called, MethodValue)
+        and called.name == "step"
+        and isinstance(called.owner, LibraryObject)
+        and called.owner.name.startswith("torch.optim.")
+        and ".lr_scheduler." not in called.owner.name
+    )
 
 
 @hazard_rule

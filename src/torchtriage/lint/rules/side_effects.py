@@ -45,9 +45,10 @@ _NOT_TRACED = re.compile(
     r"|^builtins\.(open|input|breakpoint|exec|eval)$"
 )
 _CLOCK = re.compile(
-    r"^time\.(time|time_ns|perf_counter|perf_counter_ns|monotonic|monotonic_ns|process_time|sleep)$"
+    r"^time\.(time|time_ns|perf_counter|perf_counter_ns|monotonic|monotonic_ns|process_time|sleep|strftime|ctime|localtime|gmtime)$"
     r"|^datetime\.datetime\.(now|utcnow|today)$|^uuid\.uuid\d$|^secrets\.\w+$"
-    r"|^random\.(gauss|normalvariate|choice|choices|shuffle|sample|betavariate|expovariate|seed|triangular)$"
+    r"|^random\.(random|gauss|normalvariate|choice|choices|shuffle|sample|betavariate|expovariate|seed|triangular)$"
+    r"|^random\.(getrandbits|randbytes|lognormvariate|paretovariate|vonmisesvariate|weibullvariate|gammavariate)$"
 )
 
 

@@ -91,19 +91,25 @@ def _kind(class_: ast.ClassDef, methods: dict[str, FunctionNode]) -> str:
         return "keeps state that state_dict() saves"
     for method in methods.values():
         is_predicate = re.match(r"is_|has_", method.name) or "bool" in ast.unparse(method.returns or ast.Constant(0))
-        if is_predicate and _compares_fields(method) and "dataclass" in decorators(class_):
+        if is_predicate and _compares_fields(method) and _is_record(class_):
             return f"decides in {method.name}() whether a value is healthy"
     return ""
 
 
 def _measured(file: SourceFile, class_: ast.ClassDef) -> str:
     """Why a record of numbers needs a test: a function of its file fills it with what it reads from tensors."""
+    if not _is_record(class_):
+        return ""
     for node in file.tree.body:
-        if isinstance(node, ast.FunctionDef) and "dataclass" in decorators(class_) and not node.name.startswith("_"):
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
             called = {last_name(part) for part in ast.walk(node) if isinstance(part, ast.Call)}
             if class_.name in called and {"tolist", "stack"} <= called and "torch" in file.text:
                 return f"holds what {node.name}() reads from tensors"
     return ""
+
+
+def _is_record(class_: ast.ClassDef) -> bool:
+    return "dataclass" in decorators(class_) or any(last_name(base) == "NamedTuple" for base in class_.bases)
 
 
 def _compares_fields(method: FunctionNode) -> bool:

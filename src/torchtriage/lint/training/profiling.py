@@ -26,6 +26,7 @@ from torchtriage.lint.rule import file_rule, source_finding
 from torchtriage.lint.source import FunctionNode, SourceFile
 
 MAX_SHORT_ACTIVE = 5    # recorded steps that a training of rare, long updates may miss entirely
+_SAYS_WHEN = re.compile(r"\b(?:rais\w+|increas\w+|adjust\w*|larger|longer|rare\w*|infrequent\w*|at least|covers?)\b")
 _CLOCKS = ("perf_counter", "perf_counter_ns", "time", "time_ns", "monotonic", "monotonic_ns")
 _WAITS = ("synchronize", "item", "tolist", "cpu", "numpy", "elapsed_time", "sync", "barrier", "block_until_ready")
 
@@ -80,12 +81,12 @@ def short_profiler_schedule(file: SourceFile, tree: SourceTree) -> Iterator[Find
 
 
 def _is_explained(file: SourceFile) -> bool:
-    """Whether a docstring of the file says how many steps are recorded."""
+    """Whether a docstring of the file says when to record other steps; a list of the arguments alone does not."""
     documented: list[ast.Module | ast.FunctionDef | ast.ClassDef] = [
         file.tree, *file.of_type(ast.FunctionDef), *file.of_type(ast.ClassDef),
     ]
     docstrings = [ast.get_docstring(node) or "" for node in documented]
-    return any(re.search(r"\bactive\b|\brepeat\b|how many steps", docstring) for docstring in docstrings)
+    return any(_SAYS_WHEN.search(docstring) and re.search(r"\bsteps?\b", docstring) for docstring in docstrings)
 
 
 def _number(node: ast.expr | None, file: SourceFile, function: FunctionNode) -> int | None:

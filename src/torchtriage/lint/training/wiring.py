@@ -17,6 +17,8 @@ from torchtriage.lint.index.syntax import (
     is_method,
     last_name,
     own_nodes,
+    parameter_defaults,
+    targets,
     text,
 )
 from torchtriage.lint.project import SourceTree
@@ -26,6 +28,7 @@ from torchtriage.text import counted
 
 _CHECK = re.compile(r"^_?(?:check|detect|verify)_\w+|_hook$")
 _VERB = re.compile(r"_?(?:check|detect|verify|test|find|flag|assess|inspect|validate|examine|screen|alarm|watch)_")
+_NOUN = re.compile(r"_(?:checks?|alarms?|alerts?|anomal(?:y|ies)|warnings?|violations?|problems?|issues?)$")
 _SETTINGS = re.compile(r"(?:Config|Configuration|Settings|Options|Hyperparameters|HParams)$")
 _FIELD_CLASSES = ("BaseModel", "BaseSettings", "NamedTuple")
 _READS_ALL = ("asdict", "vars", "fields", "model_dump", "__dict__", "_asdict")
@@ -99,10 +102,12 @@ def _gatherer(file: SourceFile, function: FunctionNode, tree: SourceTree) -> Fun
 
 
 def _is_alike(function: FunctionNode, other: FunctionNode, file: SourceFile, tree: SourceTree) -> bool:
-    """Whether two methods look for the same thing: by their verb, or a class of the project that both return."""
-    verb = _VERB.match(function.name)
+    """Whether two methods look for the same thing: by their verb or noun, or a project's class that both return."""
+    verb, noun = _VERB.match(function.name), _NOUN.search(function.name)
     if verb is not None:
         return other.name.startswith(verb[0])
+    if noun is not None and other.name.endswith(noun[0]):
+        return True
     returned = text(function.returns)
     if function.returns is None or returned != text(other.returns):
         return False
@@ -269,7 +274,7 @@ def unread_config_field(tree: SourceTree) -> Iterator[Finding]:
         return
     for file in _source_files(tree):
         for class_ in file.of_type(ast.ClassDef):
-            fields = _fields(class_) if _SETTINGS.search(class_.name) else {}
+            fields = _fields(class_) if _SETTINGS.search(class_.name) else _defaults_kept(class_)
             if not fields or _is_read_as_a_whole(names, class_):
                 continue
             unread = [name for name in fields if not _is_read(names, name)]
@@ -291,6 +296,26 @@ def _fields(class_: ast.ClassDef) -> Mapping[str, ast.AST]:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and not node.target.id.startswith("_")
         and "ClassVar" not in text(node.annotation)
     }
+
+
+def _defaults_kept(class_: ast.ClassDef) -> Mapping[str, ast.AST]:
+    """The settings of a plain class that takes nothing else: each parameter has a constant default, and is kept."""
+    initializer = next((node for node in class_.body if getattr(node, "name", "") == "__init__"), None)
+    if class_.bases or class_.keywords or not isinstance(initializer, ast.FunctionDef):
+        return {}
+    defaults = parameter_defaults(initializer)
+    parameters = [*initializer.args.posonlyargs, *initializer.args.args, *initializer.args.kwonlyargs][1:]
+    kept = {
+        target.attr: node for node in own_nodes(initializer) if isinstance(node, (ast.Assign, ast.AnnAssign))
+        for target in targets(node)
+        if isinstance(target, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == target.attr
+    }
+    is_plain = all(_is_constant_value(defaults.get(each.arg)) and each.arg in kept for each in parameters)
+    return kept if is_plain and len(kept) == len(parameters) else {}
+
+
+def _is_constant_value(node: ast.expr | None) -> bool:
+    return isinstance(node, ast.Constant) or last_name(node).isupper()
 
 
 def _is_read(names: ProjectNames, field: str) -> bool:

@@ -56,12 +56,18 @@ class LibraryObject(Value):
 
 @dataclass(frozen=True, slots=True)
 class ContainerValue(Value):
-    """A list, tuple, dict, set or iterator; `items` if each of them is known."""
+    """A list, tuple, dict, set or iterator; `items` if each of them is known, `entries` if each key of a dict is."""
 
     kind: str
     element: Value = UNKNOWN
     items: tuple[Value, ...] | None = None
     keys: Value = UNKNOWN
+    entries: tuple[tuple[object, Value], ...] | None = None
+
+    def at(self, key: Value) -> Value:
+        """What a dict has under a key; if that is not known, any of its values."""
+        constant = key.constant if isinstance(key, PythonValue) else ...
+        return next((value for known, value in self.entries or () if known == constant), element_of(self))
 
 
 @dataclass(eq=False, repr=False)
