@@ -131,6 +131,11 @@ def ranges(numbers: Iterable[int], most: int) -> str:
     return ", ".join(texts) + and_more(sum(map(len, items[most:])))
 
 
+def numbered(noun: str, numbers: Sequence[int], most: int) -> str:
+    """Numbers with their noun: "step 3", "steps 1 to 7, 9"."""
+    return f"{noun}{'s' if len(numbers) > 1 else ''} {ranges(numbers, most)}"
+
+
 def and_more(number: int) -> str:
     """The end of a list that was cut short, " and 3 more"; empty if nothing was left out."""
     return f" and {number:,} more" if number > 0 else ""

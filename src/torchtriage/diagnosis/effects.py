@@ -63,8 +63,11 @@ def _line(effect: Finding) -> str:
 
 
 def _joint_cost(cost: Cost, effects: list[Finding]) -> Cost:
-    """Compile time of the effects counts for the cause; a measured run-time cost stays as it is."""
-    extra = sum(effect.cost.seconds or 0.0 for effect in effects)
+    """Compile time of the effects counts for the cause; a measured run-time cost stays as it is.
+
+    The frame at a limit was compiled because of this cause or of another effect, whose cost has that time already.
+    """
+    extra = sum(effect.cost.seconds or 0.0 for effect in effects if effect.code != "TT301")
     if not extra or cost.ms_per_step is not None:
         return cost
     return replace(cost, seconds=(cost.seconds or 0.0) + extra, kind=CostKind.OBSERVED)
@@ -88,8 +91,13 @@ def _causes_of_effects(process: Process) -> dict[str, str]:
         )
         if cause in fingerprints and cause != key:
             causes[finding.fingerprint] = fingerprints[cause]
+    made_by = breaks_of_resume_frames(process)
+    own_limits: list[LimitHit] = []     # of resume frames that recompile with or without the break
     for group, finding in recompile_findings(process):
         first = group.recompiles[0]
+        if made_by.get(frame_key(first)):
+            own_limits += group.frame.limits if group.limit is not None else ()
+            continue
         # Sizes come with the data: they would recompile the caller instead.
         if finding.owner != YOU or finding.code in SIZE_CODES | _STATE_CODES or is_target(process, first):
             continue
@@ -98,8 +106,9 @@ def _causes_of_effects(process: Process) -> dict[str, str]:
             causes[finding.fingerprint] = fingerprints[break_key(behind)]
             if group.limit is not None:     # the limit follows from these recompiles, and so from the same break
                 causes[_limit_fingerprint(group.limit, process)] = fingerprints[break_key(behind)]
-    made_by = breaks_of_resume_frames(process)
     for hit in process.of(LimitHit):
+        if hit in own_limits:
+            continue
         keys = [key for key in made_by.get(frame_key(hit), ()) if key in fingerprints]
         if len(keys) == 1:      # the limit of a resume frame follows from the break that made the frame
             causes[_limit_fingerprint(hit, process)] = fingerprints[keys[0]]

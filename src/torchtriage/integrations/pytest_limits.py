@@ -11,6 +11,7 @@ from typing import Any
 from torchtriage.capture.taps.trace import LOGGER_NAME
 from torchtriage.diagnosis.compiles.frames import frame_key
 from torchtriage.diagnosis.compiles.resume_frames import breaks_of_resume_frames
+from torchtriage.diagnosis.recompiles.finding import recompile_findings
 from torchtriage.errors import CommandError
 from torchtriage.findings.model import Finding, Severity
 from torchtriage.findings.report import Report
@@ -78,16 +79,16 @@ class RecompileLimit:
         return number.isdigit() and int(number) < self.warmup
 
     def _breaks_with_recompiles(self, findings: list[Finding], process: Process) -> Iterator[Finding]:
-        """The finding of the graph break for each recompile of a frame that the break split off.
-
-        Such recompiles have no separate finding.
-        """
+        """The finding of the graph break for each recompile of a frame that the break split off, if it has none."""
         breaks = {}
         for f in _with_prefix(findings, "TT1"):
             place = f.raised_at or f.location
             breaks[place.path, place.line] = f
         breaks_by_frame = breaks_of_resume_frames(process)
+        grouped = {id(event) for group, _ in recompile_findings(process) for event in group.recompiles}
         for event in process.of(Recompile):
+            if id(event) in grouped:
+                continue
             causes = [breaks[key[:2]] for key in breaks_by_frame.get(frame_key(event), ()) if key[:2] in breaks]
             if causes and not self._is_warmup(event.compile_id):
                 yield causes[0]

@@ -22,7 +22,7 @@ from torchtriage.reporters.summary import (
     totals_line,
     watched_line,
 )
-from torchtriage.text import counted, harmless_text, printable, ranges, shortened
+from torchtriage.text import counted, harmless_text, numbered, printable, shortened
 
 MAX_BYTES = 65_000      # GitHub accepts comments of up to 65,536 characters
 TABLE_BYTES = 25_000    # leaves room for the worst findings in full below a long table
@@ -130,7 +130,7 @@ def _where(f: Finding, report: Report) -> str:
     if f.owner.kind not in (OwnerKind.YOU, OwnerKind.UNKNOWN):
         parts.append(f"owner: {prose(str(f.owner))}")
     if f.ranks:
-        parts.append(f"rank{'s' if len(f.ranks) > 1 else ''} {ranges(f.ranks, MAX_RANKS)}")
+        parts.append(numbered("rank", f.ranks, MAX_RANKS))
     return "; ".join(parts)
 
 

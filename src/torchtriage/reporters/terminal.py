@@ -21,7 +21,7 @@ from torchtriage.reporters.summary import (
     totals_line,
     watched_line,
 )
-from torchtriage.text import ranges, shortened
+from torchtriage.text import numbered, shortened
 
 MAX_LINES = 120     # three screens
 _COLOURS = {"P0": "bold white on red", "P1": "bold red", "P2": "yellow", "P3": "cyan", "P4": "dim"}
@@ -115,7 +115,7 @@ def _owner(f: Finding, run: Mapping[str, Any]) -> str:
     if f.raised_at is not None:
         parts.append(f"raised at {short_path(str(f.raised_at), run)}")
     if f.ranks:
-        parts.append(f"rank{'s' if len(f.ranks) > 1 else ''} {ranges(f.ranks, MAX_RANKS)}")
+        parts.append(numbered("rank", f.ranks, MAX_RANKS))
     return f"({'; '.join(parts)})" if parts else ""
 
 

@@ -5,7 +5,16 @@ from typing import Any
 from tests.unit.samples import a_process, a_recording
 from torchtriage.diagnosis.diagnose import diagnose
 from torchtriage.findings.model import Finding, Severity
-from torchtriage.recording.events import CompileCall, CompileStart, Event, GraphBreak, LimitHit, Recompile, StackEntry
+from torchtriage.recording.events import (
+    CompileCall,
+    CompileEnd,
+    CompileStart,
+    Event,
+    GraphBreak,
+    LimitHit,
+    Recompile,
+    StackEntry,
+)
 
 APP = "/app/model.py"
 CALL = CompileCall(path=APP, line=40, target="forward", target_path=APP, target_line=20)
@@ -95,6 +104,36 @@ def test_the_limit_of_a_resume_frame_follows_from_its_break() -> None:
     [finding] = findings(CALL, START, item, start, hit)
     assert (finding.code, finding.location.line, finding.severity) == ("TT104", 22, Severity.P1)
     assert any("TT301" in line for line in finding.evidence.folded)
+
+
+RESUMED = {"path": APP, "line": 20, "function": "torch_dynamo_resume_in_forward_at_22"}
+ITEM = a_break(22, "GB0124", "Unsupported Tensor.item() call with capture_scalar_outputs=False")
+
+
+def resumed_again(guard: str, *, num: int = 3) -> list[Event]:
+    """Compiles of the resume frame behind ITEM, each because of this guard with the next number, up to its limit."""
+    reasons = [f"1/{n}: {guard} == {n}" for n in range(num)]
+    again = [Recompile(**RESUMED, compile_id=f"1/{n + 1}", reasons=(reasons[n],)) for n in range(num - 1)]
+    hit = LimitHit(**RESUMED, compile_id=f"1/{num}", limit=num, reasons=(reasons[-1],))
+    ends = [CompileEnd(**RESUMED, compile_id=f"1/{n}", seconds=1.0) for n in range(num)]
+    return [CompileStart(**RESUMED, compile_id="1/0"), *again, hit, *ends]
+
+
+def test_state_that_changes_behind_a_break_stays_a_finding_with_its_limit() -> None:
+    by_code = {finding.code: finding for finding in findings(CALL, START, ITEM, *resumed_again("len(self.seen)"))}
+    assert set(by_code) == {"TT104", "TT217", "TT301"}
+    assert by_code["TT104"].severity == Severity.P3
+    assert "self.seen" in by_code["TT301"].fix.text
+
+
+def test_values_that_cross_a_break_recompile_because_of_it() -> None:
+    [finding] = findings(CALL, START, ITEM, *resumed_again("___stack0"))
+    assert finding.code == "TT104"
+
+
+def test_the_compile_time_of_a_resume_frame_counts_once_where_its_limit_is_folded() -> None:
+    [finding] = findings(CALL, START, ITEM, *resumed_again("___stack0"))
+    assert finding.cost.seconds == 3.0
 
 
 def test_start_and_stop_of_a_clock_are_one_finding() -> None:

@@ -137,7 +137,7 @@ def test_what_run_cannot_see_of_a_training_is_listed_as_not_seen() -> None:
     assert not_seen_texts(a_recording(replace(watched_gradients, series=reported))) == []
 
 
-def test_quantities_that_only_the_programs_logger_shows_are_named_beside_what_was_not_seen() -> None:
+def test_quantities_that_only_a_logger_shows_are_named_beside_what_was_not_seen() -> None:
     def process(*logged: str) -> Process:
         process = a_process(Tap(name="gradients"), GapTime(calls=1), logged_scalars=dict.fromkeys(logged, "wandb"))
         names = ("lstm/h_rms", "ppo/clip_fraction", "ppo/kl")

@@ -215,7 +215,7 @@ def test_hooks_that_compiled_code_does_not_run_are_not_followed() -> None:
     assert places(HOOK + late) == []
 
 
-def test_a_forward_hook_in_a_constructor_and_a_hook_with_an_effect_in_the_backward_pass() -> None:
+def test_a_forward_hook_in_a_constructor_and_a_backward_hook_with_an_effect() -> None:
     net = HEAD + """
 class Net(nn.Module):
     def __init__(self):

@@ -74,7 +74,7 @@ class SameRuns(Runs):
     (0.0, NumbersState.SAME_DRAWS, []),
     (0.1, NumbersState.UNDECIDED, [ReasonKind.TOO_NOISY]),
 ])
-def test_arranged_runs_that_agree_prove_nothing_where_rounding_alone_moves_the_weights_far(
+def test_arranged_runs_that_agree_prove_nothing_where_rounding_moves_weights_far(
     noise: float, state: NumbersState, kinds: list[ReasonKind], tmp_path: Path,
 ) -> None:
     side = Side(label="train.py", command=["python", "train.py"], cwd=Path())

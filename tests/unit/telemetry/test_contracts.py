@@ -279,7 +279,7 @@ def test_a_step_counter_that_is_reset_is_reported() -> None:
     assert list(Training(model).run(optimizer, 50, before_step=reset).broken) == ["TT436"]
 
 
-def test_a_learning_rate_that_falls_to_almost_nothing_is_reported_and_a_cosine_is_not() -> None:
+def test_a_learning_rate_that_falls_to_almost_nothing_is_reported_a_cosine_is_not() -> None:
     broken = {}
     schedules = {"per batch": lambda n: 0.1 ** (n // 5), "cosine": lambda n: 0.5 + 0.5 * math.cos(math.pi * n / 200)}
     for name, schedule in schedules.items():

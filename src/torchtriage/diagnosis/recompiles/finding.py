@@ -1,7 +1,7 @@
 """TT2xx: frames that were compiled again, one finding per cause."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from torchtriage.diagnosis.compiles.frames import compile_seconds
@@ -42,7 +42,7 @@ from torchtriage.findings.model import (
 from torchtriage.findings.severity import severity_for
 from torchtriage.recording.events import Placed
 from torchtriage.recording.recording import Process
-from torchtriage.text import listed, ranges, row, short_place, shortened, times
+from torchtriage.text import listed, numbered, row, short_place, shortened, times
 
 MAX_SHOWN = 8           # values and steps in a sentence; the finding holds more
 MAX_REASONS = 10
@@ -243,7 +243,9 @@ def _cause(code: str, scene: Scene, process: Process) -> str:
     group = scene.group
     if scene.calls:
         return f"compiled at {listed(scene.calls)}; torch compiles a function once for each backend with its settings"
-    parts = [f"{_took(group, scene.subject)}{_at_steps(_steps(group))}", _guard(group.reasons[0], process)]
+    steps = _steps(group)
+    at_steps = f" at {numbered('step', steps, MAX_SHOWN)}" if steps else ""
+    parts = [f"{_took(group, scene.subject)}{at_steps}", _guard(group.reasons[0], process)]
     if group.call and (code == "TT202" or scene.is_static):
         parts.append(f"compiled at {scene.compiled_at} with dynamic={group.call.dynamic}")
     if code in ("TT201", "TT202") and group.call is None:
@@ -280,12 +282,6 @@ def _took(group: RecompileGroup, what: str) -> str:
     if group.kind is Kind.KEYS:
         return f"{what} changed: {row(values, MAX_SHOWN)}"
     return f"{what} was {values[0]}" if len(values) == 1 else f"{what} took {row(values, MAX_SHOWN)}"
-
-
-def _at_steps(steps: Sequence[int]) -> str:
-    if not steps:
-        return ""
-    return f" at step{'s' if len(steps) > 1 else ''} {ranges(steps, MAX_SHOWN)}"
 
 
 def _guard(reason: Reason, process: Process) -> str:

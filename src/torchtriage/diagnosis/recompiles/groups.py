@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from torchtriage.diagnosis.compiles.frames import Compile, CompileHistory, Frame, FrameKey
+from torchtriage.diagnosis.compiles.frames import Compile, CompileHistory, Frame
 from torchtriage.diagnosis.compiles.resume_frames import breaks_of_resume_frames
 from torchtriage.diagnosis.compiles.targets import call_behind
 from torchtriage.diagnosis.recompiles.guard_text import Kind, Reason, parse_reason, readable
@@ -18,6 +18,7 @@ from torchtriage.diagnosis.recompiles.settings import (
 from torchtriage.findings.fingerprint import normalised_reason
 from torchtriage.recording.events import CompileCall, LimitHit, Recompile
 from torchtriage.recording.recording import Process
+from torchtriage.text import original_function
 
 # Automatic dynamic shapes settle after one recompile per dimension; more than two are a storm.
 MIN_TO_KEEP_ON = 3
@@ -89,21 +90,29 @@ class RecompileGroup:
 
 
 def recompile_groups(process: Process) -> list[RecompileGroup]:
-    """Every recompile of the process in exactly one group, except those of frames that a graph break made."""
+    """Every recompile of the process in at most one group.
+
+    Recompiles of a frame that a graph break made are reported with the break, unless they would remain without it.
+    """
     history = CompileHistory.of(process)
-    folded = folded_frames(process)
+    made_by = breaks_of_resume_frames(process)
     groups: list[RecompileGroup] = []
-    for key, frame in history.frames.items():
-        if key in folded:
-            continue
+    known: set[tuple[str, str, GroupKey]] = set()
+    for key, frame in sorted(history.frames.items(), key=lambda item: bool(made_by.get(item[0]))):
         for group in _frame_groups(frame, history, process):
+            cause = (key[0], original_function(key[1]), group.key)
+            if made_by.get(key) and (cause in known or not _is_of_state(group)):
+                continue
+            known.add(cause)
             groups.append(replace(group, in_one_step=_in_one_step(group, process)))
     return groups
 
 
-def folded_frames(process: Process) -> frozenset[FrameKey]:
-    """The resume frames whose recompiles are reported with the graph break that made them."""
-    return frozenset(key for key, made_by in breaks_of_resume_frames(process).items() if made_by)
+def _is_of_state(group: RecompileGroup) -> bool:
+    """Whether state of an object or of the program changes again and again; values that cross a break are neither."""
+    reason = group.reasons[0]
+    is_state = reason.is_global or reason.source.startswith("self.")
+    return is_state and group.keeps_on and group.kind in (Kind.EQUALS, Kind.LENGTH, Kind.KEYS)
 
 
 def _in_one_step(group: RecompileGroup, process: Process) -> bool | None:

@@ -192,7 +192,7 @@ def device_migration(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
                 evidence=Evidence(num_events=len(places), source=lines_around(file, first.lineno)),
                 title=f"{class_.name} moves its tensors to the device of the input, without a warning",
                 cause=f"{lines} compare devices and move: inside torch.compile the move is a graph break or a "
-                      "recompile, and nothing tells that the object was made on the wrong device",
+                      "recompile, and nothing reports that the object was made on the wrong device",
                 fix="make the object on the device where it is used; if it must move, say so with warnings.warn(..., "
                     "stacklevel=2) before the move",
             )

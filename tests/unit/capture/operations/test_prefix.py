@@ -79,7 +79,7 @@ def test_the_search_ends_at_the_wrong_operation() -> None:
     assert list(found.aten) == ["aten.relu"]
 
 
-def test_a_backend_that_is_wrong_only_for_the_full_graph_is_not_blamed_on_an_earlier_operation() -> None:
+def test_a_backend_that_is_wrong_only_for_the_full_graph_blames_no_operation() -> None:
     def wrong_at_the_end(graph: Any, arguments: Any) -> Any:
         is_full = any(node.target == "exp" for node in graph.graph.nodes)
         return wrong_relu(graph, arguments) if is_full else graph.forward

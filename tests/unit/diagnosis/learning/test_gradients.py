@@ -42,7 +42,7 @@ def test_an_explosion_that_was_clipped_is_milder() -> None:
     assert "clipping reduced it to 1" in finding.fix.text
 
 
-def test_the_fix_names_the_learning_rate_of_the_breach_where_a_schedule_has_changed_it_since() -> None:
+def test_the_fix_names_the_learning_rate_of_the_breach_under_a_schedule() -> None:
     series = explosion(40.0)
     number = len(next(iter(series.values())))
     rates = [0.1 if step < 61 else 0.003 for step in range(number)]

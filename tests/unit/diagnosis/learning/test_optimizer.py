@@ -29,7 +29,7 @@ def test_a_loss_scale_below_one_is_reported() -> None:
     assert findings_of(a_training(scaler__scale=[4.0, 2.0, 1.0, 0.5]))["TT412"].severity is Severity.P1
 
 
-def test_a_first_update_that_replaces_the_weights_is_reported_if_the_loss_is_the_worse_for_it() -> None:
+def test_a_first_update_that_replaces_the_weights_is_reported_if_the_loss_grows() -> None:
     ratios = {"update_ratio__all": [6.0] + [0.05] * 30}
     assert "6 times their norm" in findings_of(a_training(loss=[1.0] + [40.0] * 30, **ratios))["TT408"].title
     assert "TT408" not in findings_of(a_training(loss=[1.0] + [0.8] * 30, **ratios))

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchtriage.diagnosis.compiles.frames import frame_key
-from torchtriage.diagnosis.recompiles.groups import RecompileGroup, folded_frames, recompile_groups
+from torchtriage.diagnosis.compiles.resume_frames import breaks_of_resume_frames
+from torchtriage.diagnosis.recompiles.groups import RecompileGroup, recompile_groups
 from torchtriage.recording.events import CompileCall, CompileStart, Event, GraphBreak, GuardValue, LimitHit, Recompile
 from torchtriage.recording.recording import Process
 
@@ -212,10 +213,10 @@ OTHERS = st.one_of(
 @given(st.lists(st.one_of(RECOMPILES, OTHERS), max_size=25))
 def test_every_recompile_is_in_one_group_or_folded_into_a_break(events: list[Event]) -> None:
     process = Process(events=tuple(events), facts={"num_steps": 100})
-    folded = folded_frames(process)
+    made_by = breaks_of_resume_frames(process)
     in_groups = Counter(id(event) for group in recompile_groups(process) for event in group.recompiles)
     for event in process.of(Recompile):
-        assert in_groups[id(event)] == (0 if frame_key(event) in folded else 1)
+        assert in_groups[id(event)] in ((0, 1) if made_by.get(frame_key(event)) else (1,))
 
 
 def test_two_dataclasses_at_the_same_line_of_string_are_two_groups() -> None:

@@ -37,7 +37,7 @@ def test_an_optimizer_that_is_made_at_every_step_is_one() -> None:
     assert optimizers.alive() == [watched]
 
 
-def test_the_end_of_a_former_optimizer_does_not_release_the_parameters_of_its_successor() -> None:
+def test_the_end_of_an_optimizer_does_not_release_parameters_of_its_successor() -> None:
     model, (optimizers, _) = torch.nn.Linear(2, 2), watched_optimizers()
     first = adam(model)
     watched = optimizers.find(first)
