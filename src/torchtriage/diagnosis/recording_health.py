@@ -44,16 +44,20 @@ def run_did_not_end(recording: Recording) -> Iterator[Finding]:
     if recording.origin != "recording":
         return
     for process in recording.processes:
-        if process.recorder.end or process.recorder.recorder_error:     # TT904 reports the error
+        recorder = process.recorder
+        if recorder.end or recorder.recorder_error or recorder.is_running:      # TT904 reports the error
             continue
         last_event = max((e.time for e in process.events), default=process.program.start or 0.0)
         if recording.launcher.end is None and time.time() - last_event < STALE_SECONDS:
             continue
-        pid = process.program.pid
+        may_run = recorder.is_running is None and recording.launcher.end is None
+        title, also = "did not end: its recording stops early", ""
+        if may_run:
+            title, also = "left no end: it may still run", f", or still runs on {process.program.host}"
         yield finding(
             "TT902",
-            title=f"process {pid} did not end: its recording stops early",
-            cause="the process was killed, crashed or lost its machine; "
+            title=f"process {process.program.pid} {title}",
+            cause=f"the process was killed, crashed or lost its machine{also}; "
                   "at most the last quarter of a second before that is missing",
             fix=Fix(text="the recording needs no fix; "
                          "the exit status and the system log may show why the process died"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from torchtriage.errors import hide_frame, tell
+from torchtriage.errors import hide_frame, pass_on_signals, tell
 
 TYPE_CHECKING = False   # importing typing would be most of the cost of an observed process that never imports torch
 if TYPE_CHECKING:
@@ -86,4 +86,5 @@ def _safely(callback: Callback, module: ModuleType) -> None:
     try:
         callback(module)
     except Exception as error:
+        pass_on_signals(error)
         tell(f"could not observe {module.__name__}: {type(error).__name__}: {error}")

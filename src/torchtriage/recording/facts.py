@@ -55,6 +55,7 @@ class RecorderFacts:
     end: Time | None = field(default=None, metadata=UNWRITTEN)
     recorder_error: str | None = field(default=None, metadata=UNWRITTEN)
     dropped: Mapping[str, int] | None = field(default=None, metadata=UNWRITTEN)     # kind of event -> how many
+    is_running: bool | None = field(default=None, metadata=UNWRITTEN)       # by recording/reader; None if unknown here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,7 @@
 """Reads a `.triage` folder: one file per process, one of the launcher."""
 
+import os
+import platform
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -40,7 +42,7 @@ def read_recording(folder: Path) -> Recording:
             facts.update(process.facts)
             damage = process.unreadable
         else:
-            processes.append(process)
+            processes.append(replace(process, facts={**process.facts, "is_running": _is_running(process)}))
     if problems and not processes:
         raise problems[0]
     if not processes and not (folder / "run_id").exists():
@@ -65,6 +67,23 @@ def _with_origin(folder: Path, processes: list[Process]) -> list[Process]:
         if origin and process.program.pid == origin.get("pid") else process
         for process in processes
     ]
+
+
+def _is_running(process: Process) -> bool | None:
+    """Whether the process still runs; None where this machine cannot know."""
+    program = process.program
+    if process.recorder.end or not program.pid or not program.start or program.host != (platform.node() or "host"):
+        return None
+    try:
+        boot = next(int(line.split()[1]) for line in Path("/proc/stat").read_text().splitlines() if "btime" in line)
+    except (OSError, StopIteration):
+        return None
+    try:
+        state, *fields = Path(f"/proc/{program.pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return False
+    began = boot + int(fields[18]) / os.sysconf("SC_CLK_TCK")
+    return state not in "ZX" and began < program.start + 2.0        # a later process has only the same number
 
 
 def _content(path: Path, name: str, max_bytes: int) -> dict[str, Any]:

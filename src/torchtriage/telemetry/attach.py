@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from torchtriage.errors import pass_on_signals
 from torchtriage.findings.tap_state import PPO_UPDATES, RECURRENT_STATE
 from torchtriage.recording.events import Event, Tap
 from torchtriage.recording.recording import Series
@@ -116,6 +117,7 @@ class Attached:
         try:
             follow()
         except Exception as error:      # modules of the program may have any form
+            pass_on_signals(error)
             self._states.stop()
             self._report_absent(RECURRENT_STATE, f"{type(error).__name__}: {error}")
             return
@@ -134,6 +136,7 @@ class Attached:
             self.writer.add(self._policy)
 
     def _stop_following(self, error: Exception) -> None:
+        pass_on_signals(error)
         self._is_following = False
         self._report_absent(PPO_UPDATES, f"{type(error).__name__}: {error}")
 
@@ -144,6 +147,7 @@ class Attached:
         try:
             self._logged.add(call.kind.label, call.logger, call.scalars, self._step() or 0, call.kind.has_waited)
         except Exception as error:      # a value may be of any type
+            pass_on_signals(error)
             self._is_reading_logs = False
             self._report_absent(f"scalars of {call.kind.label}", f"{type(error).__name__}: {error}")
 

@@ -12,7 +12,7 @@ from typing import Any, ParamSpec
 
 import torch
 
-from torchtriage.errors import level_of_the_caller
+from torchtriage.errors import level_of_the_caller, pass_on_signals
 from torchtriage.recording.events import StepSkipped, TrainingEvent
 from torchtriage.recording.series import GRAD_EXPONENTS, series_of
 from torchtriage.telemetry.actions.anomaly_calls import AnomalyCalls, AnomalyFunction
@@ -56,6 +56,7 @@ def _never_fails(method: Callable[P, None]) -> Callable[P, None]:
         try:
             method(*args, **kwargs)
         except Exception as error:
+            pass_on_signals(error)
             self.is_off = True
             reason = f"{type(error).__name__}: {error}"
             self.warn_once("failed", f"disabled for the rest of this run after an internal error ({reason})")

@@ -62,6 +62,15 @@ def test_without_a_launcher_a_process_counts_as_dead_after_a_while(age: float, i
     assert bool(list(health.run_did_not_end(a_recording(a_process(start=now - age))))) is is_reported
 
 
+def test_a_process_that_still_runs_is_not_reported_and_one_elsewhere_may_still_run() -> None:
+    old = Recompile(time=time.time() - 3600)
+    running, dead, elsewhere = (a_process(old, is_running=known) for known in (True, False, None))
+    assert list(health.run_did_not_end(a_recording(running))) == []
+    assert "did not end" in the_one(health.run_did_not_end, a_recording(dead)).title
+    assert "may still run" in the_one(health.run_did_not_end, a_recording(elsewhere)).title
+    assert "did not end" in the_one(health.run_did_not_end, a_recording(elsewhere, end=9.0)).title
+
+
 @pytest.mark.parametrize("origin", ["trace", "log", "watch"])
 def test_a_source_that_records_no_end_is_not_reported_as_unfinished(origin: str) -> None:
     assert list(health.run_did_not_end(a_recording(a_process(Recompile()), origin=origin))) == []

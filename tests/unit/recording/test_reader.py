@@ -1,5 +1,8 @@
 """A folder is read as one run, with its processes and its launcher; one damaged file does not hide the others."""
 
+import os
+import platform
+import time
 from pathlib import Path
 from typing import Any
 
@@ -130,3 +133,19 @@ def test_a_folder_in_place_of_a_shape_study_is_reported(folder: Path) -> None:
     write(folder, "box-1.sqlite", Recompile())
     (folder / STUDY_FILE).mkdir()
     assert "cannot read shapes.json" in read_recording(folder).facts["shapes_problem"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="only Linux says when a process began")
+def test_whether_a_process_still_runs_is_known_on_its_own_machine(folder: Path) -> None:
+    here = platform.node()
+    for name, facts in {
+        "this": {"pid": os.getpid(), "start": time.time(), "host": here},
+        "ended": {"pid": os.getpid(), "start": time.time(), "host": here, "end": time.time()},
+        "an earlier one of this number": {"pid": os.getpid(), "start": 1.0, "host": here},
+        "none": {"pid": 2**22 + 1, "start": time.time(), "host": here},
+        "elsewhere": {"pid": os.getpid(), "start": time.time(), "host": here + "x"},
+    }.items():
+        write(folder, f"{name}.sqlite", argv=[name], **facts)
+    assert {p.program.argv[0]: p.recorder.is_running for p in read_recording(folder).processes if p.program.argv} == {
+        "this": True, "ended": None, "an earlier one of this number": False, "none": False, "elsewhere": None,
+    }

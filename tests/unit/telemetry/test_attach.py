@@ -2,6 +2,7 @@
 
 import gc
 import math
+import signal
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -302,3 +303,22 @@ def test_names_do_not_include_wrappers() -> None:
     compiled = torch.compile(model, backend="eager")
     names = from_modules([compiled, model, model[0]], {id(p) for p in model.parameters()})
     assert list(names.values()) == ["0.weight"]
+
+
+def test_a_timeout_inside_telemetry_reaches_the_program_and_stops_nothing(
+    program: Program, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A handler of the program may raise at any line, also inside telemetry."""
+    def ring(number: int, frame: object) -> None:
+        raise TimeoutError("out of time")
+
+    monkeypatch.setattr(program.attached._policy, "backward", lambda *_: signal.raise_signal(signal.SIGALRM))
+    monkeypatch.setattr(program.attached._states, "rollout", lambda *_: signal.raise_signal(signal.SIGALRM))
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        for call in (lambda: program.attached.backward((torch.tensor(1.0),)), lambda: program.attached.rollout(1, [])):
+            with pytest.raises(TimeoutError):
+                call()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert [event for event in program.events if isinstance(event, Tap) and event.state == "absent"] == []

@@ -20,7 +20,7 @@ from torchtriage.capture.proof.setting import ProofSetting
 from torchtriage.capture.torch_private import dynamo, shapes, training
 from torchtriage.capture.torch_private.base import module, never_compile
 from torchtriage.capture.torch_private.dispatch import dispatch_mode
-from torchtriage.errors import hide_frame, tell
+from torchtriage.errors import hide_frame, pass_on_signals, tell
 from torchtriage.launch.imports import ImportWatcher
 
 OPTIMIZER_BLOCK = "Optimizer.step#"
@@ -133,6 +133,7 @@ class ProofTaps:
             try:
                 yield
             except Exception as error:
+                pass_on_signals(error)
                 self._problem = self._problem or f"{type(error).__name__}: {error}"
             finally:
                 if self._operations is not None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from torchtriage.capture.torch_private.base import Undo, module, never_compile
+from torchtriage.errors import pass_on_signals
 
 BASES = (("gymnasium.core", "Env"), ("gymnasium.vector.vector_env", "VectorEnv"))   # the classes, by module
 MAX_STEPS = 1 << 15     # between two losses; the entries of later ones are dropped
@@ -48,7 +49,8 @@ def note_step(environment: Any, result: Any) -> None:
     if log is not None:
         try:
             log.add(environment, result)
-        except Exception:       # a missed observation is better than a failed step
+        except Exception as error:      # a missed observation is better than a failed step
+            pass_on_signals(error)
             log.num_dropped += 1
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from torchtriage.errors import pass_on_signals
 from torchtriage.telemetry.sampling.sampler import is_busy, is_profiled
 
 OF_TORCH = (torch.nn.RNNBase, torch.nn.RNNCellBase)
@@ -142,8 +143,8 @@ def _noting(original: types.FunctionType, note: Callable[..., None]) -> Callable
         output = original(self, *args, **kwargs)
         try:
             note(self, args, kwargs, output)
-        except Exception:
-            pass        # a missed observation is better than a failed step
+        except Exception as error:      # a missed observation is better than a failed step
+            pass_on_signals(error)
         return output
 
     # TorchScript finds the source through __wrapped__, and its names in the globals of the function.

@@ -13,6 +13,10 @@ WINDOW = 15             # update times whose median is the usual one: a compile 
 GRACE_SECONDS = 0.25
 PAYING_BACK = 0.5       # share of the budget to use while the total cost exceeds it, which makes up for the start
 WEIGHT = 0.3            # of the newest sample in the moving average of the cost
+# A sample may take a second where the machine stands still: it counts as at most so many usual ones, and the first ones
+# as the cheapest of them, or sampling would end there.
+MAX_TIMES_USUAL = 4
+NUM_FIRST = 3
 
 
 class Pace:
@@ -116,7 +120,12 @@ class Pace:
         self._num_samples += 1
         if self._num_samples == 1:
             return      # the first sample allocates buffers
-        self._cost = self._own if math.isnan(self._cost) else self._cost + WEIGHT * (self._own - self._cost)
+        if self._num_samples <= 1 + NUM_FIRST:
+            self._cost = self._own if math.isnan(self._cost) else min(self._cost, self._own)
+            if self._num_samples <= NUM_FIRST:
+                return
+        else:
+            self._cost += WEIGHT * (min(self._own, MAX_TIMES_USUAL * self._cost) - self._cost)
         usual = sorted(self._durations)[len(self._durations) // 2] if self._durations else 0.0
         budget = self.config.overhead_budget * (PAYING_BACK if self.share > self.config.overhead_budget else 1.0)
         allowed = budget * usual

@@ -112,3 +112,14 @@ def test_escalation_samples_every_update() -> None:
     assert run.config.escalate()
     run.go(6)
     assert [step for step in run.samples if step > 106] == [107, 108, 109, 110, 111]
+
+
+@pytest.mark.parametrize("stalled", [2, 3, 15])
+def test_one_sample_during_which_the_machine_stood_still_does_not_end_the_sampling(stalled: int) -> None:
+    """As when the process is starved, or a page is read from a slow disk, for a second."""
+    run = Run(step=0.002, sample=2e-5).go(stalled - 1)
+    run.sample = 1.0
+    run.go(1)
+    run.sample = 2e-5
+    run.go(2000)
+    assert len([step for step in run.samples if step > stalled]) > 50

@@ -18,7 +18,7 @@ from torchtriage.capture.taps.steps import OPTIMIZER_BLOCK
 from torchtriage.capture.torch_private import dynamo as torch_private_dynamo
 from torchtriage.capture.torch_private import training
 from torchtriage.capture.torch_private.base import module
-from torchtriage.errors import tell
+from torchtriage.errors import pass_on_signals, tell
 from torchtriage.files import replace_file
 from torchtriage.launch.imports import ImportWatcher
 from torchtriage.recording.facts import to_dict
@@ -133,6 +133,7 @@ class WatchedSteps:
             with training.without_function_modes(), torch.no_grad():
                 yield
         except Exception as error:
+            pass_on_signals(error)
             text = f"{type(error).__name__}: {error}"
             self._leave(Origin(state=OriginState.UNKNOWN, step=self._completed(), problem=text))
         finally:
