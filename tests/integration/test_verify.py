@@ -13,7 +13,7 @@ import torchtriage
 from torchtriage.proof import experiment
 
 PROGRAM = '''\
-import sys, torch
+import os, sys, torch
 from torch import nn
 
 torch.manual_seed(0)
@@ -33,7 +33,8 @@ for number in range(5):
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-open("out.txt", "w").write(str(loss.item()))
+os.mkdir("out")
+open("out/loss.txt", "w").write(str(loss.item()))
 print("loss", loss.item(), *sys.argv[1:])
 '''
 PRINT = '    print("mean", y.mean().item())\n'
@@ -61,6 +62,12 @@ def test_a_right_cure_is_verified_and_no_file_is_written(folder: Path) -> None:
     assert (proof["numbers"]["state"], proof["numbers"]["num_steps"]) == ("equal", 5)
     assert proof["before"]["command"][-2:] == ["--epochs", "1"]
     assert sorted(path.name for path in folder.iterdir()) == ["after.py", "before.py"]
+
+
+def test_a_rule_to_fix_that_does_not_exist_is_refused_before_anything_runs(folder: Path) -> None:
+    done = verify(folder, "--fixes", "TT101,TT999", "before.py", "after.py")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "torchtriage: --fixes: no rule TT999; list the rules with: torchtriage explain\n"
 
 
 @pytest.mark.thorough

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from torchtriage.capture.proof.arranged_draws import SWAPPED
 from torchtriage.capture.proof.setting import ProofSetting
 from torchtriage.diagnosis.report import build_report
 from torchtriage.errors import TriageError
@@ -153,15 +154,15 @@ class Runs:
 
     def keyed(self, arrangement: str) -> None:
         """Both sides eager, with the values of each random operator given by a key instead of its order."""
-        self.say(f"the numbers differ: running both sides with the same random draws, arranged by {arrangement}")
-        keyed = ProofSetting(eager=True, draws=arrangement)
-        names = ["keyed before", "keyed after", "keyed moved"]
-        self._beside(names, [("before", keyed), ("after", keyed), ("before", replace(keyed, rounding=3))])
-
-    def swapped(self, arrangement: str) -> None:
-        """AFTER with the draws of each pair exchanged; BEFORE has run with the same draws, arranged by step."""
-        self.say("running AFTER with the random draws of each pair exchanged")
-        self._beside(["keyed after"], [("after", ProofSetting(eager=True, draws=arrangement))])
+        name, keyed = arrangement.partition(":")[0], ProofSetting(eager=True, draws=arrangement)
+        self.say(f"the numbers differ: running both sides with the same random draws, arranged by {name}")
+        jobs = {
+            "keyed after": ("after", keyed), "keyed before": ("before", keyed),
+            "keyed moved": ("before", replace(keyed, rounding=3)),
+        }
+        if name == SWAPPED:     # exchanged in AFTER; BEFORE has run with the same draws, arranged by step
+            jobs = {"keyed after": jobs["keyed after"]}
+        self._beside(list(jobs), list(jobs.values()))
 
     def _sides(self) -> dict[str, Side]:
         return {"before": self.evidence.before, "after": self.evidence.after}

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from torchtriage.capture.proof.arranged_draws import BY_ROW, MIRRORED, SWAPPED
+from torchtriage.capture.proof.arranged_draws import BY_MODULE, BY_ROW, MIRRORED, SWAPPED
 from torchtriage.findings.proof.verdict import (
     LossCurve,
     NumbersChange,
@@ -116,27 +116,29 @@ def keyed_agreement(evidence: ProofRuns) -> tuple[Agreement, Agreement] | None:
     return keyed, Agreement(tensors=compiled, printed=PrintedComparison() if compiled.num_rows else printed)
 
 
-def other_arrangement(evidence: ProofRuns) -> str:
-    """The arrangement under which the draws of both sides may be the same, where they are not by step; else empty."""
+def other_arrangements(evidence: ProofRuns) -> list[str]:
+    """The arrangements under which the draws of both sides may be the same, where they are not by step."""
     runs = evidence.of("keyed before", "keyed after")
     if len(runs) < 2:
-        return ""
+        return []
     own, other = (dict(run.numbers.drawn_elements) for run in runs)
     masks = own.pop("bernoulli", 0), other.pop("bernoulli", 0)
     if masks[0] != masks[1]:
-        return MIRRORED
+        return [MIRRORED]
     if own != other:
-        return ""
+        return []
     if runs[0].numbers.draw_keys != runs[1].numbers.draw_keys:
-        return BY_ROW
+        return [BY_ROW]
     pairs = frozenset.intersection(*(run.numbers.draw_pairs for run in runs))
-    return f"{SWAPPED}:{','.join(map(str, sorted(pairs)))}" if pairs else ""
+    by_module = [BY_MODULE] if all(run.numbers.repeats_shapes for run in runs) else []
+    swapped = [f"{SWAPPED}:{','.join(map(str, sorted(pairs)))}"] if pairs else []
+    return [*swapped, *by_module]       # the first needs the runs by step
 
 
 def draws_are_the_same(evidence: ProofRuns) -> bool:
     """Whether both sides, run eager, draw the same values in the same order, so that arranging them is no use."""
     runs = evidence.of("eager", "after eager")
-    if len(runs) < 2 or runs[0].numbers.draw_pairs:
+    if len(runs) < 2 or runs[0].numbers.repeats_shapes:
         return False
     own, other = ([(row.step, row.draws, row.drawn) for row in run.numbers.rows] for run in runs)
     return own == other and any(drawn for *_, drawn in own)

@@ -100,6 +100,8 @@ def are_recordings(before: str, after: str) -> bool:
 
 
 def check_script(name: str) -> None:
+    if name.rstrip("/").endswith(".triage"):
+        raise CommandError(f"no recording at {name}; make one with: torchtriage run -o {name} train.py")
     if not Path(name).is_file():
         raise CommandError(f"no script at {name}; give a Python script, or a command with --before and --after")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
-from torchtriage.capture.proof.arranged_draws import BY_STEP, SWAPPED
+from torchtriage.capture.proof.arranged_draws import BY_STEP
 from torchtriage.findings.proof.location import DifferencePlace
 from torchtriage.findings.proof.verdict import (
     NumbersChange,
@@ -215,14 +215,12 @@ def _with_same_draws(
     """The agreement of both sides with arranged draws, by the arrangement under which it holds if there is one."""
     runs.keyed(BY_STEP)
     pair = judge_numbers.keyed_agreement(evidence)
-    other = judge_numbers.other_arrangement(evidence)
-    if not other or pair is None or pair[0].holds:
-        return pair
-    if other.startswith(SWAPPED):
-        runs.swapped(other)
-    else:
-        runs.keyed(other)
-    return judge_numbers.keyed_agreement(evidence)
+    for arrangement in judge_numbers.other_arrangements(evidence):
+        if pair is None or pair[0].holds:
+            break
+        runs.keyed(arrangement)
+        pair = judge_numbers.keyed_agreement(evidence)
+    return pair
 
 
 def _notes(evidence: ProofRuns) -> Iterator[str]:

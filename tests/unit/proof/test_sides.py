@@ -69,3 +69,8 @@ def test_a_revision_that_does_not_exist_is_named(tmp_path: Path, monkeypatch: py
     subprocess.run(["git", "init", "-q"], check=True)
     with pytest.raises(CommandError, match="nothing is not a revision"):
         trees.sides(["nothing", "."], ["train.py"])
+
+
+def test_a_recording_that_is_missing_is_named_as_one() -> None:
+    with pytest.raises(CommandError, match=r"no recording at old\.triage; make one with"):
+        sides.check_script("old.triage")

@@ -9,11 +9,14 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from torchtriage.capture.proof.module_state import RunningModule
+
 # How draws are arranged: by step, shape and number; the same, with 1 - u instead of u for a mask, which a mask made by
 # `rand() > p` needs; or one row after the other, for values that are drawn at once or one by one; or by step with the
 # first and the second draw of a shape exchanged, the third and the fourth, and so on, for two that are drawn in the
-# other order: `swapped:` and the digests of the shapes, see `digest_of`.
-BY_STEP, MIRRORED, BY_ROW, SWAPPED = "step", "mirrored", "row", "swapped"
+# other order: `swapped:` and the digests of the shapes, see `digest_of`. Or by step and the module that draws, for
+# modules of a kind that run in another order.
+BY_STEP, MIRRORED, BY_ROW, SWAPPED, BY_MODULE = "step", "mirrored", "row", "swapped", "module"
 _KINDS = {
     "randn": "normal", "randn_like": "normal", "normal": "normal", "normal_": "normal", "normal_functional": "normal",
     "rand": "uniform", "rand_like": "uniform", "uniform": "uniform", "uniform_": "uniform",
@@ -29,6 +32,7 @@ class ArrangedDraws:
     def __init__(self, arrangement: str, step: Callable[[], int]) -> None:
         self._arrangement, _, digests = arrangement.partition(":")
         self._step, self._swapped = step, frozenset(digests.split(","))
+        self._running = RunningModule()
         self._counts: Counter[tuple[Any, ...]] = Counter()
         self._rows: Counter[tuple[Any, ...]] = Counter()
         self._drawn_in = -1
@@ -76,11 +80,12 @@ class ArrangedDraws:
         if step != self._drawn_in and self._arrangement != BY_ROW:
             self._drawn_in = step
             self._counts.clear()
-        number = self._counts[kind, shape]
-        self._counts[kind, shape] += 1
+        place = self._running.name() if self._arrangement == BY_MODULE else ""
+        number = self._counts[kind, shape, place]
+        self._counts[kind, shape, place] += 1
         if not is_weight and str(digest_of(kind, shape)) in self._swapped:
             number ^= 1
-        key = (kind, shape, step, number)
+        key = (kind, shape, step, number, *([place] if place else []))
         self.keys += zlib.crc32(repr(key).encode())
         return zlib.crc32(repr(key[:2] + key[3:] if self._arrangement == BY_ROW else key).encode())
 

@@ -1,7 +1,9 @@
-"""Results of a training beside the weights: state of modules, such as running statistics, and what is saved."""
+"""The modules of a process: their state beside the weights, which of them is running, and what is saved."""
 
+import sys
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
+from types import FrameType
 from typing import Any
 
 MAX_ELEMENTS = 50_000_000   # of all of them together: each row computes their norms
@@ -36,22 +38,49 @@ class ModuleState:
         return found
 
     def _search(self) -> None:
+        holders = [(name, module) for name, module in named_modules() if module._buffers or module._parameters]
+        self._holders = {name: weakref.ref(module) for name, module in holders}
+
+
+def named_modules() -> list[tuple[str, Any]]:
+    """All modules of the process, by the class of their outermost module and their path in it."""
+    import torch
+
+    from torchtriage.telemetry.sampling.parameters import clean, modules_of_process, unique
+
+    modules = [
+        module for module in modules_of_process()
+        if not isinstance(module, torch.fx.GraphModule) and "_orig_mod" not in module._modules
+    ]
+    inner = {id(child) for module in modules for child in module.modules() if child is not module}
+    roots = [module for module in modules if id(module) not in inner]
+    pairs = [
+        (f"{type(root).__name__}.{clean(name)}".rstrip("."), module) for root in roots
+        for name, module in root.named_modules()
+    ]
+    names = unique(name for name, _ in pairs)
+    return [(name, module) for name, (_, module) in zip(names, pairs, strict=True)]
+
+
+class RunningModule:
+    """The name of the module whose method is running."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, str] = {}
+
+    def name(self) -> str:
+        """Of the innermost one; empty outside of all modules."""
         import torch
 
-        from torchtriage.telemetry.sampling.parameters import clean, modules_of_process, unique
-
-        modules = [
-            module for module in modules_of_process()
-            if not isinstance(module, torch.fx.GraphModule) and "_orig_mod" not in module._modules
-        ]
-        inner = {id(child) for module in modules for child in module.modules() if child is not module}
-        roots = [module for module in modules if id(module) not in inner]
-        pairs = [
-            (f"{type(root).__name__}.{clean(name)}".rstrip("."), module) for root in roots
-            for name, module in root.named_modules() if module._buffers or module._parameters
-        ]
-        names = unique(name for name, _ in pairs)
-        self._holders = {name: weakref.ref(module) for name, (_, module) in zip(names, pairs, strict=True)}
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            owner = frame.f_locals.get("self")
+            if isinstance(owner, torch.nn.Module) and not isinstance(owner, torch.fx.GraphModule):
+                if id(owner) not in self._names:
+                    self._names = {id(module): name for name, module in named_modules()}
+                return self._names.setdefault(id(owner), "")
+            frame = frame.f_back
+        return ""
 
 
 def tensors_in(obj: Any, name: str = "") -> Iterator[tuple[str, Any]]:

@@ -37,6 +37,7 @@ class Operations:
         self._digests: set[int] = set()
         self._row_kinds: Counter[int] | None = None     # digests of kinds and shapes since then; None in the first row
         self.draw_pairs: set[int] = set()   # of those that a later row draws twice, or four times
+        self.repeats_shapes = False         # a later row draws the same kind and shape more than once
         self.num_repeats = 0        # draws of values that were drawn before
         self.num_ops = 0
         self.is_paused = False      # while our own statistics are computed
@@ -71,6 +72,7 @@ class Operations:
     def drawn(self) -> list[int]:
         """[digest, number of random bits at least] of what was drawn since the last call."""
         self.draw_pairs |= {digest for digest, number in (self._row_kinds or {}).items() if number % 2 == 0}
+        self.repeats_shapes = self.repeats_shapes or max((self._row_kinds or {}).values(), default=0) > 1
         drawn, self._row_draws, self._row_kinds = self._row_draws, [0, 0], Counter()
         return drawn
 

@@ -207,6 +207,7 @@ class ProofTaps:
             repeated_draws=self._operations.num_repeats if self._operations is not None else 0,
             draw_keys=self._draws.keys if self._draws is not None else 0,
             drawn_elements=self._draws.elements if self._draws is not None else {},
+            repeats_shapes=self._operations is not None and self._operations.repeats_shapes,
             draw_pairs=sorted(self._operations.draw_pairs) if self._operations is not None else [],
         )
 

@@ -16,7 +16,7 @@ from torchtriage.commands.base import (
 from torchtriage.commands.shapes import parse_number
 from torchtriage.config import Config
 from torchtriage.errors import CommandError
-from torchtriage.text import counted
+from torchtriage.text import counted, listed
 
 if TYPE_CHECKING:
     from torchtriage.findings.proof.verdict import Proof
@@ -140,9 +140,13 @@ def proof_of(args: argparse.Namespace) -> "Proof":
 
 
 def options_of(args: argparse.Namespace) -> "ProofOptions":
+    from torchtriage.findings import catalogue
     from torchtriage.proof.verify import ProofOptions
 
     fixes = [name.strip() for name in (args.fixes or "").split(",") if name.strip()]
+    unknown = [name for name in fixes if name.startswith("TT") and name not in catalogue.codes()]
+    if unknown:
+        raise CommandError(f"--fixes: no rule {listed(unknown)}; list the rules with: torchtriage explain")
     seed = 0 if args.seed == "0" else parse_number(args.seed, "--seed", 0)
     options = ProofOptions(
         budget=args.budget or DEFAULT_BUDGET, steps=parse_number(args.steps, "--steps", 0) or None, seed=seed,

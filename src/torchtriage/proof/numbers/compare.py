@@ -175,7 +175,7 @@ def _joined(rows: Sequence[StepRow], joint: Collection[int]) -> list[StepRow]:
         total = sums.setdefault(row.step, [0.0, 0.0])
         for value, epsilon in row.losses:
             total[:] = total[0] + value, max(total[1], epsilon)
-    joined = []
+    joined = list[StepRow]()
     for row in rows:
         is_first = not joined or joined[-1].step != row.step
         joined.append(replace(row, losses=[sums[row.step]] if is_first else []) if row.step in joint else row)

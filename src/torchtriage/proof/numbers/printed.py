@@ -10,6 +10,8 @@ from torchtriage.proof.numbers.compare import NOISE_FACTOR
 MAX_LINES = 5000        # of the end of the output
 FLOAT_ROUNDING = 2.4e-7     # two roundings of a float32, relative: how a number with many digits is printed
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?(?![\w])|(?<!\w)[-+]?(?:nan|inf)\b")
+# `print(loss)` where the other side prints `loss.item()`
+_TENSOR = re.compile(r"\btensor\(\s*([-+.\dean]\S*?)(?:,\s*\w+=(?:<\w+>|'[^']*'|[\w.]+))*\s*\)")
 _SPACE = re.compile(r"\s+")
 
 
@@ -39,10 +41,11 @@ class PrintedComparison:
 
 def parse(text: str) -> list[PrintedLine]:
     lines = []
-    for line in text.splitlines()[-MAX_LINES:]:
+    for given in text.splitlines()[-MAX_LINES:]:
+        line = _TENSOR.sub(r"\1", given)
         if line.strip():
             numbers = [_number(match[0]) for match in _NUMBER.finditer(line)]
-            lines.append(PrintedLine(line.strip(), _SPACE.sub(" ", _NUMBER.sub("#", line)).strip(), numbers))
+            lines.append(PrintedLine(given.strip(), _SPACE.sub(" ", _NUMBER.sub("#", line)).strip(), numbers))
     return lines
 
 
@@ -70,14 +73,15 @@ def compare_printed(
     for index, line in enumerate(lines):
         for position, number in enumerate(line.numbers):
             same = [_at(run, found, index, position) for run, found in repeats]
-            if any(value is None or not _is_same(value, number.value) for value in same):
+            if any(value is None or not _is_same(value.value, number.value) for value in same):
                 counts["varying"] += 1
                 continue
             noise = 0.0
             if exact is not None:
                 middle = _at(exact, in_exact, index, position)
                 values = [_at(run, found, index, position) for run, found in noisy]
-                noise = max((abs(v - middle) for v in values if v is not None and middle is not None), default=0.0)
+                gaps = [abs(v.value - middle.value) for v in values if v is not None and middle is not None]
+                noise = max(gaps, default=0.0)
                 if middle is None or not _agrees(number, middle, noise):
                     counts["compiler"] += 1
                     continue
@@ -85,7 +89,7 @@ def compare_printed(
             if value is None:
                 continue
             counts["compared"] += 1
-            counts["unequal"] += not _is_same(number.value, value)
+            counts["unequal"] += not _is_same(number.value, value.value)
             if different is None and not _agrees(number, value, noise):
                 different = (line.text, other[partner[index]].text)
     found_after = set(partner.values())
@@ -103,18 +107,19 @@ def _partners(lines: Sequence[PrintedLine], other: Sequence[PrintedLine]) -> dic
     return {a + k: b + k for a, b, size in matcher.get_matching_blocks() for k in range(size)}
 
 
-def _at(lines: Sequence[PrintedLine], partner: dict[int, int], index: int, position: int) -> float | None:
-    return lines[partner[index]].numbers[position].value if index in partner else None
+def _at(lines: Sequence[PrintedLine], partner: dict[int, int], index: int, position: int) -> PrintedNumber | None:
+    return lines[partner[index]].numbers[position] if index in partner else None
 
 
 def _is_same(a: float, b: float) -> bool:
     return a == b or (a != a and b != b)
 
 
-def _agrees(number: PrintedNumber, value: float, noise: float) -> bool:
-    if _is_same(number.value, value):
+def _agrees(number: PrintedNumber, other: PrintedNumber, noise: float) -> bool:
+    """In the digits of the one that has fewer; a whole number has to be the same."""
+    if _is_same(number.value, other.value):
         return True
-    allowed = NOISE_FACTOR * noise + number.unit * 1.01
+    allowed = NOISE_FACTOR * noise
     if number.unit:
-        allowed += FLOAT_ROUNDING * abs(number.value)
-    return abs(number.value - value) <= allowed
+        allowed += max(number.unit, other.unit) * 1.01 + FLOAT_ROUNDING * abs(number.value)
+    return abs(number.value - other.value) <= allowed

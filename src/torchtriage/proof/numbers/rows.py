@@ -43,7 +43,8 @@ class RunNumbers:
     repeated_draws: int = 0     # eager runs only: draws of values that the same process drew before
     draw_keys: int = 0          # runs with arranged draws: a digest of what was drawn in which step
     drawn_elements: Mapping[str, int] = field(default_factory=dict)     # and how many values of each kind
-    draw_pairs: frozenset[int] = frozenset()    # eager runs only: digests of what a step draws twice
+    repeats_shapes: bool = False    # eager runs only: a step draws the same kind and shape more than once
+    draw_pairs: frozenset[int] = frozenset()    # digests of what a step draws twice
     num_ranks: int = 0
     ended_early: int = 0
     peak_memory_bytes: int | None = None
@@ -70,6 +71,7 @@ def read_numbers(folder: Path) -> RunNumbers:
         eager_ops=sum(int(_number(end, "eager_ops")) for end in ends),
         repeated_draws=sum(int(_number(end, "repeated_draws")) for end in ends),
         draw_keys=sum(int(_number(end, "draw_keys")) for end in ends), drawn_elements=_sums(ends, "drawn_elements"),
+        repeats_shapes=any(end.get("repeats_shapes") is True for end in ends),
         draw_pairs=frozenset(number for end in ends for number in end.get("draw_pairs") or () if type(number) is int),
         num_ranks=len(trained), ended_early=int(_number(main, "ended_early")),
         peak_memory_bytes=_peak(memory) if isinstance(memory, dict) else None,

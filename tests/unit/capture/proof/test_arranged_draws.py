@@ -7,7 +7,15 @@ import pytest
 import torch
 from torch.nn import functional
 
-from torchtriage.capture.proof.arranged_draws import BY_ROW, BY_STEP, MIRRORED, SWAPPED, ArrangedDraws, digest_of
+from torchtriage.capture.proof.arranged_draws import (
+    BY_MODULE,
+    BY_ROW,
+    BY_STEP,
+    MIRRORED,
+    SWAPPED,
+    ArrangedDraws,
+    digest_of,
+)
 from torchtriage.capture.proof.operations import Operations
 from torchtriage.capture.torch_private.dispatch import dispatch_mode
 
@@ -38,6 +46,16 @@ def test_two_draws_of_a_shape_can_be_exchanged_and_those_of_weights_cannot() -> 
     assert torch.equal(torch.stack(first)[[0, 1, 3, 2, 4]], torch.stack(second))
 
 
+def test_modules_that_run_in_another_order_draw_the_same() -> None:
+    net = torch.nn.ModuleList(torch.nn.Dropout(0.5) for _ in range(3))
+    x = torch.ones(30)
+    first = drawn(lambda: [drop(x) for drop in net], BY_MODULE)
+    second = drawn(lambda: [drop(x) for drop in reversed(net)], BY_MODULE)
+    assert torch.equal(torch.stack(first), torch.stack(second[::-1]))
+    assert not torch.equal(first[0], first[1])
+    assert torch.equal(drawn(lambda: torch.rand(4), BY_MODULE), drawn(lambda: torch.rand(4)))
+
+
 def test_draws_differ_from_step_to_step_and_leave_the_generator() -> None:
     state = torch.get_rng_state()
     assert not torch.equal(drawn(lambda: torch.randn(4), step=1), drawn(lambda: torch.randn(4), step=2))
@@ -55,7 +73,7 @@ def test_draws_differ_from_step_to_step_and_leave_the_generator() -> None:
     (lambda: torch.randint(2, 5, (100_000,)).float(), 3.0, (2 / 3) ** 0.5),
     (lambda: torch.native_dropout(torch.ones(100_000), 0.2, True)[0], 1.0, 0.5),
 ])
-@pytest.mark.parametrize("arrangement", [BY_STEP, MIRRORED, BY_ROW, SWAPPED])
+@pytest.mark.parametrize("arrangement", [BY_STEP, MIRRORED, BY_ROW, SWAPPED, BY_MODULE])
 def test_values_have_their_distribution(
     make: Callable[[], torch.Tensor], mean: float, deviation: float, arrangement: str,
 ) -> None:

@@ -82,5 +82,5 @@ def test_two_draws_of_a_shape_in_a_step_are_noted_after_the_first_step() -> None
         for _ in range(2):
             torch.rand(3), torch.rand(3), torch.randn(3)
             own.drawn()
-            seen.append(set(own.draw_pairs))
-    assert seen == [set(), {digest_of("uniform", "[(3,)]")}]
+            seen.append((set(own.draw_pairs), own.repeats_shapes))
+    assert seen == [(set(), False), ({digest_of("uniform", "[(3,)]")}, True)]

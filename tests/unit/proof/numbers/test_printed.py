@@ -55,3 +55,21 @@ def test_lines_of_one_side_alone_are_listed() -> None:
     found = compared(BEFORE.replace("step 2 loss", "second loss"))
     assert found.only_before == ["step 2 loss 0.25000 took 11.9 ms"]
     assert found.only_after == ["second loss 0.25000 took 11.9 ms"]
+
+
+def test_a_number_that_is_printed_with_fewer_digits_is_compared_in_those() -> None:
+    assert compared(BEFORE.replace("0.25000", "0.25")).different is None
+    assert compared(BEFORE.replace("0.25000", "0.26")).different is None
+    assert compared(BEFORE.replace("0.25000", "0.28")).different is not None
+    assert compared(BEFORE.replace("step 2", "step 3.0")).different is not None
+
+
+@pytest.mark.parametrize("text", [
+    "tensor(0.2500)", "tensor(0.2500, grad_fn=<MeanBackward0>)", "tensor(0.2500, dtype=torch.float64)",
+    "tensor(0.2500, device='cuda:0', requires_grad=True)",
+])
+def test_a_tensor_of_one_element_is_the_number_that_item_gives(text: str) -> None:
+    found = compared(BEFORE.replace("0.25000", text))
+    assert (found.num_compared, found.different, list(found.only_before)) == (6, None, [])
+    found = compared(BEFORE.replace("0.25000", text.replace("25", "27")))
+    assert found.different is not None
