@@ -81,6 +81,7 @@ class Contracts:
         self._phase_start = 0       # updates before the current phase
         self._num_phases = 0
         self._reached: dict[int, tuple[weakref.ref[torch.Tensor], int]] = {}     # trained leaves of a loss, with depth
+        self._used: dict[int, weakref.ref[torch.Tensor]] = {}       # those of all phases
         self._optimizers: dict[int, weakref.ref[torch.optim.Optimizer]] = {}
         self._suspects: dict[str, frozenset[int]] = {}      # of the last judgement, by code
         self._ends: dict[int, _End] = {}
@@ -141,6 +142,7 @@ class Contracts:
                 if isinstance(leaf, torch.nn.Parameter):
                     trained.append(leaf)
                     self._reached.setdefault(id(leaf), (weakref.ref(leaf), distance))
+                    self._used[id(leaf)] = self._reached[id(leaf)][0]
             self._lost_gradients.backward(trained)
             self._judge_loss(loss)
         self._judge_gain(loss)
@@ -249,6 +251,8 @@ class Contracts:
             self._idle = {key: self._reached[key][0] for key in missing & held.keys()}
             missing = frozenset(reached.keys() - held.keys())
         unused = frozenset(key for key, p in held.items() if p.requires_grad and p.grad is None and key not in reached)
+        if not missing:     # the networks of a program that trains them in turns have phases of their own
+            unused = frozenset(key for key in unused if key not in self._used or self._used[key]() is not held[key])
         agreed = {"TT420": missing & self._suspects.get("TT420", frozenset()),
                   "TT421": unused & self._suspects.get("TT421", frozenset())}
         self._suspects = {"TT420": missing, "TT421": unused}

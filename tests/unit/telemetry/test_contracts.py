@@ -125,6 +125,20 @@ def test_the_generator_of_a_gan_may_leave_gradients_in_the_discriminator(set_to_
     assert training.broken == {}
 
 
+def test_an_update_that_stops_before_its_backward_pass_leaves_no_unused_parameters() -> None:
+    """The policy of a PPO whose KL divergence is too large: its gradients are cleared, and its critic trains next."""
+    policy, critic = a_model(), a_model()
+    of_policy, of_critic = (torch.optim.Adam(one.parameters(), lr=1e-3) for one in (policy, critic))
+    training = Training(policy)
+    for _ in range(3):
+        training.run(of_policy, 3)
+        of_policy.zero_grad()
+        training.model = critic
+        training.run(of_critic, 15)
+        training.model = policy
+    assert training.broken == {}
+
+
 def test_an_optimizer_that_is_made_in_every_step_is_reported() -> None:
     model = a_model()
     training = Training(model)

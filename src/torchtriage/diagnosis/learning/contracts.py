@@ -17,10 +17,10 @@ MAX_NAMED = 3
 # What follows from a broken contract, by code: it is folded into the finding of the contract.
 _NOTHING_LEARNED = ("TT409", "TT415", "TT416")
 EFFECTS: Mapping[str, tuple[str, ...]] = {
-    "TT420": ("TT421", "TT415"),
+    "TT420": ("TT421", "TT415", "TT620"),
     "TT421": ("TT406", *_NOTHING_LEARNED),
     "TT422": ("TT404", "TT408", "TT410", "TT414", "TT415", "TT418", "TT434"),
-    "TT425": ("TT435", *_NOTHING_LEARNED),
+    "TT425": ("TT435", "TT620", *_NOTHING_LEARNED),
     "TT426": ("TT404", "TT406", "TT408", "TT410", "TT415", "TT417", "TT434"),
     "TT427": ("TT406", "TT411", "TT417", *_NOTHING_LEARNED),
     "TT428": ("TT405", "TT409", "TT413", "TT415"),
@@ -68,7 +68,7 @@ def broken_contracts(process: Process) -> Iterator[Finding]:
 
 def causes_of_contracts(process: Process) -> dict[str, str]:
     """For each learning finding that follows from a broken contract the fingerprint of that contract's finding."""
-    contracts = {broken.code: broken for broken in process.learning.contracts if broken.code in {*TEXTS, *EFFECTS}}
+    contracts = {broken.code: broken for broken in process.learning.contracts}
     incidents = learning_findings(process) if contracts else {}
     causes: dict[str, str] = {}
     for code, broken in contracts.items():

@@ -1,4 +1,4 @@
-"""TT505, TT506, TT615 to TT626: what must hold in any update of PPO but did not."""
+"""TT505, TT506, TT615 to TT627: what must hold in any update of PPO but did not."""
 
 from collections.abc import Iterator, Mapping
 
@@ -23,6 +23,8 @@ def broken_policy_contracts(process: Process) -> Iterator[Finding]:
 
 
 def _clipping_title(broken: BrokenContract) -> str:
+    if broken.value is not None:
+        return f"the probability ratio is not clipped: a range of 1 +- {short(broken.value)} allows every ratio below 1"
     return f"the probability ratio is not clipped: {broken.names[0] if broken.names else 'nothing bounds it'}"
 
 
@@ -31,6 +33,11 @@ def _clipping_cause(broken: BrokenContract) -> str:
         return (
             f"{IN_A_ROW} the loss took the larger of the plain and the clipped objective. PPO takes the smaller one: "
             "the larger one never loses its gradient where the ratio has gone too far."
+        )
+    if broken.value is not None:
+        return (
+            f"{IN_A_ROW} the ratio was clamped to {short(1.0 - broken.value)} to {short(1.0 + broken.value)}. A ratio is "
+            "never negative, so no probability can fall too far, and few can rise too far."
         )
     return (
         f"{IN_A_ROW} the ratio is multiplied by the advantages and neither clamped nor bounded by another term of the "
@@ -86,7 +93,8 @@ TEXTS: Mapping[str, ContractTexts] = {
     "TT618": ContractTexts(
         title=_clipping_title,
         cause=_clipping_cause,
-        fix="loss = -torch.min(ratio * advantages, ratio.clamp(1 - eps, 1 + eps) * advantages).mean()",
+        fix="loss = -torch.min(ratio * advantages, ratio.clamp(1 - eps, 1 + eps) * advantages).mean(), with eps of "
+            "0.1 to 0.3",
     ),
     "TT619": ContractTexts(
         title=lambda _: "the probability ratio stays 1 while the policy changes",
@@ -101,7 +109,7 @@ TEXTS: Mapping[str, ContractTexts] = {
         title=lambda _: "the policy does not change within its updates",
         cause=lambda broken: (
             f"{IN_A_ROW} the parameter of the policy nearest to the log-probabilities has the same values in all "
-            f"{broken.count + 1} minibatches."
+            f"{broken.count + 1} minibatches, and the probability ratio stays 1."
         ),
         fix="check that an optimizer holds the parameters of the policy in use, that it makes a step after each "
             "backward pass of the policy loss, and that its learning rate is not 0",
@@ -125,9 +133,13 @@ TEXTS: Mapping[str, ContractTexts] = {
             "targets and advantages from the values of the policy that acted",
     ),
     "TT623": ContractTexts(
-        title=lambda broken: f"every minibatch of an update has the same {broken.count} of {broken.total} samples",
-        cause=lambda _: (
-            f"{IN_A_ROW} the advantages of all minibatches are the same numbers. The other samples are never used."
+        title=lambda broken: (
+            f"every minibatch of an {'epoch' if broken.names else 'update'} has the same {broken.count} of "
+            f"{broken.total} samples"
+        ),
+        cause=lambda broken: (
+            f"{IN_A_ROW} the advantages of all minibatches{' of each epoch' if broken.names else ''} are the same "
+            f"numbers. The other samples are {'not used in that epoch' if broken.names else 'never used'}."
         ),
         fix="draw a new permutation of all samples per epoch, and take the next part of it for each minibatch",
     ),
@@ -151,6 +163,15 @@ TEXTS: Mapping[str, ContractTexts] = {
         ),
         fix="store the reward of each step before the next one, and check the shape and dtype of the buffer: one of "
             "integers cuts rewards below 1 off",
+    ),
+    "TT627": ContractTexts(
+        title=lambda _: "the entropy bonus outweighs the advantages",
+        cause=lambda broken: (
+            f"{IN_A_ROW} the coefficient of the entropy was {short(broken.value or 0.0)} times that of the policy loss, "
+            f"whose advantages had a standard deviation of {short(broken.share or 0.0)}. A usual coefficient is 0 to "
+            "0.1 per unit of it: the policy is trained to be random."
+        ),
+        fix="use an entropy coefficient of 0 to 0.05 with normalised advantages",
     ),
     "TT625": ContractTexts(
         title=lambda _: "value targets hold nothing of the future",

@@ -32,6 +32,7 @@ class Surrogate:
 
     ratio_N: Any
     push_N: Any                     # the factor; positive where the step lowers the probability of the action
+    coefficient: float = 1.0        # of the mean over samples, in the loss
     is_inverted: bool = False       # the ratio is old over new
     lacks_exp: bool = False         # the difference of the log-probabilities was used as the ratio
     low: float | None = None        # the clipping range, where the ratio is clamped
@@ -40,6 +41,13 @@ class Surrogate:
     # What should be a constant and has a gradient: "old log-probabilities", "advantages".
     trained_constants: tuple[str, ...] = ()
     parameter: "torch.Tensor | None" = None     # a small one that the new log-probabilities depend on
+
+    @property
+    def clip_radius(self) -> float | None:
+        """Epsilon of a range from 1 - epsilon to 1 + epsilon; None for any other range."""
+        if self.low is None or self.high is None or not math.isclose(1.0 - self.low, self.high - 1.0, rel_tol=1e-6):
+            return None
+        return self.high - 1.0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -57,8 +65,14 @@ class Entropy:
     """The entropy bonus. Its coefficient is negative in a loss that rewards entropy."""
 
     sign: float
+    coefficient: float = 0.0        # of the mean over samples, in the loss
     nats: Any = None                # the mean over samples, of a categorical policy
     num_choices: int = 0
+
+    @property
+    def share(self) -> float | None:
+        """Of the entropy of a uniform policy; None if it has no such bound or could not be read."""
+        return float(self.nats) / math.log(self.num_choices) if self.num_choices > 1 and self.nats is not None else None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -79,7 +93,7 @@ def read_terms(loss: torch.Tensor) -> LossTerms:
         elif name in _SQUARED:
             _add_error(node, factor, mask, terms)
         elif name == "LogBackward0":
-            terms.entropies.append(Entropy(sign=math.copysign(1.0, factor)))
+            terms.entropies.append(Entropy(sign=math.copysign(1.0, factor), coefficient=abs(factor)))
         elif name != "MulBackward0" or not (
                 _add_product(node, factor, mask, terms) or _add_entropy(node, factor, terms)):
             terms.num_others += 1
@@ -101,7 +115,7 @@ def _summands(root: Any, mask: Any = None) -> Iterator[tuple[Any, float, Any]]:
         if name == "IndexBackward0":
             nodes.append((edges[0], factor, _selection(node)))
         elif name in _PASSING:
-            nodes.append((edges[0], factor, mask))
+            nodes.append((edges[0], factor * (_num_added(node) if name == "SumBackward0" else 1), mask))
         elif name == "NegBackward0":
             nodes.append((edges[0], -factor, mask))
         elif name in ("AddBackward0", "StackBackward0"):
@@ -123,6 +137,11 @@ def _summands(root: Any, mask: Any = None) -> Iterator[tuple[Any, float, Any]]:
                 yield node, factor, mask
         else:
             yield node, factor, mask
+
+
+def _num_added(node: Any) -> int:
+    """How many elements a sum over all of them has: it is that many times their mean."""
+    return math.prod(getattr(node, "_saved_self_sym_sizes", ()))
 
 
 def _weights(node: Any, edges: list[Any]) -> Any:
@@ -241,7 +260,8 @@ def _product(node: Any, factor: float, mask: Any = None, lacks_exp: bool = False
             ("old log-probabilities", is_old_trained), ("advantages", edges[1 - place] is not None)) if is_trained]
         sign *= math.copysign(1.0, factor) * (-1.0 if is_inverted else 1.0)
         return Surrogate(
-            ratio_N=ratio_N, push_N=factor_N * sign, is_inverted=is_inverted, lacks_exp=lacks_exp,
+            ratio_N=ratio_N, push_N=factor_N * sign, coefficient=abs(factor), is_inverted=is_inverted,
+            lacks_exp=lacks_exp,
             trained_constants=tuple(constants), low=_bound(clamp, "min"), high=_bound(clamp, "max"),
             parameter=_parameter_below(new),
         )
@@ -389,7 +409,7 @@ def _add_entropy(node: Any, factor: float, terms: LossTerms) -> bool:
     with torch.no_grad():
         nats = -(first_NC * second_NC).sum(-1).mean()
     terms.entropies.append(Entropy(
-        sign=-math.copysign(1.0, factor), nats=nats, num_choices=int(first_NC.shape[-1])))
+        sign=-math.copysign(1.0, factor), coefficient=abs(factor), nats=nats, num_choices=int(first_NC.shape[-1])))
     return True
 
 

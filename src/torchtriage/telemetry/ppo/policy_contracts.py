@@ -15,8 +15,14 @@ MIN_MINIBATCHES = 3     # of an update, to judge what they have in common
 MIN_SAMPLES = 16        # of a minibatch, to judge a correlation
 MIN_ENTROPY = 0.02      # normalised; at the start of a training it is near 1
 SAME_RATIO = 1e-6       # float32 log-probabilities that were computed twice differ by less
+SAME_POLICY = 1e-5      # those of the same policy, computed in batches of other sizes
 USUAL_LOW, USUAL_HIGH = 0.8, 1.2        # the clipping range of the paper
 FAR_SHARE = 0.1         # of the samples beyond that range, where nothing clips them
+# Entropy coefficients in use are up to 0.1 per unit of normalised advantages. From 0.5 on the bonus outweighs them in a
+# policy that is still near uniform.
+MAX_ENTROPY_COEFFICIENT = 0.3
+OUTWEIGHED = 0.5        # of the spread of the advantages
+NEAR_UNIFORM = 0.9      # normalised entropy
 # The advantage of generalized advantage estimation is target minus value, so their correlation is 1 in the
 # first minibatch; 0.3 to 1 where targets are computed in another way, such as discounted returns.
 AGREEING = 0.2
@@ -31,6 +37,7 @@ LEARNED_AFTER = 8       # updates
 NO_REWARD = 1e-5        # of a reward: a target of 0, with the rounding of value minus error
 LOST_SHARE = 0.5        # of a reward, below which no target can be that holds one
 EQUAL_SHARE = 0.9       # of the targets; steps in which a vector of environments resets have a target of 0
+OTHER_SHARE = 0.9       # of the targets of all epochs are not of another one, where no sample is drawn twice
 TARGET_RTOL, TARGET_ATOL = 1e-4, 1e-6     # rounding of a target that is read as value minus error
 
 
@@ -75,6 +82,7 @@ def _breaches(update: PolicyUpdate) -> Iterator[_Breach]:
     yield from _signs(first)
     yield from _broadcast(first)
     yield from _clipping(update)
+    yield from _entropy_size(first)
     if update.is_start_known:
         yield from _moving_ratio(update)
         yield from _agreement(first)
@@ -125,6 +133,10 @@ def _clipping(update: PolicyUpdate) -> Iterator[_Breach]:
     if surrogate.is_optimistic:
         yield _Breach(code="TT618", names=("the larger of the two objectives is used",))
         return
+    radius = surrogate.clip_radius
+    if radius is not None and radius >= 1.0 and len(update.minibatches) >= MIN_MINIBATCHES:
+        yield _Breach(code="TT618", value=radius)
+        return
     is_clipped = surrogate.low is not None or surrogate.high is not None
     if is_clipped or any(one.terms.num_others for one in update.minibatches):
         return      # another term may be a penalty on the KL divergence
@@ -134,15 +146,31 @@ def _clipping(update: PolicyUpdate) -> Iterator[_Breach]:
         yield _Breach(code="TT618", share=share)
 
 
+def _entropy_size(first: FollowedMinibatch) -> Iterator[_Breach]:
+    """TT627: the entropy bonus does not outweigh the advantages."""
+    surrogate = first.terms.surrogate
+    assert surrogate is not None
+    bonuses = [one for one in first.terms.entropies if one.sign < 0]
+    spread = float(first.advantages.std())
+    if len(bonuses) != 1 or not surrogate.coefficient or not spread > 1e-9:
+        return
+    share = bonuses[0].share
+    coefficient = bonuses[0].coefficient / surrogate.coefficient
+    if coefficient < MAX_ENTROPY_COEFFICIENT or coefficient < OUTWEIGHED * spread:
+        return
+    if share is None or share >= NEAR_UNIFORM:
+        yield _Breach(code="TT627", value=coefficient, share=spread)
+
+
 def _moving_ratio(update: PolicyUpdate) -> Iterator[_Breach]:
     """TT619, TT620: the policy changes within an update, and the ratio shows it."""
     first, *later = update.minibatches
     if len(update.minibatches) < MIN_MINIBATCHES or first.weights is None:
         return
     has_changed = any(one.weights is not None and not np.array_equal(one.weights, first.weights) for one in later)
-    is_one = all(np.abs(one.ratios - 1.0).max() <= SAME_RATIO for one in update.minibatches)
-    if (has_changed and not is_one) or _may_be_certain(update):
-        return
+    farthest = max(float(np.abs(one.ratios - 1.0).max()) for one in update.minibatches)
+    if farthest > (SAME_RATIO if has_changed else SAME_POLICY) or _may_be_certain(update):
+        return      # without a change of this weight another one has changed, such as all but a fixed deviation
     yield _Breach(code="TT619" if has_changed else "TT620", count=len(later))
 
 
@@ -183,8 +211,28 @@ def _same_samples(update: PolicyUpdate) -> Iterator[_Breach]:
     first, *later = update.minibatches
     if update.rollout_size is None or len(later) < MIN_MINIBATCHES - 1 or 2 * first.ratios.size > update.rollout_size:
         return
-    if first.advantages.std() > 1e-9 and all(_has_same_samples(first, one) for one in later):
-        yield _Breach(code="TT623", count=first.advantages.size, total=update.rollout_size)
+    if first.advantages.std() <= 1e-9:
+        return
+    is_same = all(_has_same_samples(first, one) for one in later)
+    if is_same or _has_same_samples_per_epoch(update, update.rollout_size // first.ratios.size):
+        yield _Breach(
+            code="TT623", count=first.advantages.size, total=update.rollout_size,
+            names=() if is_same else ("epoch",))
+
+
+def _has_same_samples_per_epoch(update: PolicyUpdate, size: int) -> bool:
+    """Whether each epoch repeats one minibatch, another one per epoch. Those of a program that makes several steps on
+    one minibatch before the next have no sample in common.
+    """
+    epochs = [update.minibatches[at:at + size] for at in range(0, len(update.minibatches), size)]
+    if size < MIN_MINIBATCHES or len(epochs) < 2 or len(epochs[-1]) < size:
+        return False
+    if not all(_has_same_samples(epoch[0], one) for epoch in epochs for one in epoch[1:]):
+        return False
+    targets = [epoch[0].targets for epoch in epochs]
+    unit = TARGET_RTOL * max(float(np.abs(target_N).max()) for target_N in targets) or 1.0
+    drawn = [np.unique(np.round(target_N / unit)) for target_N in targets]
+    return np.unique(np.concatenate(drawn)).size < OTHER_SHARE * sum(one.size for one in drawn)
 
 
 def _has_same_samples(first: FollowedMinibatch, other: FollowedMinibatch) -> bool:

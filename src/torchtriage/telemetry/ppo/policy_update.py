@@ -121,29 +121,31 @@ def _entropy(update: PolicyUpdate) -> dict[str, float]:
     """The entropy of a categorical policy; several heads cannot be distinguished, so nothing is recorded for them."""
     shares = []
     for minibatch in update.minibatches:
-        known = [one for one in minibatch.terms.entropies if one.num_choices > 1 and one.nats is not None]
+        known = [one.share for one in minibatch.terms.entropies if one.share is not None]
         if len(known) == 1:
-            shares.append(float(known[0].nats) / math.log(known[0].num_choices))
+            shares.append(known[0])
     return {PPO_ENTROPY: float(np.mean(shares))} if shares else {}
 
 
 def _critic(update: PolicyUpdate) -> dict[str, float]:
-    errors = [one.critic.error_N for one in update.minibatches if one.critic is not None]
-    if not errors:
-        used = float(update.minibatches[0].advantages.std())
+    """The loss of the critic has a scale only if its targets are known."""
+    first, judged = update.minibatches[0], [one for one in update.minibatches if one.critic is not None]
+    if not judged:
+        used = float(first.advantages.std())
         is_flat = update.is_start_known and used < FLAT
         return {PPO_ADVANTAGE_STD: used} if is_flat else {}     # normalised, so that its size says nothing else
-    values = {PPO_VALUE_LOSS: float(np.mean(np.concatenate([one.reshape(-1) for one in errors]) ** 2))}
-    first = update.minibatches[0]
-    if not update.is_start_known or first.critic is None:
-        return values
-    values[PPO_ADVANTAGE_STD] = _advantage_std(first)
-    targets = [one.targets for one in update.minibatches if one.targets is not None]
-    if first.targets is not None:
+    values = {PPO_ADVANTAGE_STD: _advantage_std(first)} if update.is_start_known and first.critic is not None else {}
+    error_N = np.concatenate([one.critic.error_N.reshape(-1) for one in judged if one.critic is not None])
+    value_loss = float(np.mean(error_N**2))
+    targets = [one.targets for one in judged if one.targets is not None]
+    if targets:
         target_N = np.concatenate(targets)      # of the samples that the value loss is of
         values |= {PPO_RETURNS_STD: float(target_N.std()), PPO_RETURNS_MEAN: float(target_N.mean())}
-        if first.targets.std() > 0.0:
-            values[PPO_EXPLAINED_VARIANCE] = 1.0 - float(first.critic.error_N.var() / first.targets.var())
+    if targets or not math.isfinite(value_loss):
+        values[PPO_VALUE_LOSS] = value_loss
+    untrained, critic = judged[0], judged[0].critic     # of an update with separate passes it is not the first
+    if update.is_start_known and critic is not None and untrained.targets is not None and untrained.targets.std() > 0.0:
+        values[PPO_EXPLAINED_VARIANCE] = 1.0 - float(critic.error_N.var() / untrained.targets.var())
     return values
 
 

@@ -28,6 +28,12 @@ def test_what_was_seen_is_named() -> None:
         "the value loss has 4096 errors for 64 samples")
 
 
+def test_a_policy_that_a_rate_of_zero_holds_is_folded_into_that_rate() -> None:
+    contracts = [BrokenContract(code="TT620", step=9, count=3), BrokenContract(code="TT425", step=5, names=("Adam",))]
+    findings = findings_of(a_training(facts={"contracts": [to_dict(one) for one in contracts]}, loss=[1.0]))
+    assert [*findings] == ["TT425"]
+
+
 def test_a_contract_comes_before_the_limits_that_the_update_passes() -> None:
     facts = {"contracts": [to_dict(BrokenContract(code="TT621", step=9, value=-1.0))]}
     findings = findings_of(a_training(facts=facts, ppo__entropy=[0.9] + [0.01] * 9))

@@ -57,6 +57,17 @@ def test_the_clipped_surrogate_is_read_in_each_form(parts: Loss, form: Callable[
     assert surrogate.trained_constants == ()
     assert surrogate.parameter is parts.actor.bias
 
+@pytest.mark.parametrize("form", [
+    lambda p: 2 * -(p.ratio * p.advantages).mean() - 0.5 * p.entropy,
+    lambda p: 2 * (-(p.ratio * p.advantages).sum() - p.distribution.entropy().sum() / 4) / N,
+    lambda p: (-2 * (p.ratio * p.advantages) - 0.5 * p.distribution.entropy()).mean(),
+])
+def test_coefficients_are_those_of_means(parts: Loss, form: Callable[[Loss], Tensor]) -> None:
+    terms = read_terms(form(parts))
+    assert terms.surrogate is not None
+    assert terms.surrogate.coefficient == pytest.approx(2.0)
+    assert [entropy.coefficient for entropy in terms.entropies] == pytest.approx([0.5])
+
 
 def test_a_flipped_policy_loss_pushes_the_other_way(parts: Loss) -> None:
     surrogate = surrogate_of((parts.ratio * parts.advantages).mean())

@@ -60,6 +60,20 @@ def test_a_healthy_update_keeps_every_contract() -> None:
     assert after(update()) == []
 
 
+def test_the_loss_of_a_critic_that_is_trained_after_the_policy_has_the_scale_of_its_targets() -> None:
+    rows = [minibatch(number, value_N=100.0 * DRAW.normal(size=N)) for number in range(4)]
+    for row in rows[:-1]:
+        row.terms.errors = []
+    values = update_values(update(*rows))
+    assert values[PPO_RETURNS_STD] > 50.0
+    assert PPO_EXPLAINED_VARIANCE in values
+
+
+def test_the_loss_of_a_critic_without_known_targets_is_not_judged() -> None:
+    assert PPO_VALUE_LOSS not in update_values(update(minibatch(value_N=None)))
+    assert PPO_VALUE_LOSS in update_values(update(minibatch(value_N=None, error_N=np.full(N, np.nan))))
+
+
 def test_a_contract_is_broken_in_several_updates_in_a_row() -> None:
     broken = update(minibatch(is_inverted=True))
     assert codes(broken, broken, update(), broken, broken) == []
@@ -126,6 +140,14 @@ def test_a_policy_that_does_not_change_breaks_its_contract() -> None:
     assert after(ones([0.0, 0.0, 0.0])) == ["TT620"]
 
 
+def test_a_policy_of_which_one_weight_is_fixed_changes() -> None:
+    moving = ones([0.0, 0.0, 0.0])
+    for row in moving.minibatches[1:]:
+        assert row.terms.surrogate is not None
+        row.terms.surrogate.ratio_N = np.linspace(0.99, 1.01, N)
+    assert after(moving) == []
+
+
 def test_few_minibatches_or_an_unknown_start_are_not_judged() -> None:
     assert after(ones([0.0, 0.0])) == []
     assert after(replace(ones([0.0, 0.0, 0.0]), is_start_known=False)) == []
@@ -159,6 +181,39 @@ def test_the_same_samples_in_every_minibatch_break_their_contract() -> None:
     rows = [FollowedMinibatch(terms=first.terms, weights=np.array([float(number)])) for number in range(4)]
     assert "TT623" in after(update(*rows, rollout_size=2 * N))
     assert "TT623" not in after(update(*rows, rollout_size=N))
+
+
+@pytest.mark.parametrize(("num_drawn", "expected"), [(4 * N, False), (5 * N // 2, True)])
+def test_the_same_samples_in_every_minibatch_of_an_epoch_break_their_contract(num_drawn: int, expected: bool) -> None:
+    """Several steps on each minibatch before the next are no fault: their samples differ."""
+    value_N, gain_N = DRAW.normal(size=4 * N), DRAW.normal(size=4 * N)
+    rows = []
+    for first in np.linspace(0, num_drawn - N, 4).astype(int):
+        part = slice(first, first + N)
+        rows += [minibatch(0, value_N=value_N[part], error_N=gain_N[part], push_N=gain_N[part]) for _ in range(4)]
+    assert ("TT623" in after(update(*rows, rollout_size=4 * N))) == expected
+
+
+@pytest.mark.parametrize(("radius", "expected"), [(10.0, ["TT618"]), (1.0, ["TT618"]), (0.3, [])])
+def test_a_clipping_range_that_allows_every_ratio_breaks_its_contract(radius: float, expected: list[str]) -> None:
+    assert after(update(*[minibatch(n, low=1.0 - radius, high=1.0 + radius) for n in range(4)])) == expected
+
+
+def with_bonus(coefficient: float, share: float = 0.95, spread: float = 1.0) -> PolicyUpdate:
+    first = minibatch()
+    assert first.terms.surrogate is not None
+    first.terms.surrogate.push_N *= spread
+    first.terms.entropies = [
+        Entropy(sign=-1.0, coefficient=coefficient, nats=np.array(share * np.log(4)), num_choices=4)]
+    return update(first)
+
+
+def test_an_entropy_bonus_that_outweighs_the_advantages_breaks_its_contract() -> None:
+    assert after(with_bonus(10.0)) == ["TT627"]
+    assert after(with_bonus(0.1)) == []
+    assert after(with_bonus(10.0, spread=100.0)) == []      # advantages that are not normalised
+    assert after(with_bonus(0.05, spread=0.01)) == []       # rewards are rare: there is little to learn from yet
+    assert after(with_bonus(10.0, share=0.5)) == []         # the policy decides for itself all the same
 
 
 def rollout(targets: Any, number: int = 20, ends: int = 8) -> PolicyUpdate:
