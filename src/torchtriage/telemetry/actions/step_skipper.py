@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from torchtriage.errors import TriageError
+from torchtriage.errors import TriageError, pass_on_signals
 from torchtriage.telemetry.statistics.columns import why_refused
 
 
@@ -58,6 +58,7 @@ class StepSkipper:
             elif not math.isfinite(largest.item()):
                 self._withhold(with_grad)
         except Exception as error:
+            pass_on_signals(error)
             self._fail(f"{type(error).__name__}: {error}")
 
     def _withhold(self, with_grad: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
