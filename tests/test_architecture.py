@@ -296,6 +296,24 @@ def test_every_module_is_imported_by_another_one() -> None:
         assert name in imported, f"nothing imports {path}"
 
 
+def test_every_private_name_of_a_module_is_used_in_it() -> None:
+    for path in PACKAGE.rglob("*.py"):
+        for node in tree_of(path).body:
+            targets = node.targets if isinstance(node, ast.Assign) else [node]
+            names = [getattr(target, "id", getattr(target, "name", "")) for target in targets]
+            registered = getattr(node, "decorator_list", [])
+            for name in names:
+                if name.startswith("_") and not name.endswith("__") and not registered:
+                    uses = len(re.findall(rf"\b{name}\b", path.read_text()))
+                    assert uses > 1 or is_imported(name), f"nothing uses {name} of {path}"
+
+
+@functools.cache
+def is_imported(name: str) -> bool:
+    """Whether another file of the package names it."""
+    return sum(bool(re.search(rf"\b{name}\b", path.read_text())) for path in PACKAGE.rglob("*.py")) > 1
+
+
 def test_private_names_of_torch_are_where_contributing_says() -> None:
     listed = (PACKAGE.parent.parent / "CONTRIBUTING.md").read_text()
     for path in PACKAGE.rglob("*.py"):

@@ -48,6 +48,16 @@ def test_every_review_finding_has_a_row_with_tests_that_exist() -> None:
         assert re.search(rf"^def {name}\(", (ROOT / path).read_text(), re.M), f"{path}::{name} does not exist"
 
 
+RULES = sorted((PACKAGE / "findings" / "rules").glob("*.md"))
+
+
+@pytest.mark.parametrize("page", [*PAGES, *RULES], ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_list_below_a_paragraph_has_a_blank_line_above_it(page: Path) -> None:
+    """Without it the site shows the list as part of the paragraph; GitHub does not."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.S | re.M)
+    assert re.findall(r"^(?![ #|<]|- |\d+\. )\S.*\n(?=- |\d+\. )", text, re.M) == []
+
+
 MAX_CELL = 200      # characters; a longer cell is a paragraph, and belongs below the table
 
 

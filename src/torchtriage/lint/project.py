@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from torchtriage.lint.source import FunctionNode, SourceFile, parse
+from torchtriage.lint.source import SourceFile, parse
 
 # Folders that hold no source of the project.
 SKIPPED_FOLDERS = frozenset(
@@ -34,8 +34,6 @@ SKIPPED_FOLDERS = frozenset(
 )
 MAX_REEXPORTS = 8  # a chain of `from .x import y` that is longer is a cycle
 MAX_BYTES = 4 << 20  # larger files are generated data
-
-DefinitionNode = FunctionNode | ast.ClassDef
 
 
 @dataclass(frozen=True, slots=True)

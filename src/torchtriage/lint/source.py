@@ -1,7 +1,6 @@
 """A parsed source file: its text, its tree, its imports."""
 
 import ast
-import hashlib
 import io
 import tokenize
 from collections.abc import Iterator, Mapping
@@ -152,10 +151,6 @@ def module_name(path: Path) -> str:
         parts.insert(0, folder.name)
         folder = folder.parent
     return ".".join(parts) or path.parent.name
-
-
-def content_hash(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 def parse(path: str, data: bytes) -> SourceFile:

@@ -18,8 +18,8 @@ def findings_change(before: Sequence[Findings], after: Sequence[Findings]) -> Fi
     and goes by itself is neither.
     """
     first, other = before[0], after[0]
-    fixed = [f for f in first if all(_has(run, f) for run in before) and not any(_has(run, f) for run in after)]
-    new = [f for f in other if all(_has(run, f) for run in after) and not any(_has(run, f) for run in before)]
+    fixed = [f for f in first if _is_only_in(before, after, f)]
+    new = [f for f in other if _is_only_in(after, before, f)]
     unchanged = [f for f in first if any(_has(run, f) for run in after)]
     return FindingsChange(
         fixed=[mark(f) for f in fixed], new=[mark(f) for f in new],
@@ -29,6 +29,10 @@ def findings_change(before: Sequence[Findings], after: Sequence[Findings]) -> Fi
 def _num_events(finding: Finding, runs: Sequence[Findings]) -> int:
     """Of a finding in the run in which it happened least."""
     return min(sum(f.evidence.num_events for f in run if _is_same(f, finding)) for run in runs)
+
+
+def _is_only_in(runs: Sequence[Findings], others: Sequence[Findings], finding: Finding) -> bool:
+    return all(_has(run, finding) for run in runs) and not any(_has(run, finding) for run in others)
 
 
 def _has(run: Findings, finding: Finding) -> bool:

@@ -76,11 +76,6 @@ def series_of_group(quantity: str, group: str) -> str:
     return f"{quantity}/{GROUP}{group}"
 
 
-def series_of_shard(name: str) -> str:
-    """The series of one rank's shards, by the name of the series of the complete parameters."""
-    return SHARD + name
-
-
 def parts_of(name: str) -> SeriesParts:
     """Split the name of a series. A quantity whose own name has a slash, such as `ppo/kl`, is not split there."""
     is_shard = name.startswith(SHARD)

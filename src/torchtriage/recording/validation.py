@@ -53,8 +53,13 @@ def parsed_json(text: str | bytes) -> Any:
     for _ in range(MAX_DEPTH):
         if not level:
             return value
-        level = [inner for outer in level if isinstance(outer, dict | list)
-                 for inner in (outer.values() if isinstance(outer, dict) else outer)]
+        below: list[Any] = []
+        for outer in level:
+            if isinstance(outer, dict):
+                below += outer.values()
+            elif isinstance(outer, list):
+                below += outer
+        level = below
     raise ValueError("it is nested too deeply")
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from torchtriage.recording import series
-from torchtriage.recording.series import SeriesParts, parts_of, series_of, series_of_group, series_of_shard, total_norm
+from torchtriage.recording.series import SeriesParts, parts_of, series_of, series_of_group, total_norm
 
 
 @pytest.mark.parametrize(("name", "parts"), [
@@ -16,7 +16,7 @@ from torchtriage.recording.series import SeriesParts, parts_of, series_of, serie
     (series_of_group(series.LOSS, "Adam 2"), SeriesParts("loss", "Adam 2", is_group=True)),
     (series_of_group(series.SCALER_SCALE, "Adam 2"), SeriesParts("scaler/scale", "Adam 2", is_group=True)),
     (
-        series_of_shard(series_of_group(series.GRAD_NORM, "a")),
+        series.SHARD + series_of_group(series.GRAD_NORM, "a"),
         SeriesParts("grad_norm", "a", is_group=True, is_shard=True),
     ),
     ("mine/own", SeriesParts("mine", "own")),

@@ -6,8 +6,6 @@ from typing import Any
 
 from torchtriage.capture.torch_private.base import module
 
-GENERATORS = ("Python", "NumPy", "torch", "CUDA")
-
 
 def digests() -> list[int]:
     """One per generator; 0 for a generator that this process has not loaded."""

@@ -2,7 +2,7 @@
 
 import sys
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -95,6 +95,10 @@ def tensors_in(obj: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         if not obj.is_meta and not obj.is_quantized:
             yield clean(name) or "tensor", obj
         return
-    inner = obj.items() if isinstance(obj, Mapping) else enumerate(obj) if isinstance(obj, list | tuple) else ()
+    inner: Iterable[tuple[Any, Any]] = ()
+    if isinstance(obj, Mapping):
+        inner = obj.items()
+    elif isinstance(obj, list | tuple):
+        inner = enumerate(obj)
     for key, value in inner:
         yield from tensors_in(value, f"{name}.{key}" if name else str(key))

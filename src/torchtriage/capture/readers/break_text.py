@@ -103,8 +103,10 @@ def parse_stack(text: str) -> tuple[StackEntry, ...]:
 def parse_failure(text: str) -> tuple[StackEntry, ...]:
     """The user's lines in the traceback of a failed compile, from the compiled frame inwards; empty if it has none."""
     _, found, after = text.rpartition("\nfrom user code:\n")
+    if not found:
+        return ()
     end = _STACK_END.search(after)
-    return parse_stack(after[: end.start()] if end else after) if found else ()
+    return parse_stack(after[: end.start()] if end else after)
 
 
 def _body(reason_text: str) -> str:

@@ -18,7 +18,6 @@ MAX_SECONDS = 3600
 MAX_JSON_BYTES = 32 << 20       # the report of a recording of some hours has a few megabytes
 MAX_TEXT_BYTES = 4000           # the end of what a program prints, where its error is
 GRACE_SECONDS = 10.0            # between the request to end and the end
-_FAILED = 2                     # the exit code of torchtriage for wrong usage or an internal error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

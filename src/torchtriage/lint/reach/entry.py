@@ -86,7 +86,6 @@ _OF_TENSORS = frozenset(
         "add_",
     }
 )
-_ROOMS = ("torch.", "torch.nn.functional.")
 
 
 def entry_value(

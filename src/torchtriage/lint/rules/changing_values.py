@@ -169,7 +169,7 @@ def _differences(kinds: Sequence[ValueKind]) -> Iterator[ArgumentChange]:
     tensors = [kind for kind in kinds if kind.type == "tensor"]
     values = [kind for kind in kinds if kind.type not in ("", "None", "earlier")]
     if values and any(kind.type == "None" for kind in kinds):
-        yield ArgumentChange("TT218", "None or a value", "whether it is None is a guard", _SETTLES)
+        yield ArgumentChange("TT218", "", "whether it is None is a guard", _SETTLES)
     if tensors and any(kind.type in NUMBERS for kind in kinds):
         yield ArgumentChange("TT223", "type", "it is a number in one call and a tensor in another", _SETTLES)
     if len({len(kind.sizes) for kind in tensors if kind.sizes is not None}) > 1:
@@ -198,11 +198,12 @@ def _found(
     fields: dict[str, Any] = {} if change.severity is None else {"severity": change.severity}
     if functions:
         fields["raised_at"] = frame_place(functions[0])
+    is_none = change.code == "TT218"
+    differs = "is None in some calls and not in others" if is_none else f"has another {change.what} in other calls"
     return source_finding(
         change.code, file, argument.call.node, tree,
         title=_title(file.segment(argument.call.node.func), change, name),
-        cause=f"`{file.segment(argument.node)}` has another {change.what} in other calls; {change.why}; "
-              f"compiled at {site.place}",
+        cause=f"`{file.segment(argument.node)}` {differs}; {change.why}; compiled at {site.place}",
         fix=_FIXES[change.code].format(name=name), reason=name, **fields,
     )
 

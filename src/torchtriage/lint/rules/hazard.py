@@ -20,15 +20,6 @@ MAX_QUOTE = 60
 # These leave no place to cut, with or without a block around them, so a block does not change their code.
 _NEVER_CUT = frozenset({"TT108", "TT111", "TT113", "TT115", "TT117", "TT120", "TT122"})
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
-_CUTTABLE = (
-    "torch.no_grad",
-    "torch.enable_grad",
-    "torch.inference_mode",
-    "torch.autocast",
-    "torch.set_grad_enabled",
-    "torch.amp.autocast",
-    "torch.cuda.amp.autocast",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

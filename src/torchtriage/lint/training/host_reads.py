@@ -70,9 +70,11 @@ def _outer_loops(scope: ast.AST, lists: set[str]) -> Iterator[ast.AST]:
     """The loops over parameters that are not inside another one."""
     inner: set[ast.AST] = set()
     for node in own_nodes(scope):
-        iterable = node.iter if isinstance(node, (ast.For, ast.AsyncFor)) else (
-            _generator(node).iter if isinstance(node, COMPREHENSIONS) else None
-        )
+        iterable = None
+        if isinstance(node, (ast.For, ast.AsyncFor)):
+            iterable = node.iter
+        elif isinstance(node, COMPREHENSIONS):
+            iterable = _generator(node).iter
         if iterable is None or node in inner or not is_parameter_iterable(iterable, lists):
             continue
         inner.update(ast.walk(node))

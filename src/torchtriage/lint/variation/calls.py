@@ -153,7 +153,9 @@ def _one_size(found: Sequence[ValueKind]) -> ValueKind:
 
 def _dtype(node: ast.expr | None, file: SourceFile, last: str) -> str:
     if node is None:
-        return "float32" if last in _FILLED else "int64" if last == "randint" else ""
+        if last in _FILLED:
+            return "float32"
+        return "int64" if last == "randint" else ""
     name = file.dotted(node).rpartition(".")[2]
     return {"float": "float32", "half": "float16", "double": "float64", "long": "int64"}.get(name, name)
 

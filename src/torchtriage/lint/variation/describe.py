@@ -323,5 +323,7 @@ def _arithmetic(left: ValueKind, right: ValueKind, operator: ast.operator) -> Va
 
 def _any_grad(tensors: Sequence[ValueKind]) -> bool | None:
     known = {kind.has_grad for kind in tensors}
-    return True if True in known else None if None in known else False
+    if True in known:
+        return True
+    return None if None in known else False
 

@@ -84,9 +84,10 @@ def _moved(found: DifferencePlace) -> bool:
 
 def _named(operation: LocatedOperation) -> str:
     aten = f" ({operation.aten[0]})" if len(operation.aten) == 1 else ""
-    backward = "the backward of " if operation.is_backward else ""
     place = _place(operation)
-    return f"{operation.name}{aten}" + (f", in {backward}{place}" if backward else f" {place}" if place else "")
+    if operation.is_backward:
+        return f"{operation.name}{aten}, in the backward of {place}"
+    return f"{operation.name}{aten} {place}".rstrip()
 
 
 def _place(operation: LocatedOperation) -> str:

@@ -74,16 +74,17 @@ class CallSizeCounts:
     def as_study(self, function: Callable[..., Any], is_marked: bool) -> list[VaryingSize]:
         """The sizes that vary, the most varied first, by torch's names."""
         code = getattr(getattr(function, "forward", function), "__code__", None)
-        sizes = [
-            VaryingSize(
-                path=code.co_filename if code else "", line=code.co_firstlineno if code else None,
-                function=code.co_name if code else getattr(function, "__name__", ""), source=_source(name), dim=dim,
+        path, line, function_name = "", None, getattr(function, "__name__", "")
+        if code is not None:
+            path, line, function_name = code.co_filename, code.co_firstlineno, code.co_name
+        sizes = []
+        for (name, dim), counts in self.varying().items():
+            sizes.append(VaryingSize(
+                path=path, line=line, function=function_name, source=_source(name), dim=dim,
                 values={str(value): number for value, number in counts.most_common(MAX_VALUES)},
                 num_values=len(counts), num_calls=counts.total(), is_marked=is_marked and dim is not None,
                 why_not="a Python number cannot be marked" if dim is None else "",
-            )
-            for (name, dim), counts in self.varying().items()
-        ]
+            ))
         return sorted(sizes, key=lambda size: -size.num_values)
 
 

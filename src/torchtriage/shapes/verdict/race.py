@@ -180,7 +180,9 @@ def first_difference(text: str, expected: str) -> str:
 
 
 def _shown(line: str | None) -> str:
-    return "nothing" if line is None else repr(line if len(line) <= MAX_SHOWN else line[:MAX_SHOWN] + "...")
+    if line is None:
+        return "nothing"
+    return repr(line if len(line) <= MAX_SHOWN else line[:MAX_SHOWN] + "...")
 
 
 def _text(path: str) -> str:
