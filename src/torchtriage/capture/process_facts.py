@@ -23,22 +23,36 @@ def process_facts(started: float) -> dict[str, Any]:
     rank = os.environ.get("RANK")
     return {
         "run_id": os.environ.get(RUN_ID), "start": started, "pid": os.getpid(), "ppid": os.getppid(),
-        "argv": redacted(getattr(sys, "argv", [])), "executable": sys.executable, "cwd": os.getcwd(),
+        "argv": redacted(getattr(sys, "argv", [])), "executable": sys.executable, "cwd": _working_folder(),
         "host": platform.node() or "host",
-        "rank": int(rank) if rank and rank.isdigit() else None, "world_size": os.environ.get("WORLD_SIZE"),
-        "python": platform.python_version(), "platform": platform.platform(), "cpu_count": os.cpu_count(),
+        "rank": int(rank) if rank and rank.isdecimal() else None, "world_size": os.environ.get("WORLD_SIZE"),
+        "python": platform.python_version(), "platform": _platform(), "cpu_count": os.cpu_count(),
         "torch": str(getattr(torch, "__version__", "")) or None, "torchtriage": __version__,
         "environment": allowed_environment(os.environ), "your_roots": your_roots(),
         "torch_dir": os.path.dirname(getattr(torch, "__file__", "") or ""), "libraries": installed_libraries(),
     }
 
 
+def _working_folder() -> str | None:
+    try:
+        return os.getcwd()
+    except OSError:     # deleted
+        return None
+
+
+def _platform() -> str:
+    """As platform.platform(), which starts a process (`uname -p`): the program might wait for it as for its own."""
+    libc = "".join(platform.libc_ver())
+    return "-".join(filter(None, (platform.system(), platform.release(), platform.machine(), libc and f"with-{libc}")))
+
+
 def your_roots() -> list[str]:
     """The folders that hold the user's code: that of the script, the working folder, and editable installs."""
-    roots = [os.getcwd()]
+    cwd = _working_folder()
+    roots = [] if cwd is None else [cwd]
     main = sys.modules.get("__main__")
     script = getattr(main, "__file__", None) or (sys.argv[0] if getattr(sys, "argv", None) else "")
-    if script:
+    if script and (cwd or os.path.isabs(script)):
         roots.insert(0, os.path.dirname(os.path.abspath(script)))
     roots.extend(_editable_roots())
     return list(dict.fromkeys(roots))

@@ -1,5 +1,7 @@
 """The distribution of an installed package is read from the files that pip leaves beside it."""
 
+import platform
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -39,3 +41,21 @@ def test_a_distribution_without_either_has_its_own_name(site: Path) -> None:
 def test_only_the_head_of_a_long_record_is_read(site: Path) -> None:
     installed(site, "big-1", RECORD="".join(f"big/{'é' * 40}{n}.py,,\n" for n in range(2000)) + "late/__init__.py,,\n")
     assert set(facts.installed_libraries()) == {"big"}
+
+
+def test_no_process_is_started_for_the_facts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program may wait for any child, or handle SIGCHLD; platform.platform() calls `uname -p`."""
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(subprocess, "Popen", fail)
+    monkeypatch.setattr(platform, "_uname_cache", None)
+    monkeypatch.setattr(platform, "_platform_cache", {})
+    assert platform.machine() in facts.process_facts(1.0)["platform"]
+
+
+def test_a_process_whose_working_folder_was_deleted_has_facts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert facts.process_facts(1.0)["cwd"] is None
