@@ -90,6 +90,8 @@ def step_reasons(evidence: ProofRuns) -> Iterator[VerdictReason]:
     base, after = evidence.result("before"), evidence.result("after")
     if base is None or after is None or base.was_stopped or after.was_stopped:
         return
+    if evidence.before.eager and not after.numbers.rows:
+        return      # steps inside a compiled function are not seen
     own, other = len(base.numbers.rows), len(after.numbers.rows)
     if own != other:
         kind = ReasonKind.FEWER_STEPS if other < own else ReasonKind.MORE_STEPS

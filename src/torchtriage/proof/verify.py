@@ -235,6 +235,9 @@ def _notes(evidence: ProofRuns) -> Iterator[str]:
         problem = evidence.runs[name].numbers.problem
         if problem:
             yield f"the numbers of {name.upper()} are incomplete: {problem}"
+        result = evidence.result(name)
+        if result is not None and len(result.numbers.rows) > len(evidence.runs[name].numbers.rows):
+            yield f"{name.upper()} steps inside a compiled function, which is not seen: its weights are of an eager run"
         num_ranks = evidence.runs[name].numbers.num_ranks
         if num_ranks > 1:
             yield f"{name.upper()} trains in {num_ranks} processes; all of them are compared"

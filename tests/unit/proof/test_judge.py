@@ -86,6 +86,8 @@ def test_steps_inside_a_compiled_function_are_counted_in_the_eager_run() -> None
     assert kinds(judge.step_reasons(fewer)) == [ReasonKind.FEWER_STEPS]
     both = runs(before=run(0), after=run(0), eager=run(3), after_eager=run(2))
     assert kinds(judge.step_reasons(both)) == [ReasonKind.FEWER_STEPS]
+    of_eager = runs(before=run(3), after=run(0))
+    assert kinds(judge.step_reasons(replace(of_eager, before=replace(of_eager.before, eager=True)))) == []
 
 
 @pytest.mark.parametrize(("code", "expected"), [("TT109", []), ("TT101", [ReasonKind.LESS_COMPILED])])
