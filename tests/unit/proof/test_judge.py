@@ -217,6 +217,14 @@ def test_a_few_steps_refute_only_a_clear_slowdown(after: list[float], expected: 
     assert kinds(judge.time_of(both)[1]) == []
 
 
+def test_steps_that_are_shown_to_be_faster_need_no_second_round() -> None:
+    own, faster, equal = (timed(*[seconds + 1e-4 * (n % 7) for n in range(60)]) for seconds in (0.02, 0.01, 0.02))
+    assert not is_round_needed(own.recording, faster.recording)
+    assert is_round_needed(own.recording, equal.recording)
+    assert is_round_needed(faster.recording, own.recording)
+    assert judge.time_of(runs(before=own, after=faster))[0].ratio is not None
+
+
 def test_a_finding_that_stays_and_happens_more_often_refutes() -> None:
     def recompiled(number: int) -> Finding:
         return replace(finding(code="TT203", fingerprint="r"), evidence=Evidence(num_events=number))
