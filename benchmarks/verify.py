@@ -33,6 +33,7 @@ from advice_cases import (
     values,
 )
 from common import clean_environment, machine, note, save, table
+from verify_cases import branches as branch_cases
 from verify_cases import outputs, trainings
 from verify_cases.pair import Pair, pairs_of
 
@@ -44,7 +45,7 @@ ADVICE = (autograd, branches, calls, coverage, iteration, logs, mixed, scalars, 
 
 
 def pairs() -> Iterator[Pair]:
-    yield from pairs_of((*trainings.FAMILIES, *outputs.FAMILIES))
+    yield from pairs_of((*trainings.FAMILIES, *outputs.FAMILIES, *branch_cases.FAMILIES))
     for module in ADVICE:
         for case in module.CASES:
             options = [option for option in case.options if option.same_numbers and not option.leaves]

@@ -29,7 +29,7 @@ _ITERATOR_ARGUMENT = "GB4347"       # a comprehension that is compiled alone get
 # State of a module or of the program outlives the call: without the break it would recompile the caller instead.
 _STATE_CODES = frozenset({"TT206", "TT208", "TT220"})
 # Gradients and the optimizer inside one compiled function are one mistake; the first of these present names it.
-_TRAINING_STEP = ("TT109", "TT118", "TT110")
+TRAINING_STEP = ("TT109", "TT118", "TT110")
 
 
 def fold_effects(findings: list[Finding], process: Process) -> list[Finding]:
@@ -166,13 +166,13 @@ def _behind_comprehension(process: Process, broken: Break) -> BreakKey | None:
 
 def _training_step(broken: Break, breaks: dict[BreakKey, tuple[Break, Finding]]) -> BreakKey | None:
     """The break that represents gradients and optimizer inside one compiled function."""
-    if broken.cause.code not in _TRAINING_STEP:
+    if broken.cause.code not in TRAINING_STEP:
         return None
     place = (broken.editable.path, broken.function)
     together: list[tuple[int, BreakKey]] = []
     for key, (other, _) in breaks.items():
-        if other.cause.code in _TRAINING_STEP and (other.editable.path, other.function) == place:
-            together.append((_TRAINING_STEP.index(other.cause.code), key))
+        if other.cause.code in TRAINING_STEP and (other.editable.path, other.function) == place:
+            together.append((TRAINING_STEP.index(other.cause.code), key))
     return min(together, key=lambda pair: pair[0])[1] if len(together) > 1 else None
 
 

@@ -82,6 +82,19 @@ class ProofRuns:
     def get(self, name: str) -> SideRun | None:
         return self.runs.get(name)
 
+    def result(self, name: str) -> SideRun | None:
+        """The run of a side whose numbers are compared.
+
+        BEFORE is run eager if it fails compiled. Steps inside a compiled function are not seen: then the numbers are
+        those of the eager run of the side, with the output of the compiled one.
+        """
+        eager = {"before": "eager", "after": "after eager"}[name]
+        run = next(iter(self.of(name, *(["eager"] if name == "before" else []))), None)
+        exact = next(iter(self.of(eager)), None)
+        if run is None or run.numbers.rows or exact is None or not exact.numbers.rows:
+            return run
+        return replace(run, numbers=exact.numbers)
+
     def of(self, *names: str) -> list[SideRun]:
         """Those that were run and did not fail."""
         return [self.runs[name] for name in names if name in self.runs and not self.runs[name].has_failed]
@@ -129,6 +142,8 @@ class Runs:
             names, settings = ["eager", *names], [ProofSetting(eager=True), *settings]
             if "before again" not in evidence.runs:
                 names, settings = ["before again", *names], [ProofSetting(), *settings]
+        missing = [(name, setting) for name, setting in zip(names, settings, strict=True) if name not in evidence.runs]
+        names, settings = [name for name, _ in missing], [setting for _, setting in missing]
         self.say("running BEFORE again, and eager with every result moved by one rounding, to measure its noise")
         self._beside(names, [("before", setting) for setting in settings])
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from torchtriage.diagnosis.diagnose import START_UP
+from torchtriage.diagnosis.effects import TRAINING_STEP
 from torchtriage.diagnosis.totals import totals
 from torchtriage.findings.model import Severity
 from torchtriage.findings.proof.verdict import (
@@ -86,9 +87,11 @@ def was_cut_short(evidence: ProofRuns) -> bool:
 
 def step_reasons(evidence: ProofRuns) -> Iterator[VerdictReason]:
     """Fewer or more optimizer steps than BEFORE, which are counted where it ends by itself."""
-    base, after = next(iter(evidence.of("before", "eager")), None), evidence.runs["after"]
-    if base is None or after.has_failed or base.was_stopped or after.was_stopped:
+    base, after = evidence.result("before"), evidence.result("after")
+    if base is None or after is None or base.was_stopped or after.was_stopped:
         return
+    if evidence.before.eager and not after.numbers.rows:
+        return      # steps inside a compiled function are not seen
     own, other = len(base.numbers.rows), len(after.numbers.rows)
     if own != other:
         kind = ReasonKind.FEWER_STEPS if other < own else ReasonKind.MORE_STEPS
@@ -111,8 +114,19 @@ def _without_numbers(path: str) -> str:
 
 def needs_eager_after(evidence: ProofRuns) -> bool:
     """Whether fewer operations are in graphs, so that it must be seen whether the program still executes them."""
-    before, after = evidence.runs["before"].numbers, evidence.runs["after"].numbers
-    return after.graph_ops < MIN_SHARE * before.graph_ops and bool(after.graph_ops)
+    own, other = graph_ops(evidence)
+    return other < MIN_SHARE * own and bool(other)
+
+
+def graph_ops(evidence: ProofRuns) -> tuple[int, int]:
+    """The operations in graphs of both sides.
+
+    Where the cure takes the training step out of a compiled function, those of optimizers do not count.
+    """
+    own, other = (evidence.runs[name].numbers for name in _FIRST)
+    if own.optimizer_ops and any(mark.code in TRAINING_STEP for mark in all_findings(evidence).fixed):
+        return own.graph_ops - own.optimizer_ops, other.graph_ops - other.optimizer_ops
+    return own.graph_ops, other.graph_ops
 
 
 def is_less_compiled(evidence: ProofRuns) -> bool:
@@ -123,7 +137,7 @@ def is_less_compiled(evidence: ProofRuns) -> bool:
     """
     if not needs_eager_after(evidence):
         return False
-    own, other = evidence.runs["before"].numbers.graph_ops, evidence.runs["after"].numbers.graph_ops
+    own, other = graph_ops(evidence)
     for names in (("before as compiled", "after as compiled"), ("eager", "after eager")):
         exact = [run.numbers.eager_ops for run in evidence.of(*names)]
         if len(exact) == 2 and all(exact):
@@ -138,7 +152,7 @@ def compile_reasons(evidence: ProofRuns) -> Iterator[VerdictReason]:
     before, after = evidence.runs["before"], evidence.runs["after"]
     if evidence.before.eager or after.has_failed or before.has_failed:
         return
-    own, other = before.numbers.graph_ops, after.numbers.graph_ops
+    own, other = graph_ops(evidence)
     if own and not other:
         yield VerdictReason(kind=ReasonKind.LESS_COMPILED, verdict=_REFUTED, value_before=own, value_after=0.0)
     elif own and is_less_compiled(evidence):

@@ -51,7 +51,7 @@ class Agreement:
 
 def baseline(evidence: ProofRuns) -> SideRun | None:
     """The run whose numbers AFTER must have: BEFORE, or BEFORE run eager if it fails compiled."""
-    return next(iter(evidence.of("before", "eager")), None)
+    return evidence.result("before")
 
 
 def agreement(
@@ -70,19 +70,19 @@ def agreement(
 
 def first_agreement(evidence: ProofRuns) -> Agreement | None:
     """AFTER against BEFORE; None if one of them has no numbers."""
-    base, after = baseline(evidence), next(iter(evidence.of("after")), None)
+    base, after = baseline(evidence), evidence.result("after")
     if base is None or after is None:
         return None
-    again = evidence.of("before again") if base is evidence.get("before") else []
+    again = evidence.of("before again") if evidence.of("before") else []
     return agreement(base, after, again=again, eager=_exact(evidence), moved=evidence.of("moved 1", "moved 2"))
 
 
 def is_equal(evidence: ProofRuns) -> bool:
     """Whether all numbers are equal already, so that it need not be measured what rounding does."""
-    runs = evidence.of("before", "after")
-    if len(runs) < 2 or len(runs[0].numbers.rows) != len(runs[1].numbers.rows):
+    own, other = evidence.result("before"), evidence.result("after")
+    if own is None or other is None or len(own.numbers.rows) != len(other.numbers.rows):
         return False
-    found = agreement(*runs)
+    found = agreement(own, other)
     has_numbers = found.tensors.num_rows > 0 or (found.printed.num_compared > 0 and not found.printed.only_after)
     return found.holds and found.is_equal and has_numbers
 
@@ -95,23 +95,23 @@ def _exact(evidence: ProofRuns) -> SideRun | None:
 
 def eager_agreement(evidence: ProofRuns) -> Agreement | None:
     """AFTER against BEFORE run eager: where BEFORE is compiled wrongly, a right AFTER agrees with this."""
-    exact, after = evidence.of("eager"), evidence.of("after")
-    if not exact or not after or draws_differ(exact[0].numbers, after[0].numbers) is not None:
+    exact, after = evidence.of("eager"), evidence.result("after")
+    if not exact or after is None or draws_differ(exact[0].numbers, after.numbers) is not None:
         return None
-    return agreement(exact[0], after[0], eager=exact[0], moved=evidence.of("moved 1", "moved 2"))
+    return agreement(exact[0], after, eager=exact[0], moved=evidence.of("moved 1", "moved 2"))
 
 
 def keyed_agreement(evidence: ProofRuns) -> tuple[Agreement, Agreement] | None:
     """(both sides eager with the same draws, AFTER compiled against AFTER eager); None if one of the runs failed."""
     runs = evidence.of("keyed before", "keyed after", "keyed moved")
-    after, eager = evidence.of("after"), evidence.of("after eager")
-    if len(runs) < 3 or not after or not eager:
+    after, eager = evidence.result("after"), evidence.of("after eager")
+    if len(runs) < 3 or after is None or not eager:
         return None
     keyed = agreement(runs[0], runs[1], eager=runs[0], moved=[runs[2]])
     exact = _exact(evidence)
     pairs = [(exact.numbers, run.numbers) for run in evidence.of("moved 1", "moved 2")] if exact is not None else []
-    compiled = compare(eager[0].numbers, after[0].numbers, RoundingNoise(pairs))
-    printed = compare_printed(eager[0].output, after[0].output, [], None, [])
+    compiled = compare(eager[0].numbers, after.numbers, RoundingNoise(pairs))
+    printed = compare_printed(eager[0].output, after.output, [], None, [])
     # Without tensors the compiled side is judged by what it prints, which has no measured noise.
     return keyed, Agreement(tensors=compiled, printed=PrintedComparison() if compiled.num_rows else printed)
 
@@ -155,7 +155,7 @@ def python_draws_moved(evidence: ProofRuns) -> bool:
 
 def numbers_change(evidence: ProofRuns, found: Agreement | None, state: NumbersState) -> NumbersChange:
     """The result in fields."""
-    base, after = baseline(evidence), evidence.get("after")
+    base, after = baseline(evidence), evidence.result("after")
     own = None
     if base is not None and evidence.of("before again"):
         own = relative_difference(base.numbers, evidence.runs["before again"].numbers)

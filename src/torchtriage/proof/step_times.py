@@ -11,6 +11,7 @@ from torchtriage.recording.series import STEP_SECONDS
 
 MIN_STEPS = 20          # in the second half of a run; below it the interval of a median is wide
 SLOWER = 1.05           # the whole interval of the ratio must be above it: runs in turns differ by 1 %
+SHOWN_FASTER = 1.0      # the whole interval of one round below it needs no second one to exclude a slowdown by 5 %
 # With fewer steps than MIN_STEPS nothing is shown about a small ratio, but a large one is clear: of six steps per side,
 # the interval of the ratio reaches from the fastest to the slowest.
 FEW_STEPS = 3           # in the second half of each of two runs
@@ -30,9 +31,13 @@ def has_enough(*runs: Recording, least: int = MIN_STEPS) -> bool:
 
 
 def is_round_needed(before: Recording, after: Recording) -> bool:
-    """Whether both sides must run once more: their steps are enough to be timed, or few and seem clearly slower."""
+    """Whether both sides must run once more, after a round in turns.
+
+    They must where steps that can be timed are not shown to be faster, or where a few steps seem clearly slower.
+    """
     if has_enough(before, after):
-        return True
+        ratio = step_times([before], [after], in_turns=True).ratio
+        return ratio is None or ratio.high is None or ratio.high > SHOWN_FASTER
     return has_enough(before, after, least=FEW_STEPS) and (
         statistics.median(steady_steps(after)) > CLEARLY_SLOWER * statistics.median(steady_steps(before)))
 

@@ -76,6 +76,31 @@ def test_another_number_of_steps_is_refuted(num: int, kind: ReasonKind) -> None:
     assert kinds(judge.step_reasons(runs(before=run(3), after=run(3)))) == []
 
 
+def test_steps_inside_a_compiled_function_are_counted_in_the_eager_run() -> None:
+    unseen = runs(before=run(0), after=run(3), eager=run(3), after_eager=run(3))
+    assert kinds(judge.step_reasons(unseen)) == []
+    result = unseen.result("before")
+    assert result is not None
+    assert len(result.numbers.rows) == 3
+    fewer = runs(before=run(0), after=run(2), eager=run(3), after_eager=run(2))
+    assert kinds(judge.step_reasons(fewer)) == [ReasonKind.FEWER_STEPS]
+    both = runs(before=run(0), after=run(0), eager=run(3), after_eager=run(2))
+    assert kinds(judge.step_reasons(both)) == [ReasonKind.FEWER_STEPS]
+    of_eager = runs(before=run(3), after=run(0))
+    assert kinds(judge.step_reasons(replace(of_eager, before=replace(of_eager.before, eager=True)))) == []
+
+
+@pytest.mark.parametrize(("code", "expected"), [("TT109", []), ("TT101", [ReasonKind.LESS_COMPILED])])
+def test_the_operations_of_an_optimizer_that_the_cure_takes_out_of_a_graph_do_not_count(
+    code: str, expected: list[ReasonKind], monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = run(graph_ops=600, eager_ops=900)
+    before = replace(before, numbers=replace(before.numbers, optimizer_ops=560))
+    evidence = runs(before=before, after=run(graph_ops=35), eager=before, after_eager=run(eager_ops=900))
+    monkeypatch.setattr(judge, "all_findings", lambda _: findings_change([[finding(code=code)]], [[]]))
+    assert kinds(judge.compile_reasons(evidence)) == expected
+
+
 def test_a_change_that_compiles_nothing_is_refuted() -> None:
     assert kinds(judge.compile_reasons(runs(before=run(), after=run(graph_ops=0)))) == [ReasonKind.LESS_COMPILED]
 
@@ -190,6 +215,14 @@ def test_a_few_steps_refute_only_a_clear_slowdown(after: list[float], expected: 
     eager = replace(runs().before, eager=True)
     both = replace(runs(before=own, after=other, before_again=own, after_again=other), before=eager)
     assert kinds(judge.time_of(both)[1]) == []
+
+
+def test_steps_that_are_shown_to_be_faster_need_no_second_round() -> None:
+    own, faster, equal = (timed(*[seconds + 1e-4 * (n % 7) for n in range(60)]) for seconds in (0.02, 0.01, 0.02))
+    assert not is_round_needed(own.recording, faster.recording)
+    assert is_round_needed(own.recording, equal.recording)
+    assert is_round_needed(faster.recording, own.recording)
+    assert judge.time_of(runs(before=own, after=faster))[0].ratio is not None
 
 
 def test_a_finding_that_stays_and_happens_more_often_refutes() -> None:

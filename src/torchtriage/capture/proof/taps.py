@@ -67,7 +67,7 @@ class ProofTaps:
         self._state = ModuleState()
         self._losses: list[list[float]] = []
         self._row: dict[str, Any] = {}
-        self._graph_ops = [0, 0]                    # calls of compiled pieces, operations in them
+        self._graph_ops = [0, 0, 0]     # calls of compiled pieces, operations in them, those of optimizers
         self._problem = ""
         self._is_recorded = False
         self._ended_at = 0
@@ -110,11 +110,12 @@ class ProofTaps:
         dynamo.wrap_compiled_pieces(output_graph, self._counted)
 
     def _counted(self, compile_id: str, piece: Callable[..., Any], graph: Any) -> Callable[..., Any]:
-        totals, number = self._graph_ops, shapes.num_operations(graph)
+        totals, (number, in_optimizer) = self._graph_ops, shapes.num_operations(graph)
 
         def counted_piece(*args: Any) -> Any:
             totals[0] += 1
             totals[1] += number
+            totals[2] += in_optimizer
             try:
                 return piece(*args)
             except BaseException as error:
@@ -201,7 +202,8 @@ class ProofTaps:
         version = getattr(module("torch"), "__version__", "")
         self._file.put(
             kind="end", rank=os.environ.get("RANK"), steps=self._step, updates=self._num_updates,
-            graph_calls=self._graph_ops[0], graph_ops=self._graph_ops[1], eager_ops=num_ops, problem=self._problem,
+            graph_calls=self._graph_ops[0], graph_ops=self._graph_ops[1], eager_ops=num_ops,
+            optimizer_ops=self._graph_ops[2], problem=self._problem,
             torch=str(version), memory=peak_memory_facts(), ended_early=self._ended_at,
             own_seconds=self.clock.own_seconds, draws=digests(),
             repeated_draws=self._operations.num_repeats if self._operations is not None else 0,
@@ -215,7 +217,7 @@ class ProofTaps:
         """In a forked child, which has its own file."""
         self._file.start_over()
         self._step = self._num_updates = 0
-        self._graph_ops[:] = [0, 0]
+        self._graph_ops[:] = [0, 0, 0]
 
 
 def settings_of(group: Mapping[str, Any]) -> dict[str, float]:

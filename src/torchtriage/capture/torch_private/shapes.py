@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ Mark = tuple[str, tuple[Any, ...], dict[str, Any], FrameType]
 
 # A program in which inductor tests the processor as its first compile would. If it fails, each run repeats the test.
 CHECK_PROCESSOR = "from torch._inductor.cpu_vec_isa import pick_vec_isa; pick_vec_isa()"
+_OPTIMIZERS = f"{os.sep}torch{os.sep}optim{os.sep}"
 
 
 def is_null_context(context: Any) -> bool:
@@ -137,15 +139,16 @@ def fresh_cache() -> contextlib.AbstractContextManager[Any] | None:
     return make() if make is not None else None
 
 
-def num_operations(graph: Any) -> int:
-    """The operations of an OutputGraph whose result is a tensor; 0 if this torch has another form of graph.
+def num_operations(graph: Any) -> tuple[int, int]:
+    """(the operations of an OutputGraph whose result is a tensor, those of them that an optimizer of torch calls).
 
-    Calls of NumPy that Dynamo takes into a graph are left out: eager runs, whose operations are compared, have none.
+    (0, 0) if this torch has another form of graph. Calls of NumPy that Dynamo takes into a graph are left out: eager
+    runs, whose operations are compared, have none.
     """
     tensor = module("torch").Tensor
     nodes = getattr(getattr(graph, "graph", None), "nodes", ())
     calls = [
         node for node in nodes if node.op in ("call_function", "call_method", "call_module")
-        and not type(node.target).__name__.startswith("numpy_")
+        and not type(node.target).__name__.startswith("numpy_") and isinstance(node.meta.get("example_value"), tensor)
     ]
-    return sum(1 for node in calls if isinstance(node.meta.get("example_value"), tensor))
+    return len(calls), sum(1 for node in calls if _OPTIMIZERS in (node.meta.get("stack_trace") or ""))

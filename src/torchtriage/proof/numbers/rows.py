@@ -39,6 +39,7 @@ class RunNumbers:
     num_steps: int = 0
     graph_calls: int = 0
     graph_ops: int = 0
+    optimizer_ops: int = 0      # of graph_ops
     eager_ops: int = 0
     repeated_draws: int = 0     # eager runs only: draws of values that the same process drew before
     draw_keys: int = 0          # runs with arranged draws: a digest of what was drawn in which step
@@ -68,6 +69,7 @@ def read_numbers(folder: Path) -> RunNumbers:
         num_steps=int(_number(main, "steps")),
         graph_calls=sum(int(_number(end, "graph_calls")) for end in ends),
         graph_ops=sum(int(_number(end, "graph_ops")) for end in ends),
+        optimizer_ops=sum(int(_number(end, "optimizer_ops")) for end in ends),
         eager_ops=sum(int(_number(end, "eager_ops")) for end in ends),
         repeated_draws=sum(int(_number(end, "repeated_draws")) for end in ends),
         draw_keys=sum(int(_number(end, "draw_keys")) for end in ends), drawn_elements=_sums(ends, "drawn_elements"),
