@@ -159,8 +159,9 @@ SUBPACKAGES: dict[str, dict[str, set[str]]] = {
     },
     "diagnosis": {
         "compiles": {"."},
-        "graph_breaks": {".", "compiles"},
-        "recompiles": {".", "compiles"},
+        "rewrites": {"."},
+        "graph_breaks": {".", "compiles", "rewrites"},
+        "recompiles": {".", "compiles", "rewrites"},
         "coverage": {".", "compiles", "graph_breaks"},
         "learning": {"."},
         "history": {".", "compiles", "coverage", "graph_breaks", "learning", "recompiles"},

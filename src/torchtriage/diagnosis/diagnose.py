@@ -81,18 +81,23 @@ def linked(findings: list[Finding], causes: Mapping[str, Location] | None = None
     """
     frames: dict[str, list[Finding]] = defaultdict(list)
     for f in findings:
-        if f.code == "TT301" or f.code.startswith("TT2"):
+        if _is_limit(f) or f.code.startswith("TT2"):
             for frame in {compile_id.rpartition("/")[0] for compile_id in f.evidence.compile_ids if compile_id}:
                 frames[frame].append(f)
     related: dict[str, set[str]] = defaultdict(set)
     for group in frames.values():
-        if any(f.code == "TT301" for f in group):
+        if any(_is_limit(f) for f in group):
             for f in group:
                 related[f.fingerprint] |= {
                     other.fingerprint for other in group if other is not f and _places(f) & _places(other)
                 }
     together = [f.with_(related=(*f.related, *sorted(related[f.fingerprint]))) for f in findings]
     return [_explained(f, findings, causes or {}) for f in together]
+
+
+def _is_limit(finding: Finding) -> bool:
+    """Whether a finding follows from recompiles up to the limit, at which a call with fullgraph=True raises."""
+    return finding.code == "TT301" or (finding.code == "TT308" and "FailOnRecompileLimitHit" in finding.title)
 
 
 def _places(finding: Finding) -> set[str]:
@@ -102,7 +107,7 @@ def _places(finding: Finding) -> set[str]:
 
 def _explained(finding: Finding, findings: list[Finding], places: Mapping[str, Location]) -> Finding:
     """A recompile limit gets the cause and fix of the recompiles that led to it, as those are to be changed."""
-    if finding.code != "TT301":
+    if not _is_limit(finding):
         return finding.with_(location=places.get(finding.fingerprint, finding.location))
     causes = [f for f in findings if f.fingerprint in finding.related and f.code.startswith("TT2")]
     if not causes:

@@ -1,9 +1,12 @@
 """Makes the changes of edits in a file with libcst, which preserves its formatting."""
 
+import io
 import re
 import textwrap
+import tokenize
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torchtriage.findings.model import Change, ChangeKind
@@ -18,6 +21,7 @@ _BLOCKS = frozenset({ChangeKind.REWRITE, ChangeKind.REMOVE, ChangeKind.WRAP})
 def rewritten(content: bytes, changes: Sequence[Change]) -> bytes:
     """The content of a file after these changes; raises UneditableError if one of them does not fit."""
     tree = Tree(content)
+    changes = [replace(change, new=_with_quotes_of(content, change.new)) for change in changes]
     plan = _Plan(tree)
     for change in changes:
         if change.kind is not ChangeKind.SET:
@@ -37,6 +41,20 @@ def rewritten(content: bytes, changes: Sequence[Change]) -> bytes:
     if result == content:
         raise UneditableError("the edit changes nothing: it was made already")
     return result
+
+
+def _with_quotes_of(content: bytes, text: str) -> str:
+    """New code with double quotes if the file has more of them: ast.unparse writes single ones."""
+    if content.count(b'"') <= content.count(b"'"):
+        return text
+    try:
+        tokens = [(t.type, t.string) for t in tokenize.generate_tokens(io.StringIO(text).readline)]
+    except (tokenize.TokenError, SyntaxError):
+        return text
+    for kind, string in dict.fromkeys(tokens):
+        if kind == tokenize.STRING and re.fullmatch(r"'[^'\"\\]*'", string):
+            text = text.replace(string, f'"{string[1:-1]}"')
+    return text
 
 
 class _Plan:
@@ -136,8 +154,16 @@ class _Plan:
         for decorator in self._function(statement, change).decorators:
             if plain(self.tree.text(decorator.decorator)) == change.old:
                 self.nodes[decorator] = lambda _: cst.RemoveFromParent()
+                self._keep_comments(statement, _inner_comments(decorator))
                 return
         raise UneditableError(f"the function at line {change.line} has no decorator {change.old}")
+
+    def _keep_comments(self, statement: Any, comments: Sequence[Any]) -> None:
+        import libcst as cst
+
+        lines = [cst.EmptyLine(comment=comment) for comment in comments]
+        if lines:
+            self.nodes[statement] = lambda updated: updated.with_changes(leading_lines=[*updated.leading_lines, *lines])
 
     def _expression(self, change: Change, statement: Any) -> None:
         """Replace an expression, or change the arguments of a call."""
@@ -248,8 +274,12 @@ def _replaced(updated: Any, text: str, comments: Sequence[Any], config: Any) -> 
     """The statements that replace one, below its comments: those above it, then those within it."""
     import libcst as cst
 
-    kept = [*updated.leading_lines, *(cst.EmptyLine(comment=comment) for comment in comments)]
     new = _statements(text, config)
+    behind = getattr(updated, "trailing_whitespace", None)
+    if len(new) == 1 and behind is not None and hasattr(new[0], "trailing_whitespace"):    # one line for another
+        new[0] = new[0].with_changes(trailing_whitespace=behind)
+        comments = [comment for comment in comments if comment is not behind.comment]
+    kept = [*updated.leading_lines, *(cst.EmptyLine(comment=comment) for comment in comments)]
     if not new:     # what is left of a removed statement is the lines above it
         has_comment = any(line.comment is not None for line in kept)
         return cst.FlattenSentinel([_nothing(kept)]) if has_comment else cst.RemoveFromParent()
@@ -329,7 +359,8 @@ def _as_last(argument: Any, dropped: Any) -> Any:
     behind = dropped.comma.whitespace_after if has_comma else dropped.whitespace_after_arg
     if not isinstance(between, cst.ParenthesizedWhitespace) or not isinstance(behind, cst.ParenthesizedWhitespace):
         return changed
-    own = [cst.EmptyLine(comment=behind.first_line.comment)] if behind.first_line.comment else []
+    own = [cst.EmptyLine(indent=between.indent, whitespace=between.last_line, comment=behind.first_line.comment)]
+    own = own if behind.first_line.comment else []
     merged = behind.with_changes(first_line=between.first_line, empty_lines=[*own, *behind.empty_lines])
     if has_comma:
         return changed.with_changes(comma=dropped.comma.with_changes(whitespace_after=merged))

@@ -75,6 +75,14 @@ def test_a_limit_and_its_recompiles_name_each_other_and_share_the_fix() -> None:
     assert limit.evidence.values == cause.evidence.values
 
 
+def test_a_limit_that_raises_under_fullgraph_has_the_fix_of_its_recompiles() -> None:
+    events = [*int_recompiles(F, 0, 7), CompileStart(**F, compile_id="0/8")]
+    failed = CompileEnd(**F, compile_id="0/8", fail_type="FailOnRecompileLimitHit", fail_reason="fullgraph=True")
+    findings = diagnose(a_recording(a_process(*events, failed, **FACTS), end=1000.0))
+    [cause] = [finding for finding in findings if finding.code.startswith("TT2")]
+    assert by_code(findings)["TT308"].fix == cause.fix
+
+
 def test_a_limit_that_can_be_raised_is_an_option_behind_those_of_its_recompiles() -> None:
     facts = {**FACTS, "eager_calls": {"eager": 2, "misses": 2, "recompiles": 0, "hits": 9}}
     events = int_recompiles(F, 0, 7, at_limit=True, stride=3)

@@ -187,3 +187,25 @@ def test_an_argument_is_not_added_to_one_call_of_several() -> None:
 def test_a_parameter_that_the_function_has_is_refused() -> None:
     with pytest.raises(UneditableError, match="duplicate argument"):
         edited(change(K.ADD_PARAMETER, 9, new="k"))
+
+
+def test_a_comment_beside_a_dropped_argument_stays_in_its_column() -> None:
+    source = "f = torch.compile(\n    g,\n    fullgraph=True,\n    dynamic=False,  # faster\n)\n"
+    expected = source.replace("dynamic=False,  # faster", "# faster")
+    assert edited(change(K.DROP_ARGUMENT, 4, "dynamic"), source=source) == expected
+
+
+def test_new_code_has_the_quotes_of_the_file() -> None:
+    for source, expected in (('x = "a"\nf(x)\n', 'f("b")'), ("x = 'a'\nf(x)\n", "f('b')")):
+        assert expected in edited(change(K.REPLACE, 2, "f(x)", "f('b')"), source=source)
+
+
+def test_one_line_for_another_keeps_the_comment_behind_it() -> None:
+    text = edited(change(K.REWRITE, 17, "print('y', y)", "show(y)"))
+    assert "        show(y)  # show\n" in text
+
+
+def test_the_comment_of_a_dropped_decorator_stays_above_the_function() -> None:
+    source = "x = 1\n\n\n@torch.compile  # fast\ndef f():\n    pass\n"
+    text = edited(change(K.DROP_DECORATOR, 5, "torch.compile"), source=source)
+    assert text == "x = 1\n\n\n# fast\ndef f():\n    pass\n"

@@ -1,6 +1,7 @@
 """Edits for torch.compile calls: a result that is kept, an object that is called, a call that is made once."""
 
 import ast
+import builtins
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -142,18 +143,51 @@ def _once_per_file(process: Process, call: CompileCall) -> Iterator[Edit]:
     is_plain = isinstance(made, ast.Call) and called_name(made) == "compile" and len(made.args) == 1
     if not is_plain or not isinstance(made, ast.Call) or not isinstance(target, ast.Name):
         return
-    function = made.args[0]
-    lines = {line for line, node in recorded_statements(process, call.path)
-             if isinstance(node, ast.FunctionDef) and isinstance(function, ast.Name) and node.name == function.id}
     first = statement.parents[0]
     line = (call.line or 0) - (statement.node.lineno - first.lineno)
+    line -= len(getattr(first, "decorator_list", ()))
     is_top = source.line(line)[:1] not in ("", " ", "\t")
-    if is_top and lines and all(defined < line for defined in lines) and call.target.rpartition(".")[0] == "":
+    stored = [n for n in ast.walk(first) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    is_once = [n.id for n in stored].count(target.id) == 1
+    if is_top and is_once and _means_the_same(process, call, made, first, line):
         yield _edit(
             f"`{code(statement.node)}` once, before line {line} of the file",
             Change(kind=ChangeKind.REMOVE, path=call.path, line=call.line or 0, old=code(statement.node)),
             Change(kind=ChangeKind.INSERT, path=call.path, line=line, new=code(statement.node)),
         )
+
+
+_OF_TORCH = frozenset({"torch", "F", "nn", "functional"})      # how programs import it; the head may not be recorded
+
+
+def _means_the_same(process: Process, call: CompileCall, made: ast.Call, function: ast.stmt, line: int) -> bool:
+    """Whether every name of an expression is bound once, at the top level of the file, above a line."""
+    own = {n.arg for n in ast.walk(made) if isinstance(n, ast.arg)}
+    used = {n.id for n in ast.walk(made) if isinstance(n, ast.Name)} - own
+    local = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    local |= {n.arg for n in ast.walk(function) if isinstance(n, ast.arg)} - own
+    bound: dict[str, list[int]] = {}
+    for own_line, node in recorded_statements(process, call.path):
+        if _is_top(process, call.path, own_line):
+            for name in _names_bound(node):
+                bound.setdefault(name, []).append(own_line)
+    return not used & local and all(
+        name in _OF_TORCH or hasattr(builtins, name) or (len(bound.get(name, ())) == 1 and bound[name][0] < line)
+        for name in used)
+
+
+def _is_top(process: Process, path: str, line: int) -> bool:
+    texts = [source.line(line) for (own, _), source in process.sources.items() if own == path]
+    return any(text[:1] not in ("", " ", "\t") for text in texts)
+
+
+def _names_bound(node: ast.stmt) -> set[str]:
+    """The names that a statement gives a value: a definition, an import, an assignment."""
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        return {node.name}
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        return {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 
 def _change(call: CompileCall, kind: ChangeKind, **fields: str) -> Change:

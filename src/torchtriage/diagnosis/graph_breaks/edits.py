@@ -5,10 +5,18 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from torchtriage.diagnosis.graph_breaks.branches import branch_code, conditional_code
-from torchtriage.diagnosis.graph_breaks.hoisting import entered_outside, hoisted, listed_outside, moved
+from torchtriage.diagnosis.graph_breaks.branches import branch_code, conditional_code, tensor_test
+from torchtriage.diagnosis.graph_breaks.hoisting import (
+    entered_outside,
+    hoisted,
+    listed_outside,
+    model_compiled,
+    moved,
+    timed_outside,
+)
 from torchtriage.diagnosis.graph_breaks.remedies import Remedy
 from torchtriage.diagnosis.graph_breaks.values import SCALARS, fill_code, read_code, reduction_code, size_code
+from torchtriage.diagnosis.rewrites.loops import run_to_end, timed_statements
 from torchtriage.diagnosis.statement import Statement, called_name, code, own_nodes
 from torchtriage.findings.model import Change, ChangeKind, Edit, EditLabel
 from torchtriage.recording.events import GraphBreak, StackEntry
@@ -54,6 +62,8 @@ def break_edits(code_of_cause: str, site: BreakSite | None) -> tuple[Edit, ...]:
     if site is None:
         return ()
     edits = [edit for make in _BY_CODE.get(code_of_cause, ()) for edit in make(site)]
+    if not edits:
+        edits = [*model_instead(site), *loop_run_to_end(site)]
     setting = site.remedy.setting
     if setting and _is_known(setting, site.process.program.torch) and _cures_alone(setting, site.statement):
         edits.append(setting_edit(setting, site.line))
@@ -213,6 +223,18 @@ def next_outside(site: BreakSite) -> Iterator[Edit]:
         yield from _present(listed_outside(site.process, site.event, site.statement.node.iter))
 
 
+def model_instead(site: BreakSite) -> Iterator[Edit]:
+    """The model compiled instead of the training step, or the loop, that calls it."""
+    function = site.statement.function
+    nodes = [node for node in ast.walk(function) if isinstance(node, ast.Call)] if function is not None else []
+    is_step = any(called_name(node) in ("backward", "step", "grad") for node in nodes)
+    if any(keyword.arg == "create_graph" for node in nodes for keyword in node.keywords):
+        return      # it differentiates twice, which a model compiled with aot_eager or inductor refuses
+    is_loop = site.statement.loop is not None or isinstance(site.statement.node, ast.While)
+    if is_step or is_loop:
+        yield from model_compiled(site.process, site.event)
+
+
 def moved_outside(site: BreakSite) -> Iterator[Edit]:
     """The first or the last statement of the compiled function, made by its caller."""
     yield from _present(moved(site.process, site.event))
@@ -224,8 +246,42 @@ def context_outside(site: BreakSite) -> Iterator[Edit]:
 
 
 def clock(site: BreakSite) -> Iterator[Edit]:
+    timed = list(timed_statements(site.statement))
+    outside = timed_outside(site.process, site.event, timed) if timed else None
+    if outside is not None:
+        yield outside
+        return
+    if timed:
+        changes = tuple(_at(site, node, ChangeKind.WRAP, old=code(node), new=UNCOMPILED) for node in timed)
+        yield Edit(
+            label=EditLabel.REVIEW, text=f"`{UNCOMPILED}:` around what reads the clock at {site.where}: compiled code "
+            "is then not timed, nor are its times kept", changes=changes,
+        )
+        return
     yield from drawn(site)
     yield from context_outside(site)
+
+
+def _at(site: BreakSite, node: ast.stmt, kind: ChangeKind, **fields: str) -> Change:
+    """A change of another statement of the same function."""
+    line = site.line.line - site.statement.node.lineno + node.lineno
+    return Change(kind=kind, path=site.line.path, line=line, **fields)
+
+
+def loop_run_to_end(site: BreakSite) -> Iterator[Edit]:
+    """All rounds of a loop, with finished results kept by torch.where."""
+    found = run_to_end(site.statement, tensor_test)
+    if found is None:
+        return
+    loop, before, replaced = found
+    yield Edit(
+        label=EditLabel.REVIEW, text=f"run the loop around {site.where} to its end, and keep finished results with "
+        "torch.where: every call then costs all rounds",
+        changes=(
+            _at(site, loop, ChangeKind.INSERT, new=before),
+            *(_at(site, node, ChangeKind.REWRITE, old=code(node), new=new) for node, new in replaced),
+        ),
+    )
 
 
 def _hoist(site: BreakSite, value: ast.expr | None, wrap: str = "") -> Iterator[Edit]:

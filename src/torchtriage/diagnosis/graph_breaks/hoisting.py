@@ -2,11 +2,13 @@
 
 import ast
 import copy
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from torchtriage.diagnosis.compiles.eager import EagerFrames
 from torchtriage.diagnosis.places import owner_at
+from torchtriage.diagnosis.rewrites.model_calls import compiled_function, inner_compiled
 from torchtriage.diagnosis.statement import (
     Function,
     Statement,
@@ -97,7 +99,7 @@ def moved(process: Process, event: GraphBreak) -> Edit | None:
     if any(_is_bookkeeping(other) for other in body if other is not node):
         return None     # what would be left breaks too: a step of a scheduler or of an optimizer
     caller = statement_at(process, frame.call.line.path, frame.call.line.line)
-    if caller is None or not _runs_once(caller.node, frame.call.node):
+    if caller is None or not _runs_once(caller.node, frame.call.node) or (not is_first and not _goes_on(caller.node)):
         return None
     kind, word = (ChangeKind.INSERT, "before") if is_first else (ChangeKind.APPEND, "after")
     where = short_place(frame.call.line.path, frame.call.line.line)
@@ -108,6 +110,46 @@ def moved(process: Process, event: GraphBreak) -> Edit | None:
             Change(kind=kind, path=frame.call.line.path, line=frame.call.line.line, new=code(outside[0])),
         ),
     )
+
+
+def timed_outside(process: Process, event: GraphBreak, timed: Sequence[ast.stmt]) -> Edit | None:
+    """The edit that reads the clock before the call, and makes of it after the call what the function made of it."""
+    frame = _frame(process, event)
+    caller = statement_at(process, frame.call.line.path, frame.call.line.line) if frame is not None else None
+    if frame is None or caller is None or frame.below is not None:
+        return None
+    if not _goes_on(caller.node) or not _runs_once(caller.node, frame.call.node):
+        return None
+    first, *others = timed
+    names = [n for node in timed for n in ast.walk(node) if isinstance(n, ast.Name)]
+    stored = {n.id for n in names if isinstance(n.ctx, ast.Store)}
+    started = code(first.targets[0]) if isinstance(first, ast.Assign) and len(first.targets) == 1 else ""
+    own = _own_names(frame.function) - {"self"}
+    used = {n.id for n in names}
+    if stored != {started} or not others or used & own - stored or stored & frame.call.taken:
+        return None
+    if "self" in used and frame.call.receiver is None:
+        return None
+    receiver = code(frame.call.receiver) if frame.call.receiver is not None else "self"
+    texts = [re.sub(r"\bself\b", receiver, code(node)) for node in timed]
+    line = frame.call.line
+    return Edit(
+        label=EditLabel.REVIEW, text=f"`{texts[0]}` before the call at {short_place(line.path, line.line)}, and "
+        f"`{texts[-1]}` after it",
+        changes=(
+            *(Change(
+                kind=ChangeKind.REMOVE, path=frame.line.path,
+                line=frame.line.line - frame.statement.node.lineno + node.lineno, old=code(node),
+            ) for node in timed),
+            Change(kind=ChangeKind.INSERT, path=line.path, line=line.line, new=texts[0]),
+            *(Change(kind=ChangeKind.APPEND, path=line.path, line=line.line, new=text) for text in texts[1:]),
+        ),
+    )
+
+
+def _goes_on(statement: ast.stmt) -> bool:
+    """Whether what stands behind a statement runs after it: it neither returns nor holds a block."""
+    return isinstance(statement, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr))
 
 
 def _runs_once(statement: ast.stmt, call: ast.Call) -> bool:
@@ -169,6 +211,18 @@ def listed_outside(process: Process, event: GraphBreak, iterated: ast.expr) -> E
             new=f"list({code(passed)})", within=code(frame.call.node),
         ),),
     )
+
+
+def model_compiled(process: Process, event: GraphBreak) -> Iterator[Edit]:
+    """The edit that compiles the model which the compiled function calls, and not the function."""
+    frame = _frame(process, event)
+    if frame is not None:
+        yield from inner_compiled(compiled_function(process, frame.line, frame.call.node, frame.call.line))
+        return
+    path, root = EagerFrames.of(process).root(event)
+    position = _position(event, path, original_function(root))
+    if position is not None:
+        yield from inner_compiled(compiled_function(process, event.stack[position], None, None))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,8 +367,7 @@ def _outside(
     for keyword in call.node.keywords:
         if keyword.arg and (_is_name(keyword.value) or isinstance(keyword.value, ast.Constant)):
             replaced[keyword.arg] = keyword.value
-    own = {argument.arg for argument in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
-    own |= {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    own = _own_names(function)
     used = {node.id for value in values for node in ast.walk(value) if isinstance(node, ast.Name)} & own
     if used - set(replaced) - set(named) or _assigned_before(values, function):
         return [], {}
@@ -327,6 +380,12 @@ def _outside(
 
     results: list[ast.expr] = [Outside().visit(copy.deepcopy(value)) for value in values]
     return results, {given[name]: named[name] for name in given}
+
+
+def _own_names(function: Function) -> set[str]:
+    """The parameters of a function and the names that it assigns."""
+    own = {argument.arg for argument in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)}
+    return own | {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 
 def _assigned_before(values: list[ast.expr], function: Function) -> bool:

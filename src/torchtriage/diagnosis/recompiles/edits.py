@@ -12,6 +12,7 @@ from torchtriage.diagnosis.recompiles.patterns import function_lines
 from torchtriage.diagnosis.recompiles.remedies import MAX_FLAGS
 from torchtriage.diagnosis.recompiles.scene import Scene
 from torchtriage.diagnosis.recompiles.size_remedies import may_be_of_a_layer
+from torchtriage.diagnosis.rewrites.model_calls import FunctionSource, inner_compiled
 from torchtriage.diagnosis.statement import code, own_nodes, recorded_statements, statement_at
 from torchtriage.findings.model import YOU, Change, ChangeKind, Edit, EditLabel
 from torchtriage.recording.recording import Process
@@ -157,6 +158,24 @@ def _of_math(site: RecompileSite) -> Iterator[Change]:
     if used and line.isdigit():
         yield Change(
             kind=ChangeKind.REPLACE, path=site.path, line=int(line), old=f"math.{used[1]}", new=f"torch.{used[1]}")
+
+
+def model_instead(site: RecompileSite) -> Iterator[Edit]:
+    """The model compiled instead of the function whose loop calls it a varying number of times."""
+    reason, line = site.scene.group.reasons[0], _definition(site)
+    statement = statement_at(site.process, site.path, site.scene.group.frame.key[2] or 0)
+    if line is None or statement is None or not isinstance(statement.node, ast.FunctionDef):
+        return
+    calls = [part for part in ast.walk(statement.node) if isinstance(part, ast.Call)]
+    if not any(code(part.func) == "range" and reason.source in map(code, part.args) for part in calls):
+        return
+    caller = site.caller
+    called = statement_at(site.process, caller.line.path, caller.line.line) if caller is not None else None
+    calls = called.calls(site.scene.group.frame.key[1]) if called is not None else []
+    yield from inner_compiled(FunctionSource(
+        process=site.process, path=site.path, line=line, function=statement.node,
+        call=calls[0] if len(calls) == 1 else None, call_line=caller.line if caller is not None else None,
+    ))
 
 
 def unspecialized(site: RecompileSite) -> Iterator[Edit]:
@@ -384,7 +403,7 @@ _BY_CODE: dict[str, tuple[Callable[[RecompileSite], Iterator[Edit]], ...]] = {
     "TT201": (mark_dynamic,),
     "TT202": (drop_static, mark_dynamic),
     "TT203": (mark_dynamic,),
-    "TT204": (drop_static, unspecialized, table_in_tensor, as_tensor),
+    "TT204": (drop_static, unspecialized, table_in_tensor, as_tensor, model_instead),
     "TT205": (drop_static, as_tensor),
     "TT206": (unspecialized, counted_in_tensor),
     "TT207": (unspecialized,),

@@ -1,0 +1,1 @@
+"""Other forms of a function whose source is recorded, of which edits are made."""
