@@ -315,8 +315,8 @@ class ExpressionEvaluator(Machine):
         if not isinstance(left, PythonValue) or not isinstance(left.constant, str):
             return None
         choices = other.elts if isinstance(other, (ast.Tuple, ast.List, ast.Set)) else [other]
-        known = [self._quiet(choice, scope) for choice in choices]
-        texts = [value.constant for value in known if isinstance(value, PythonValue) and isinstance(value.constant, str)]
+        known = [getattr(self._quiet(choice, scope), "constant", None) for choice in choices]
+        texts = [constant for constant in known if isinstance(constant, str)]
         if len(texts) < len(choices) or isinstance(node.ops[0], (ast.Eq, ast.NotEq)) is not (choices == [other]):
             return None
         if isinstance(node.ops[0], (ast.Eq, ast.In)):

@@ -20,7 +20,6 @@ from torchtriage.lint.types.values import (
     options,
 )
 
-
 MAX_NAMES = 12  # of a loop over names that is evaluated name by name
 
 
