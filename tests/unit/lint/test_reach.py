@@ -381,3 +381,23 @@ def test_a_counter_of_a_plain_object_recompiles_once() -> None:
     )
     [found] = findings(program)
     assert (found.code, found.severity.name) == ("TT206", "P4")
+
+
+TOOLS = HEAD + (
+    "def quiet(x):\n    return x\ndef loud(x):\n    print(x.shape)\n    return x\n"
+    "ALL = {f.__name__: f for f in (quiet, loud)}\nCONFIG = {'debug': False}\n"
+)
+
+
+def test_a_table_that_a_comprehension_makes_is_read_by_name() -> None:
+    assert places(TOOLS + "fast = torch.compile(ALL['loud'])\n") == ["TT101 train.py:6"]
+    assert places(TOOLS + "fast = torch.compile(ALL['quiet'])\n") == []
+    assert places(TOOLS + "for name in ALL:\n    torch.compile(ALL[name])(torch.ones(2))\n") == ["TT101 train.py:6"]
+
+
+def test_a_setting_of_a_dict_decides_unless_something_writes_to_it() -> None:
+    program = TOOLS + (
+        "@torch.compile\ndef f(x):\n    if CONFIG['debug']:\n        print(x.sum().item())\n    return x\n"
+    )
+    assert places(program) == []
+    assert places(program + "CONFIG['debug'] = bool(input())\n") != []

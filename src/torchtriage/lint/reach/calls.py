@@ -532,6 +532,8 @@ class CallEvaluator(ObjectEvaluator, HookEvaluator):
             option = held_modules(option) or option
             if isinstance(option, LibraryObject) and option.name.startswith("torch.nn."):
                 parts.append(join(module_items(option)))
+            elif isinstance(option, ContainerValue) and option.kind == "dict":
+                parts.append(option.keys)
             else:
                 parts.append(element_of(option))
         return join(parts)
