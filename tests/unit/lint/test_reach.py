@@ -362,6 +362,12 @@ def test_the_calls_behind_a_wrapper_are_those_of_what_it_compiles() -> None:
     assert places(program) == ["TT202 train.py:16"]
 
 
+@pytest.mark.parametrize(("annotation", "expected"), [("Tensor", ["TT119 train.py:5"]), ("TensorDict", [])])
+def test_an_argument_with_the_annotation_of_another_class_is_no_tensor(annotation: str, expected: list[str]) -> None:
+    program = HEAD + f"@torch.compile\ndef f(td: {annotation}):\n    return td.sum() if 'key' in td else td\n"
+    assert places(program.replace("Tensor)", "torch.Tensor)")) == expected
+
+
 def test_random_random_cannot_be_traced() -> None:
     program = HEAD + "import random\n@torch.compile\ndef f(x):\n    return x if random.random() < 0.5 else -x\n"
     assert places(program) == ["TT125 train.py:6"]
