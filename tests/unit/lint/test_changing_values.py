@@ -31,11 +31,15 @@ VARIES = [
     ("TT205", HEAD + "@torch.compile\ndef f(x, age):\n    return x * math.exp(-age)\nfor i in range(5):\n"
               "    f(torch.ones(3), 0.5 * i)\n"),
     ("TT211", PLAIN + "for i in range(5):\n    x = torch.ones(3)\n    if i % 2:\n        x = x.half()\n    f(x)\n"),
+    ("TT211", PLAIN + "for dtype in (torch.float32, torch.float64):\n    f(torch.ones(3, dtype=dtype))\n"),
+    ("TT211", PLAIN + "for dtype in (torch.float32, torch.int64):\n    f(torch.ones(3).to(dtype))\n"),
     ("TT213", PLAIN + "x = torch.ones(3, 3)\nfor _ in range(3):\n    f(x)\n    f(x.T)\n"),
     ("TT214", PLAIN + "for _ in range(3):\n    f(torch.ones(3))\n    f(torch.ones(2, 3))\n"),
     ("TT214", PLAIN + "x = torch.ones(2, 3)\nfor _ in range(3):\n    f(x[0])\n    f(x)\n"),
     ("TT216", PLAIN + "for i in range(5):\n    f({f'k{i + j}': torch.ones(1) for j in range(2)})\n"),
     ("TT217", PLAIN + "kept = []\nfor _ in range(5):\n    kept.append(torch.ones(1))\n    f(kept)\n"),
+    ("TT217", PLAIN + "def run():\n    kept = []\n    for _ in range(5):\n        kept.append(torch.ones(1))\n"
+              "        f(kept)\nrun()\n"),
     ("TT217", PLAIN + "kept = []\nfor _ in range(5):\n    kept = kept + [torch.ones(1)]\n    f(kept)\n"),
     ("TT218", PLAIN + "for i in range(5):\n    if i < 2:\n        y = None\n    else:\n        y = torch.ones(1)\n"
               "    f(torch.ones(1), y)\n"),

@@ -266,3 +266,144 @@ def test_a_class_that_its_decorator_puts_into_a_table_is_followed_into_another_f
 def test_the_options_of_a_compile_call_may_be_in_a_dict() -> None:
     source = HEAD + "OPTIONS = {'fullgraph': True}\n@torch.compile(**OPTIONS)\ndef f(x):\n    return x.item()\n"
     assert places(source) == ["TT308 train.py:6"]
+
+
+TWO = (
+    HEAD
+    + """
+class Quiet(nn.Module):
+    def forward(self, x):
+        return x
+class Loud(nn.Module):
+    def forward(self, x):
+        print(x.shape)
+        return x
+NETS = {"quiet": Quiet, "loud": Loud}
+FACTORY
+def main():
+    CALL(torch.ones(2))
+main()
+"""
+)
+
+
+BUILD = "def build(kind, fast=True):\n    net = NETS[kind]()\n    return torch.compile(net) if fast else net"
+CHOOSE = (
+    "def build(kind):\n    if kind == 'quiet':\n        return torch.compile(Quiet())\n"
+    "    return torch.compile(Loud())"
+)
+MATCH = (
+    "def build(kind):\n    match kind:\n        case 'quiet' | 'still':\n            return torch.compile(Quiet())\n"
+    "        case _:\n            return torch.compile(Loud())"
+)
+
+
+@pytest.mark.parametrize(
+    ("factory", "call", "reaches"),
+    [
+        (BUILD, "build('loud')", True),
+        (BUILD, "build('quiet')", False),
+        (BUILD, "build('loud', fast=False)", False),
+        (BUILD, "[build(kind) for kind in names()][0]", True),
+        (CHOOSE, "build('loud')", True),
+        (CHOOSE, "build('quiet')", False),
+        (MATCH, "build('loud')", True),
+        (MATCH, "build('still')", False),
+    ],
+)
+def test_a_factory_compiles_what_its_callers_ask_for(factory: str, call: str, reaches: bool) -> None:
+    found = places(TWO.replace("FACTORY", factory).replace("CALL", call))
+    assert bool(found) is reaches
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "class Booster:\n    def __init__(self, *names):\n        self.names = names\n"
+        "    def apply(self, owner):\n        for name in self.names:\n"
+        "            setattr(owner, name, torch.compile(getattr(owner, name)))\n"
+        "class Agent:\n    def __init__(self):\n        self.net = Net()\n"
+        "        Booster('step', 'other').apply(self)\n"
+        "    def step(self, x):\n        return self.net(x)\n    def other(self, x):\n        return x\n"
+        "Agent().step(torch.ones(3))",
+        "def options():\n    return {'backend': 'eager', 'disable': False}\nnet = torch.compile(Net(), **options())",
+        "net = torch.compile(nn.Sequential(Net()))",
+    ],
+)
+def test_names_and_options_that_a_program_makes_are_followed(program: str) -> None:
+    assert [place for place in places(PRINTER + program + "\n") if place.endswith("train.py:6")] != []
+
+
+def test_a_bare_sequential_is_given_a_tensor() -> None:
+    program = HEAD + (
+        "class Net(nn.Module):\n    def forward(self, x):\n        if x.max() > 1:\n            x = x * 2\n"
+        "        return x\nnet = torch.compile(nn.Sequential(Net()))\n"
+    )
+    assert places(program) == ["TT103 train.py:5"]
+
+
+JIT = HEAD + (
+    "import functools\n"
+    "def jit(fn=None, *, dynamic=None):\n    def wrap(f):\n"
+    "        compiled = torch.compile(f, backend='eager', dynamic=dynamic)\n"
+    "        @functools.wraps(f)\n        def call(*args, **kwargs):\n"
+    "            return compiled(*args, **kwargs)\n        return call\n"
+    "    return wrap if fn is None else wrap(fn)\n"
+)
+
+
+def test_each_function_of_a_decorator_of_the_project_is_followed() -> None:
+    functions = "".join(f"@jit\ndef f{n}(x):\n    return x.sum().item()\nf{n}(torch.ones(2))\n" for n in range(12))
+    assert len(places(JIT + functions)) == 12
+
+
+def test_the_calls_behind_a_wrapper_are_those_of_what_it_compiles() -> None:
+    program = JIT + "@jit(dynamic=False)\ndef f(x):\n    return x * 2\nfor n in (3, 5, 7):\n    f(torch.ones(n))\n"
+    assert places(program) == ["TT202 train.py:16"]
+
+
+@pytest.mark.parametrize(("annotation", "expected"), [("Tensor", ["TT119 train.py:5"]), ("TensorDict", [])])
+def test_an_argument_with_the_annotation_of_another_class_is_no_tensor(annotation: str, expected: list[str]) -> None:
+    program = HEAD + f"@torch.compile\ndef f(td: {annotation}):\n    return td.sum() if 'key' in td else td\n"
+    assert places(program.replace("Tensor)", "torch.Tensor)")) == expected
+
+
+def test_random_random_cannot_be_traced() -> None:
+    program = HEAD + "import random\n@torch.compile\ndef f(x):\n    return x if random.random() < 0.5 else -x\n"
+    assert places(program) == ["TT125 train.py:6"]
+
+
+def test_a_list_at_the_top_of_a_file_that_compiled_code_makes_longer() -> None:
+    program = HEAD + "SEEN = []\n@torch.compile\ndef f(x):\n    SEEN.append(x)\n    return x\n"
+    assert places(program) == ["TT217 train.py:6"]
+    own = HEAD + "@torch.compile\ndef f(x):\n    seen = []\n    seen.append(x)\n    return x\n"
+    assert places(own) == []
+
+
+def test_a_counter_of_a_plain_object_recompiles_once() -> None:
+    program = HEAD + (
+        "class Meter:\n    def __init__(self):\n        self.n = 0\n    @torch.compile\n    def add(self, x):\n"
+        "        self.n += 1\n        return x * self.n\nMeter().add(torch.ones(2))\n"
+    )
+    [found] = findings(program)
+    assert (found.code, found.severity.name) == ("TT206", "P4")
+
+
+TOOLS = HEAD + (
+    "def quiet(x):\n    return x\ndef loud(x):\n    print(x.shape)\n    return x\n"
+    "ALL = {f.__name__: f for f in (quiet, loud)}\nCONFIG = {'debug': False}\n"
+)
+
+
+def test_a_table_that_a_comprehension_makes_is_read_by_name() -> None:
+    assert places(TOOLS + "fast = torch.compile(ALL['loud'])\n") == ["TT101 train.py:6"]
+    assert places(TOOLS + "fast = torch.compile(ALL['quiet'])\n") == []
+    assert places(TOOLS + "for name in ALL:\n    torch.compile(ALL[name])(torch.ones(2))\n") == ["TT101 train.py:6"]
+
+
+def test_a_setting_of_a_dict_decides_unless_something_writes_to_it() -> None:
+    program = TOOLS + (
+        "@torch.compile\ndef f(x):\n    if CONFIG['debug']:\n        print(x.sum().item())\n    return x\n"
+    )
+    assert places(program) == []
+    assert places(program + "CONFIG['debug'] = bool(input())\n") != []

@@ -65,6 +65,8 @@ def codes(line: str) -> list[str]:
         "if torch.is_grad_enabled(): y = y * 2",
         "with torch.no_grad(): y = y * 2",
         "if y.shape == x.shape: y = y + x",
+        "if any(t.dim() > 3 for t in (x, y)): y = y * 2",
+        "if any(y > 0): y = y * 2",
     ],
 )
 def test_a_harmless_look_alike_is_not_reported(line: str) -> None:
@@ -75,6 +77,9 @@ def test_a_harmless_look_alike_is_not_reported(line: str) -> None:
     ("line", "code"),
     [
         ("if y.sum() > 0: y = y * 2", "TT103"),
+        ("flags = [(row > 0).all() for row in y]\nif any(flags): y = y * 2", "TT103"),
+        ("if all([y.sum() > 0, x.sum() > 0]): y = y * 2", "TT103"),
+        ("if any((row > 0).all() for row in y): y = y * 2", "TT113"),
         ("if not y.any(): y = y * 2", "TT103"),
         ("while y.norm() > 1: y = y / 2", "TT103"),
         ("y = y if y.max() > 1 else -y", "TT103"),

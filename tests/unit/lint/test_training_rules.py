@@ -124,6 +124,21 @@ HARMLESS = [
                "        kept.append(loss)"),
     ("TT730", "from transformers import Trainer\nclass Mine(Trainer):\n    def create_scheduler(self, opt):\n"
                "        self.lr_scheduler = torch.optim.lr_scheduler.StepLR(opt, 3)"),
+    ("TT724", "def f(net, data):\n    for x in data:\n        z = x.clone().requires_grad_()\n"
+               "        opt = torch.optim.SGD([z], lr=1)\n        net(z).backward()\n        opt.step()"),
+    ("TT726", "def f(data, policy):\n    for x in data:\n        world = World(x)\n        world.eval()\n"
+               "        for _ in range(3):\n            policy(world(x)).backward()"),
+    ("TT738", "class S:\n    def pack(self):\n        if self.device.type != 'cpu':\n            self.to('cpu')"),
+    ("TT703", "def flat(model):\n    x = torch.cat([p.grad.view(-1) for p in model.parameters()])\n"
+               "    print(x.max())\n    return model, x"),
+    ("TT703", "def f(self, model):\n"
+               "    self.weights = torch.nn.utils.parameters_to_vector(model.parameters()).detach()\n"
+               "    return self.weights.max()"),
+    ("TT708", "def f(metric_keys, data):\n    try:\n        metric_keys.append(data)\n    except Exception:\n"
+               "        pass"),
+    ("TT712", "try:\n    from torch import register\nexcept ImportError:\n    def register(name):\n"
+               "        return lambda made: made\nregister('a')(3)"),
+    ("TT712", "class StepHooks:\n    def on_step(self, batch, number):\n        return batch.sum()"),
     ("TT733", "import wandb\nfrom keras import Model\ndef f(model):\n    re.compile('x')\n    wandb.watch(model)"),
     ("TT701", "def f(params):\n    for name, value in params.items():\n        if not math.isfinite(value):\n"
                "            raise ValueError(name)"),

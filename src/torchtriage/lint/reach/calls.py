@@ -153,9 +153,21 @@ class CallEvaluator(ObjectEvaluator, HookEvaluator):
         if isinstance(called.target, FunctionValue) and called.target.bound is not None:  # noqa: SIM102 - two questions
             if all(known.bound != called.target.bound for known in site.bound):
                 site.bound.append(called.target)
-        if isinstance(node, ast.Call) and self.site is None and not any(c.node is node for c in site.calls):
-            site.calls.append(SiteCall(scope.file, node, tuple(arguments), dict(keywords)))
+        at, caller = self._behind_wrappers(node, scope)
+        if isinstance(at, ast.Call) and self.site is None and not any(c.node is at for c in site.calls):
+            site.calls.append(SiteCall(caller.file, at, tuple(arguments), dict(keywords)))
         return join([self.call(t, arguments, keywords, node, scope) for t in options(called.target)])
+
+    def _behind_wrappers(self, node: ast.AST, scope: NameScope) -> tuple[ast.AST, NameScope]:
+        """The call from outside of a wrapper that passes on all that it is given: `compiled(*args, **kwargs)`."""
+        for call, caller in reversed(self.eager_path):
+            wrapper = None if scope.function is None else scope.function.node.args
+            if wrapper is None or wrapper.vararg is None or wrapper.args or not isinstance(node, ast.Call):
+                break
+            if [ast.unparse(part) for part in node.args] != [f"*{wrapper.vararg.arg}"]:
+                break
+            node, scope = call, caller
+        return node, scope
 
     def _call_object(
         self,
@@ -349,8 +361,11 @@ class CallEvaluator(ObjectEvaluator, HookEvaluator):
     ) -> Value:
         if name == "items":
             pair = ContainerValue("tuple", UNKNOWN, (owner.keys, element_of(owner)))
-            known = [(PythonValue(type(key).__name__, key), value) for key, value in owner.entries or ()]
-            return ContainerValue("iterator", pair, tuple(ContainerValue("tuple", UNKNOWN, each) for each in known) or None)
+            known = tuple(
+                ContainerValue("tuple", UNKNOWN, (PythonValue(type(key).__name__, key), value))
+                for key, value in owner.entries or ()
+            )
+            return ContainerValue("iterator", pair, known or None)
         if name == "keys":
             return ContainerValue("iterator", owner.keys)
         if name in ("values", "copy"):
@@ -517,6 +532,8 @@ class CallEvaluator(ObjectEvaluator, HookEvaluator):
             option = held_modules(option) or option
             if isinstance(option, LibraryObject) and option.name.startswith("torch.nn."):
                 parts.append(join(module_items(option)))
+            elif isinstance(option, ContainerValue) and option.kind == "dict":
+                parts.append(option.keys)
             else:
                 parts.append(element_of(option))
         return join(parts)
@@ -581,13 +598,15 @@ class CallEvaluator(ObjectEvaluator, HookEvaluator):
             given = (function.bound, *given)
         try:
             key = (function.node, function.bound, given, tuple(keywords.items()), self.site, _closure_key(function))
+            if self.site is None and function.node.args.vararg is not None:
+                key = (*key, node)      # each call of a wrapper is one of what it wraps
             known = self.memo.get(key)
         except TypeError:
             return UNKNOWN
         if known is not None or self.depth >= limit:
             return UNKNOWN if known is None else known
         self.memo[key] = UNKNOWN  # a recursive call
-        if not self._has_contexts_left(function):
+        if not self._has_contexts_left(function, given):
             return UNKNOWN
         inner = NameScope(function.file, {}, function.outer, function)
         self._bind(function, given, keywords, inner)
@@ -599,9 +618,11 @@ class CallEvaluator(ObjectEvaluator, HookEvaluator):
         self.memo[key] = result
         return result
 
-    def _has_contexts_left(self, function: FunctionValue) -> bool:
+    def _has_contexts_left(self, function: FunctionValue, given: Sequence[Value]) -> bool:
+        if self.site is None and any(isinstance(value, (FunctionValue, ClassValue)) for value in given):
+            return True     # a decorator, which has a context for each function that it is given
         bound = function.bound.instance if isinstance(function.bound, ObjectValue) else None
-        key = (function.node, self.site, bound if self.site is not None else None)
+        key = (function.node, self.site, bound if self.site is not None else _closure_key(function))
         self.num_contexts[key] = self.num_contexts.get(key, 0) + 1
         return self.num_contexts[key] <= (MAX_CONTEXTS if self.site is not None else MAX_EAGER_CONTEXTS)
 
@@ -615,14 +636,14 @@ class CallEvaluator(ObjectEvaluator, HookEvaluator):
             self.reach.reached.append(self.current)
         else:
             self.entered.add(function.node)
+            self.eager_path.append((node, scope))
         try:
             if isinstance(function.node, ast.Lambda):
                 return self.evaluate(function.node.body, inner)
             ends = self.run(function.node.body, inner)
         finally:
             returned, yielded = self.returns.pop(), self.yields.pop()
-            if self.site is not None:
-                self.path.pop()
+            (self.path if self.site is not None else self.eager_path).pop()
             self.current = saved
         if yielded:
             return ContainerValue("generator", join(yielded))

@@ -145,9 +145,19 @@ def _one(
     known_values = [value for value in known_values if not is_none(value)]
     if known_values:
         return join(known_values)
+    if _names_another_type(parameter.annotation):
+        return UNKNOWN
     if _is_used_as_tensor(function, parameter.arg):
         return TENSOR
     return TensorValue(sure=False) if is_first and default is None else UNKNOWN
+
+
+def _names_another_type(annotation: ast.expr | None) -> bool:
+    """Whether an annotation is the name of a class that is no tensor, such as a TensorDict."""
+    name = annotation.value if isinstance(annotation, ast.Constant) else ast.unparse(annotation) if annotation else ""
+    last = str(name).rpartition(".")[2]
+    is_class = last.isidentifier() and len(last) > 1 and last not in ("Any", "object", "ArrayLike", "TensorLike")
+    return is_class and not last.endswith(("Tensor", "Array"))
 
 
 def _without_constant(value: Value) -> Value:

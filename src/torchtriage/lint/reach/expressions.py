@@ -1,7 +1,8 @@
 """Evaluates expressions: operators, names, attributes, containers."""
 
 import ast
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 
 from torchtriage.lint.reach.machine import Machine
 from torchtriage.lint.reach.objects import held_modules, module_items
@@ -9,6 +10,7 @@ from torchtriage.lint.types.torch_calls import STR, attribute_of_name
 from torchtriage.lint.types.values import (
     NONE,
     UNKNOWN,
+    ClassValue,
     ContainerValue,
     FunctionValue,
     LibraryName,
@@ -25,6 +27,7 @@ from torchtriage.lint.types.values import (
     tensor_in,
 )
 
+MAX_NAMES = 12  # of a loop over names that is evaluated name by name
 _COMPILING = ("is_compiling", "is_dynamo_compiling")
 _NEVER = frozenset(
     {
@@ -47,6 +50,21 @@ def python_types(node: ast.expr, scope: NameScope) -> tuple[str, ...]:
     names = tuple(part.id for part in parts if isinstance(part, ast.Name))
     is_all = len(names) == len(parts) and _PYTHON_TYPES.issuperset(names)
     return names if is_all and all(scope.find(name) is None for name in names) else ()
+
+
+def known_items(iterated: Value) -> tuple[Value, ...]:
+    """What a loop goes over if each item is known: those of a list, or the keys of a dict."""
+    if not isinstance(iterated, ContainerValue):
+        return ()
+    if iterated.kind == "dict":
+        return tuple(PythonValue(type(key).__name__, key) for key, _ in iterated.entries or ())
+    return iterated.items or ()
+
+
+def is_named(value: Value) -> bool:
+    """Whether a value is a function, a class or a text that the source gives: each of them is another one."""
+    is_text = isinstance(value, PythonValue) and isinstance(value.constant, str)
+    return is_text or isinstance(value, (FunctionValue, ClassValue))
 
 
 class ExpressionEvaluator(Machine):
@@ -254,16 +272,36 @@ class ExpressionEvaluator(Machine):
             self._all(part.ifs, inner)
         return inner
 
+    def _in_turn(
+        self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, scope: NameScope,
+    ) -> Iterator[NameScope]:
+        """A scope for each function, class or text that a short comprehension goes over."""
+        first = node.generators[0]
+        items = known_items(self.evaluate(first.iter, scope)) if len(node.generators) == 1 and not first.ifs else ()
+        named = [item.items[0] if isinstance(item, ContainerValue) and item.items else item for item in items]
+        if len(named) <= MAX_NAMES and all(is_named(item) for item in named):
+            for item in items:
+                inner = NameScope(scope.file, {}, scope, scope.function)
+                self.assign(first.target, item, inner)
+                yield inner
+
     def _value_listcomp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp, scope: NameScope) -> Value:
+        kind = "generator" if isinstance(node, ast.GeneratorExp) else "list"
+        items = tuple(self.evaluate(node.elt, inner) for inner in self._in_turn(node, scope))
+        if items:
+            return ContainerValue(kind, join(items), items)
         inner = self._comprehension(node, scope)
-        return ContainerValue(
-            "generator" if isinstance(node, ast.GeneratorExp) else "list", self.evaluate(node.elt, inner)
-        )
+        return ContainerValue(kind, self.evaluate(node.elt, inner))
 
     _value_setcomp = _value_listcomp
     _value_generatorexp = _value_listcomp
 
     def _value_dictcomp(self, node: ast.DictComp, scope: NameScope) -> Value:
+        scopes = self._in_turn(node, scope)
+        pairs = [(self.evaluate(node.key, inner), self.evaluate(node.value, inner)) for inner in scopes]
+        if pairs and all(isinstance(key, PythonValue) and key.constant is not ... for key, _ in pairs):
+            entries = tuple((key.constant, value) for key, value in pairs if isinstance(key, PythonValue))
+            return ContainerValue("dict", join(v for _, v in pairs), keys=join(k for k, _ in pairs), entries=entries)
         inner = self._comprehension(node, scope)
         key = self.evaluate(node.key, inner)
         return ContainerValue("dict", self.evaluate(node.value, inner), keys=key)
@@ -302,6 +340,8 @@ class ExpressionEvaluator(Machine):
             return isinstance(node.ops[0], ast.Is) if all(map(is_none, both)) else None
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
             return self._truth_of_names(node, scope)
+        if isinstance(node, ast.Subscript):
+            return self._truth_of_setting(node, scope)
         value = self._quiet(node, scope)
         if isinstance(value, LibraryName):
             return False if value.name in _NEVER else None
@@ -309,14 +349,24 @@ class ExpressionEvaluator(Machine):
             return value.constant
         return False if is_none(value) and isinstance(node, (ast.Name, ast.Attribute)) else None
 
+    def _truth_of_setting(self, node: ast.Subscript, scope: NameScope) -> bool | None:
+        """`CONFIG["debug"]`, where a dict at the top of a file says it and no line of the project writes to it."""
+        definition = self.tree.resolve(node.value, scope.file) if isinstance(node.value, ast.Name) else None
+        flag = getattr(self.evaluate(node, scope), "constant", None)
+        if definition is None or not isinstance(definition.node, ast.Dict) or not isinstance(flag, bool):
+            return None
+        name = re.escape(ast.unparse(node.value))
+        writes = re.compile(rf"\b{name}\b(\[[^\]\n]*\])+ *=[^=]|\b{name}\.(update|setdefault|pop)\b|\|= *{name}")
+        return None if any(writes.search(file.text) for file in self.tree.files) else flag
+
     def _truth_of_names(self, node: ast.Compare, scope: NameScope) -> bool | None:
         """`kind == "mlp"` and `kind in ("mlp", "cnn")` where the caller gives the text."""
         left, other = self._quiet(node.left, scope), node.comparators[0]
         if not isinstance(left, PythonValue) or not isinstance(left.constant, str):
             return None
         choices = other.elts if isinstance(other, (ast.Tuple, ast.List, ast.Set)) else [other]
-        known = [self._quiet(choice, scope) for choice in choices]
-        texts = [value.constant for value in known if isinstance(value, PythonValue) and isinstance(value.constant, str)]
+        known = [getattr(self._quiet(choice, scope), "constant", None) for choice in choices]
+        texts = [constant for constant in known if isinstance(constant, str)]
         if len(texts) < len(choices) or isinstance(node.ops[0], (ast.Eq, ast.NotEq)) is not (choices == [other]):
             return None
         if isinstance(node.ops[0], (ast.Eq, ast.In)):

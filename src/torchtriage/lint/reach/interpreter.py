@@ -17,6 +17,7 @@ from torchtriage.lint.reach.programs import Relevance, relevance_of
 from torchtriage.lint.reach.statements import StatementEvaluator
 from torchtriage.lint.source import SourceFile
 from torchtriage.lint.types.values import (
+    TENSOR,
     UNKNOWN,
     ClassValue,
     CompiledValue,
@@ -28,6 +29,7 @@ from torchtriage.lint.types.values import (
     ObjectValue,
     PropertyValue,
     Value,
+    join,
     options,
 )
 
@@ -137,7 +139,8 @@ class Interpreter(StatementEvaluator, ExpressionEvaluator, CallEvaluator):
             arguments, keywords = entry_value(self, target, site)
             self.run_function(target, arguments, keywords, site.node, scope)
         elif isinstance(target, LibraryObject):
-            self.call(target, (), {}, site.node, scope)
+            given = [call.arguments[0] for call in site.calls if call.arguments and call.arguments[0] != UNKNOWN]
+            self.call(target, (join(given) if given else TENSOR,), {}, site.node, scope)
 
 
     def _enter_hooks(self, module: ObjectValue, method: Value, site: TargetSite, scope: NameScope) -> None:

@@ -31,6 +31,7 @@ class Machine(Protocol):
     num_contexts: dict[object, int]
     memo: dict[object, Value]
     entered: set[ast.AST]  # functions that eager code has run
+    eager_path: list[tuple[ast.AST, NameScope]]  # the calls that lead to the eager code, each with its scope
     modules: dict[SourceFile, NameScope]
     sites_by_node: dict[tuple[ast.AST, int], int]
     num_steps: int
@@ -42,7 +43,7 @@ class Machine(Protocol):
         self.site, self.current = None, None
         self.path, self.returns, self.yields = [], [], []
         self.num_contexts, self.memo, self.modules, self.sites_by_node = {}, {}, {}, {}
-        self.entered = set()
+        self.entered, self.eager_path = set(), []
         self.num_steps, self.depth = 0, 0
 
     @contextmanager

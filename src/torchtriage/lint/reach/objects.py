@@ -21,6 +21,7 @@ from torchtriage.lint.types.values import (
     NameScope,
     ObjectValue,
     PropertyValue,
+    PythonValue,
     TensorValue,
     Value,
     join,
@@ -143,6 +144,8 @@ class ObjectEvaluator(Machine):
             return MethodValue(value, name) if known is None else known
         if isinstance(value, (LibraryObject, ContainerValue)):
             return MethodValue(value, name)
+        if isinstance(value, (FunctionValue, ClassValue)) and name == "__name__":
+            return PythonValue("str", getattr(value.node, "name", "<lambda>"))
         if isinstance(value, ClassValue):
             found = find_member(value, name)
             if found is None and name == "apply" and "torch.autograd.Function" in library_bases(value):

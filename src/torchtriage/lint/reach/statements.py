@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Callable, Sequence
 
-from torchtriage.lint.reach.expressions import python_types
+from torchtriage.lint.reach.expressions import MAX_NAMES, is_named, known_items, python_types
 from torchtriage.lint.reach.machine import MAX_STEPS, Machine
 from torchtriage.lint.reach.objects import MODULE_CONTAINERS, held_modules
 from torchtriage.lint.types.values import (
@@ -19,9 +19,6 @@ from torchtriage.lint.types.values import (
     join,
     options,
 )
-
-
-MAX_NAMES = 12  # of a loop over names that is evaluated name by name
 
 
 class StatementEvaluator(Machine):
@@ -233,12 +230,12 @@ class StatementEvaluator(Machine):
 
 
 def _names_in_turn(iterated: Value) -> list[Value]:
-    """The items of a short tuple of texts, or of (text, value) pairs: what a loop does with each name differs."""
-    items = iterated.items if isinstance(iterated, ContainerValue) else None
+    """The items of a short tuple of texts, functions or classes, or of pairs that begin with one."""
+    items = known_items(iterated)
     if not items or len(items) > MAX_NAMES:
         return []
     names = [item.items[0] if isinstance(item, ContainerValue) and item.items else item for item in items]
-    is_all = all(isinstance(name, PythonValue) and isinstance(name.constant, str) for name in names)
+    is_all = all(is_named(name) for name in names)
     return list(items) if is_all else []
 
 

@@ -3,7 +3,8 @@
 import ast
 from collections.abc import Iterator, Mapping
 
-from torchtriage.findings.model import Finding
+from torchtriage.findings.catalogue import rule
+from torchtriage.findings.model import Finding, Severity
 from torchtriage.lint.project import SourceTree
 from torchtriage.lint.reach.interpreter import reach_of
 from torchtriage.lint.reach.model import Reached
@@ -39,16 +40,16 @@ def changing_state(tree: SourceTree) -> Iterator[Finding]:
         yield from _global_items(reached, tree)
         yield from _layer_constants(reached, tree)
         yield from _growing_lists(reached, tree)
+        yield from _growing_globals(reached, tree)
 
 
 def _own_attribute(node: ast.AST, reached: Reached) -> str:
-    """`steps` for `self.steps` in a method of a module; empty for anything else."""
+    """`steps` for `self.steps` in a method of an object; empty for anything else."""
     bound = reached.function.bound
     if not (isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and isinstance(bound, ObjectValue)):
         return ""
     parameters = reached.function.node.args.args
-    is_self = bool(parameters) and node.value.id == parameters[0].arg
-    return node.attr if is_self and is_module(bound.instance.of) else ""
+    return node.attr if bool(parameters) and node.value.id == parameters[0].arg else ""
 
 
 def _counters(reached: Reached, tree: SourceTree) -> Iterator[Finding]:
@@ -60,16 +61,22 @@ def _counters(reached: Reached, tree: SourceTree) -> Iterator[Finding]:
         name = _own_attribute(target, reached)
         value = bound.instance.attributes.get(name)
         if name and isinstance(value, PythonValue) and value.type in ("int", "float") and _is_evaluated(node, reached):
+            on_module = is_module(bound.instance.of)
             yield source_finding(
                 "TT206",
                 reached.file,
                 node,
                 tree,
+                severity=rule("TT206").severity if on_module else Severity.P4,
                 reason=name, raised_at=frame_place(reached.path[0].function),
-                title=f"self.{name} counts in {reached.name}, which is compiled again for each value",
-                cause=f"torch treats a number on a module as a constant; {reached.path_text}",
-                fix=f"make it a tensor: self.register_buffer({name!r}, torch.zeros(())), updated in place, or count "
-                "outside the compiled function",
+                title=f"self.{name} counts in {reached.name}, which is compiled "
+                      + ("again for each value" if on_module else "a second time"),
+                cause=("torch treats a number on a module as a constant" if on_module
+                       else "torch treats a number on an object as a constant until it first changes")
+                      + f"; {reached.path_text}",
+                fix=("make it a tensor: " + (f"self.register_buffer({name!r}, torch.zeros(()))" if on_module
+                                             else f"self.{name} = torch.zeros(())")
+                     + ", updated in place, or count outside the compiled function"),
             )
 
 
@@ -192,7 +199,7 @@ def _changed_at(file: SourceFile, name: str, describer: Describer) -> ast.stmt |
 def _layer_constants(reached: Reached, tree: SourceTree) -> Iterator[Finding]:
     """An index that each layer has, read in a forward that all layers share."""
     owner, function = reached.function.owner, reached.function
-    if owner is None or len(reached.path) != 1 or not _is_per_instance(reached):
+    if owner is None or not is_module(owner) or len(reached.path) != 1 or not _is_per_instance(reached):
         return
     seen: set[str] = set()
     for node in list(reached.values):
@@ -233,6 +240,25 @@ def _growing_lists(reached: Reached, tree: SourceTree) -> Iterator[Finding]:
                 title=f"self.{name} grows in {reached.name}, which is compiled again for each length",
                 cause=f"the length of a list is a guard; {reached.path_text}",
                 fix=f"return the value and append it to self.{name} outside the compiled function",
+            )
+
+
+def _growing_globals(reached: Reached, tree: SourceTree) -> Iterator[Finding]:
+    """A list at the top of a file that compiled code makes longer in each call."""
+    module = file_names(reached)
+    for call in list(reached.values):
+        called = call.func if isinstance(call, ast.Call) else None
+        if not isinstance(called, ast.Attribute) or called.attr not in ("append", "extend", "insert"):
+            continue
+        name = called.value.id if isinstance(called.value, ast.Name) else ""
+        held = module.get(name)
+        is_list = held is not None and all(isinstance(o, ContainerValue) and o.kind == "list" for o in options(held))
+        if is_list and not _is_enclosed(name, reached):
+            yield source_finding(
+                "TT217", reached.file, call, tree, reason=name, raised_at=frame_place(reached.path[0].function),
+                title=f"{name} grows in {reached.name}, which is compiled again for each length",
+                cause=f"the length of a list is a guard; {reached.path_text}",
+                fix=f"return the value and append it to {name} outside the compiled function",
             )
 
 

@@ -167,7 +167,8 @@ def _is_local(site: TargetSite, inside: FunctionValue) -> bool:
     for node in ast.walk(inside.node):
         if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Load):
             user = site.file.parent(node)
-            if not (isinstance(user, ast.Call) and user.func is node):
+            is_inner = site.file.enclosing_function(node) is not inside.node    # a closure keeps it
+            if is_inner or not (isinstance(user, ast.Call) and user.func is node):
                 return False
     return True
 

@@ -5,7 +5,16 @@ from collections.abc import Iterator, Sequence
 
 from torchtriage.lint.reach.model import Reached
 from torchtriage.lint.rules.hazard import Hazard, calls, hazard_rule, is_set, names_of, quote
-from torchtriage.lint.types.values import LibraryObject, MethodValue, TensorValue, Value, options, tensor_in
+from torchtriage.lint.types.values import (
+    ContainerValue,
+    LibraryObject,
+    MethodValue,
+    TensorValue,
+    Value,
+    element_of,
+    options,
+    tensor_in,
+)
 
 SCALARS = "torch._dynamo.config.capture_scalar_outputs = True"
 SHAPES = "torch._dynamo.config.capture_dynamic_output_shape_ops = True"
@@ -46,10 +55,11 @@ def branches(reached: Reached) -> Iterator[Hazard]:
 def tested_values(reached: Reached) -> Iterator[Hazard]:
     """`a and b`, `any([a, b])` and `[v for v in x if v > 0]`, which ask tensors for their truth outside of an if."""
     for node in list(reached.values):
-        tested = [part for part in _asked_for_truth(node, reached) if _is_sure(reached.value(part))]
-        if tested and not _is_condition(node, reached):
+        tested = [part for part in _asked_for_truth(node, reached) if _is_sure(_item(reached.value(part)))]
+        if tested and (isinstance(node, ast.Call) or not _is_condition(node, reached)):
+            is_generator = isinstance(tested[0], ast.GeneratorExp)      # no graph can be cut while one is consumed
             yield Hazard(
-                code="TT103",
+                code="TT113" if is_generator else "TT103",
                 node=node,
                 subject=f"the test of {quote(reached, tested[0])}",
                 cause="Python asks for the truth of a tensor, which is not known while the graph is made",
@@ -65,7 +75,14 @@ def _asked_for_truth(node: ast.AST, reached: Reached) -> Sequence[ast.expr]:
         return [test for part in node.generators for test in part.ifs]
     is_builtin = isinstance(node, ast.Call) and names_of(reached.value(node.func)) & {"builtins.any", "builtins.all"}
     given = node.args[0] if isinstance(node, ast.Call) and is_builtin and node.args else None
-    return given.elts if isinstance(given, (ast.List, ast.Tuple)) else []
+    if isinstance(given, (ast.List, ast.Tuple)):
+        return given.elts
+    return [given] if given is not None and isinstance(reached.value(given), ContainerValue) else []
+
+
+def _item(value: Value) -> Value:
+    """What `any(values)` asks for its truth."""
+    return element_of(value) if isinstance(value, ContainerValue) else value
 
 
 def _is_sure(value: Value) -> bool:

@@ -202,6 +202,8 @@ def _migrates(node: ast.If, class_: ast.ClassDef) -> bool:
     test = text(node.test)
     if not isinstance(node.test, ast.Compare) or ".device" not in test or "self." not in test or "!=" not in test:
         return False
+    if any(isinstance(side, ast.Constant) for side in node.test.comparators):
+        return False        # `self.device.type != "cpu"` asks for a kind of device, not for that of an input
     inside = [part for statement in node.body for part in ast.walk(statement)]
     methods = {part.name: part for part in class_.body if isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef))}
     called = [methods[last_name(part)] for part in inside if isinstance(part, ast.Call) and last_name(part) in methods]

@@ -22,6 +22,7 @@ _TELEMETRY = re.compile(
     r"telemetry|metric|statistic|stats|gradient|(?<!no)_grad|monitor|histogram|emit|observe|profil|per_layer|diagnos|health",
     re.IGNORECASE,
 )
+_OF_CONTAINERS = frozenset({"append", "extend", "insert", "get", "items", "keys", "values", "pop", "sort", "index"})
 _BROAD = ("Exception", "BaseException", "")
 _SHOWS = ("print", "exception", "warn", "print_exc", "log")
 _LEVELS = ("debug", "info", "warning", "warn", "error", "critical")
@@ -58,6 +59,8 @@ def _passes_on(handler: ast.ExceptHandler) -> bool:
 
 def _is_telemetry(call: ast.Call, file: SourceFile, tree: SourceTree) -> bool:
     """Whether a call collects or reports: by its name, or because the function it names reads gradients."""
+    if last_name(call) in _OF_CONTAINERS:
+        return False
     if _TELEMETRY.search(text(call.func)):
         return True
     definition = tree.resolve(call.func, file)

@@ -36,13 +36,16 @@ def concatenated_gradients(file: SourceFile, tree: SourceTree) -> Iterator[Findi
     for function in functions(file):
         if is_test(file, tree):
             continue
-        returned = {text(node.value) for node in own_nodes(function) if isinstance(node, ast.Return) and node.value}
+        outlives = _outlives(function)
         makes_vector = bool(_VECTOR.search(function.name))
         lists = parameter_lists(function)
         for call in calls(own_nodes(function), "cat", "concat", "concatenate", "hstack", "parameters_to_vector"):
             parent = file.parent(call)
+            while isinstance(parent, ast.Attribute) or (isinstance(parent, ast.Call) and call not in parent.args):
+                parent = file.parent(parent)    # `torch.cat(...).detach()`
             names = {text(target) for target in parent.targets} if isinstance(parent, ast.Assign) else set()
-            is_result = isinstance(parent, ast.Return) or (makes_vector and (not names or bool(names & returned)))
+            is_kept = bool(names & outlives) or any("." in name for name in names)
+            is_result = isinstance(parent, ast.Return) or is_kept or (makes_vector and not names)
             if _copies_the_model(call, function, lists) and not is_result:
                 yield source_finding(
                     "TT703", file, call, tree,
@@ -52,6 +55,17 @@ def concatenated_gradients(file: SourceFile, tree: SourceTree) -> Iterator[Findi
                     fix="compute the statistic of each tensor and combine the results: torch.nn.utils.get_total_norm "
                         "for a norm, a stack of per-tensor sums, minima and maxima for the rest",
                 )
+
+
+def _outlives(function: FunctionNode) -> set[str]:
+    """The names whose values are returned or become a parameter, so that they are no temporary tensors."""
+    found: list[ast.expr] = []
+    for node in own_nodes(function):
+        if isinstance(node, ast.Return) and node.value is not None:
+            found += node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
+        elif isinstance(node, ast.Call) and last_name(node) in ("__new__", "Parameter"):
+            found += node.args
+    return {text(node) for node in found}
 
 
 def _copies_the_model(call: ast.Call, function: FunctionNode, lists: set[str]) -> bool:

@@ -18,6 +18,7 @@ from torchtriage.lint.index.syntax import (
     mentions,
     own_nodes,
     receiver,
+    target_names,
     text,
 )
 from torchtriage.lint.project import SourceTree
@@ -138,12 +139,19 @@ def eval_without_train(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
             if not calls(nodes, "backward") or _switches_back(loop) or calls(nodes, *restorers):
                 continue
             switch = _switches_to_eval(loop)
-            if switch is not None and _is_meant(file, switch, calls(nodes, "backward")[0]):
+            if switch is not None and (
+                _is_meant(file, switch, calls(nodes, "backward")[0]) or _is_made_in(loop, switch)
+            ):
                 continue
             helper = next((c for c in nodes if isinstance(c, ast.Call) and last_name(c) in evaluators), None)
             if switch is not None or helper is not None:
                 yield _eval_finding(file, tree, switch or helper or function)
             break
+
+
+def _is_made_in(loop: ast.AST, switch: ast.Call) -> bool:
+    """Whether each pass makes the module anew, in training mode."""
+    return any(text(receiver(switch)) in target_names(node) for node in own_nodes(loop) if isinstance(node, ast.Assign))
 
 
 def _is_meant(file: SourceFile, switch: ast.Call, backward: ast.Call) -> bool:

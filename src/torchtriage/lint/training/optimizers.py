@@ -44,7 +44,8 @@ def missing_zero_grad(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
         for loop in loops(scope):
             nodes = list(own_nodes(loop))
             backward = calls(nodes, "backward")
-            steps = [(c, _stepped(c)) for c in calls(nodes, "step") if _stepped(c)]
+            made = {text(target) for node in nodes if isinstance(node, ast.Assign) for target in node.targets}
+            steps = [(c, _stepped(c)) for c in calls(nodes, "step") if _stepped(c) and _stepped(c) not in made]
             if backward and steps:
                 call, optimizer = steps[0]
                 yield source_finding(

@@ -240,8 +240,11 @@ def _has_fixed_signature(
     if decorators_without_disable(function, file, tree) - {"staticmethod", "classmethod", "no_grad", "inference_mode"}:
         return True
     class_ = file.parent(function)
+    if isinstance(class_, (ast.Try, ast.ExceptHandler)):
+        return True     # it stands in for a function that could not be imported
     if isinstance(class_, ast.ClassDef):
-        return name in overridden or any(last_name(base) not in ("object", "Generic") for base in class_.bases)
+        is_derived = any(last_name(base) not in ("object", "Generic") for base in class_.bases)
+        return name in overridden or is_derived or bool(re.search(r"(?:Hook|Callback)s?$", class_.name))
     return bool(re.search(r"hook|callback|_fn$|^on_|handler|collate|forward|backward|setup_context", name))
 
 

@@ -49,15 +49,15 @@ def bindings(file: SourceFile, use: ast.AST, name: str) -> list[Binding]:
             item = _comprehension_item(parent, child, name)
             if item is not None:
                 return [*found, item]
-        elif isinstance(parent, FUNCTIONS):
-            if _is_parameter(parent, name) and child not in _outside(parent):
-                return [*found, Binding(BindingKind.PARAMETER, parent, name)]
-            if found:
-                return found
         earlier, ends = _before(parent, child, name)
         found += earlier
         if ends:
             return found
+        if isinstance(parent, FUNCTIONS):
+            if _is_parameter(parent, name) and child not in _outside(parent):
+                return [*found, Binding(BindingKind.PARAMETER, parent, name)]
+            if found:
+                return found
         child = parent
     return found
 

@@ -104,7 +104,9 @@ def _autocast(describer: "Describer", node: ast.Call, frame: "Viewpoint") -> tup
 
 def _of_torch(describer: "Describer", last: str, node: ast.Call, frame: "Viewpoint") -> tuple[ValueKind, ...]:
     if last in _FILLED or last in ("full", "randint", "arange"):
-        return (_filled(describer, last, node, frame),)
+        made = _filled(describer, last, node, frame)
+        dtype = next((k.value for k in node.keywords if k.arg == "dtype"), None)
+        return tuple(replace(made, dtype=each) for each in _named_dtypes(describer, dtype, frame)) or (made,)
     first = describer.describe(node.args[0], frame) if node.args else _UNKNOWN
     if last in ("from_numpy", "as_tensor", "asarray"):
         return tuple(ValueKind(type="tensor", dtype=kind.dtype, sizes=kind.sizes) for kind in first)
@@ -158,6 +160,14 @@ def _dtype(node: ast.expr | None, file: SourceFile, last: str) -> str:
         return "int64" if last == "randint" else ""
     name = file.dotted(node).rpartition(".")[2]
     return {"float": "float32", "half": "float16", "double": "float64", "long": "int64"}.get(name, name)
+
+
+def _named_dtypes(describer: "Describer", node: ast.expr | None, frame: "Viewpoint") -> list[str]:
+    """The dtypes that a name has in the passes of a loop over them."""
+    if not isinstance(node, ast.Name) or frame.file.dotted(node):
+        return []
+    named = [str(value) for kind in describer.describe(node, frame) for value in kind.values if kind.type == "function"]
+    return [value.rpartition(".")[2] for value in named if value.startswith("torch.")]
 
 
 def _drawn(describer: "Describer", last: str, node: ast.Call, frame: "Viewpoint") -> tuple[ValueKind, ...]:
@@ -246,7 +256,8 @@ def _method(describer: "Describer", called: ast.Attribute, node: ast.Call, frame
     owner = describer.describe(called.value, frame)
     if name in ("to", "astype", "type") and node.args:
         dtype = _dtype(node.args[0], frame.file, "")
-        return tuple(replace(k, type="tensor", dtype=dtype) if dtype else k for k in owner)
+        dtypes = [dtype] if dtype else _named_dtypes(describer, node.args[0], frame)
+        return tuple(replace(k, type="tensor", dtype=each) for k in owner for each in dtypes) or owner
     if name in _DTYPE_METHODS and not node.args:
         return tuple(replace(k, type="tensor", dtype=_DTYPE_METHODS[name]) for k in owner)
     if name in ("t", "transpose", "permute", "swapaxes", "movedim"):
