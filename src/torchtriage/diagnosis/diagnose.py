@@ -189,7 +189,8 @@ def _rank(finding: Finding) -> tuple[object, ...]:
     # A contract of PPO is exact, and the limits that an update passes often follow from it.
     is_symptom = finding.code.startswith(PPO_FAMILY) and finding.code < FIRST_PPO_CONTRACT
     return (
-        finding.severity, finding.code in START_UP, is_symptom, *most_expensive_first, finding.code,
+        finding.severity, finding.code in START_UP, finding.fix.is_optional, is_symptom, *most_expensive_first,
+        finding.code,
         str(finding.location),
     )
 

@@ -104,6 +104,11 @@ class Fix:
     safe: bool = False
     edits: tuple[Edit, ...] = ()        # the options that `torchtriage fix` can make, the best first
 
+    @property
+    def is_optional(self) -> bool:
+        """Whether the text says that nothing has to change."""
+        return self.text.startswith("nothing ")
+
 
 class AgreeingNumbers(enum.StrEnum):
     """How the numbers of a program before and after a verified edit agree."""

@@ -228,6 +228,15 @@ def test_a_storm_has_the_same_severity_in_a_short_and_a_long_run(num_steps: int)
     assert finding.cost.share == pytest.approx(0.3, rel=0.05)
 
 
+def test_what_needs_no_change_comes_last_among_its_equals() -> None:
+    calls = [CompileCall(path=APP, line=31, target="f", target_path=APP, target_line=3)]
+    grown = "tensor 'x' size mismatch at index 0. expected 4, actual 5"
+    settled = Recompile(**F, compile_id="0/1", reasons=(f"0/0: {grown}",))
+    bounded = Recompile(**F, compile_id="0/2", reasons=("0/1: 2 <= x.size()[0] <= 6  # if n > 6:  # train.py:4 in f",))
+    run = a_recording(a_process(*calls, CompileStart(**F, compile_id="0/0"), settled, bounded, **FACTS))
+    assert [(f.code, f.severity) for f in diagnose(run)] == [("TT225", Severity.P4), ("TT201", Severity.P4)]
+
+
 def test_the_most_severe_and_costly_findings_come_first() -> None:
     findings = diagnose(a_recording(
         a_process(

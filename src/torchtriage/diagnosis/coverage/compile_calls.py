@@ -84,14 +84,37 @@ def _use_of(process: Process, call: CompileCall) -> CompileUse:
     result = ""
     if isinstance(node, ast.Assign) and len(node.targets) == 1 and node.value is made:
         result = code(node.targets[0])
+    is_dropped = isinstance(node, ast.Expr) and not is_in_place
+    if is_dropped and original:
+        original = _name_in_use(statement, original)
     method, method_at = _method_called(process, call, result)
     return CompileUse(
-        where=where, is_dropped=isinstance(node, ast.Expr) and not is_in_place, is_in_place=is_in_place, result=result,
+        where=where, is_dropped=is_dropped, is_in_place=is_in_place, result=result,
         original=original, method=method, method_at=method_at,
         options=", ".join(code(keyword) for keyword in made.keywords),
         made=code(argument) if isinstance(argument, ast.Call) and fits(code(argument)) else "",
         original_at=_called_at(process, call, original) if original != result else "",
     )
+
+
+def _name_in_use(statement: Statement, name: str) -> str:
+    """The name under which the function goes on to use an object: `self.net` after `self.net = net`; empty if none."""
+    function, line = statement.function, statement.node.lineno
+    if function is None or name not in {argument.arg for argument in function.args.args}:
+        return name
+    for part in ast.walk(function):
+        if isinstance(part, ast.Name) and part.id == name and part.lineno > line:
+            return name
+    for part in ast.walk(function):
+        if isinstance(part, ast.Assign) and part.lineno < line:
+            targets, value = part.targets[0], part.value
+            pairs = [(targets, value)]
+            if isinstance(targets, ast.Tuple) and isinstance(value, ast.Tuple):
+                pairs = list(zip(targets.elts, value.elts, strict=False))
+            kept = [code(target) for target, own in pairs if code(own) == name]
+            if kept:
+                return kept[0]
+    return ""
 
 
 def _compile_call(node: ast.stmt) -> ast.Call | None:

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 from torchtriage.diagnosis.compiles.frames import CompileHistory, FrameKey, frame_key
 from torchtriage.diagnosis.frameworks import framework_of
+from torchtriage.diagnosis.graph_breaks.branches import branch_options
 from torchtriage.diagnosis.graph_breaks.cause import classify
 from torchtriage.diagnosis.graph_breaks.edits import BreakSite, break_edits
+from torchtriage.diagnosis.graph_breaks.values import SCALARS, read_options
 from torchtriage.diagnosis.places import Place, code_at, frame_name, locate, owner_at
 from torchtriage.diagnosis.rules import finding, placed_fields, rule
 from torchtriage.diagnosis.statement import statement_at
@@ -174,8 +176,30 @@ def _fix(process: Process, end: CompileEnd, name: str, place: Place) -> str:
             f"torch._dynamo.maybe_mark_dynamic instead of mark_dynamic on {marked['name']}{marked['part']}, dimension "
             f"{marked['dim']}, or no mark: the code needs this size to be {marked['size']}"
         )
+    if _ON_DATA.search(end.fail_reason or ""):
+        return _without_guard(process, end, place, at)
     work = f"the work that fails{at}" if at else "the work that the end of the traceback shows"
-    return f"do {work} before the compiled call, or decorate the function that does it with torch.compiler.disable"
+    disabled = ", or decorate the function that does it with torch.compiler.disable"
+    may_cut = not any(call.fullgraph for call in process.of(CompileCall))
+    return f"do {work} before the compiled call{disabled if may_cut else ''}"
+
+
+_ON_DATA = re.compile(r"data-dependent expression|GuardOnDataDependentSymNode")
+
+
+def _without_guard(process: Process, end: CompileEnd, place: Place, at: str) -> str:
+    """A number from a tensor was captured in the graph, and the code tests it there."""
+    line = place.location or (end.stack[-1] if end.stack else None)
+    statement = statement_at(process, line.path, line.line) if line is not None else None
+    where = short_place(line.path, line.line) if line is not None else ""
+    options = read_options(statement, where) or branch_options(statement, where)
+    options = [option for option in options if option != SCALARS]       # the number is captured already
+    if options:
+        return "; or ".join(options)
+    return (
+        f"keep the value a tensor{at}, and select with torch.where in place of a test; or test it before the compiled "
+        "call"
+    )
 
 
 def _remedy(process: Process, end: CompileEnd, at: str) -> str:

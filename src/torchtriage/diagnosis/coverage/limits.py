@@ -1,11 +1,13 @@
 """TT301, TT302: compiled functions that run eager because Dynamo refused or skipped their frame."""
 
+import ast
 from collections.abc import Iterator
 
 from torchtriage.diagnosis.compiles.frames import CompileHistory, Frame, frame_key
 from torchtriage.diagnosis.compiles.targets import call_behind, target_name
 from torchtriage.diagnosis.places import frame_name, is_same_code, locate, owner_of
 from torchtriage.diagnosis.rules import finding, first_line, placed_fields, rule
+from torchtriage.diagnosis.statement import statement_at
 from torchtriage.findings.model import (
     YOU,
     Change,
@@ -129,14 +131,26 @@ def frame_skipped(process: Process) -> Iterator[Finding]:
         yield finding(
             "TT302", title=f"{name} is compiled but runs eager: Dynamo skips its frame",
             cause=f"Dynamo gave up on the entire frame: {skip.reason}",
-            fix=Fix(text=_skip_remedy(name, skip.reason)),
+            fix=Fix(text=_skip_remedy(name, skip.reason, _is_generator(process, skip))),
             evidence=Evidence(num_events=1, reasons=(skip.reason,)),
             verification=(Check(CheckKind.IS_COMPILED, name),),
             **placed_fields(place, "TT302", skip.reason, process, skip),
         )
 
 
-def _skip_remedy(name: str, reason: str) -> str:
+def _is_generator(process: Process, skip: FrameSkipped) -> bool:
+    """Whether the recorded source of the function yields."""
+    statement = statement_at(process, skip.path, skip.line or 0)
+    node = statement.node if statement is not None else None
+    return isinstance(node, ast.FunctionDef) and any(isinstance(n, (ast.Yield, ast.YieldFrom)) for n in ast.walk(node))
+
+
+def _skip_remedy(name: str, reason: str, is_generator: bool) -> str:
+    if is_generator:
+        return (
+            f"return a list from {name} in place of yielding, or compile the function that loops over it: a generator "
+            "function cannot be compiled itself"
+        )
     if "No ops traced" in reason or "no tensor" in reason:
         return (
             f"a call of {name} had no tensor operation in it, and Dynamo does not try the frame again: "

@@ -85,6 +85,12 @@ def _if_options(node: ast.If, statement: Statement, where: str) -> list[str]:
         return [f"`{select}` instead of the branch at {where} ({BOTH})",
                 "torch.cond(pred, true_fn, false_fn, operands) if computing both is too expensive"]
     outcomes, condition = _outcomes(node, statement), shortened(tensor_test(node.test), 50)
+    if _differ_in_shape(outcomes) and not any(_is_cut(outcome) for outcome in outcomes):
+        return [
+            f"torch.where over both outcomes of the branch at {where}, if they have one shape; if not, keep the full "
+            f"size and mask, as a graph cannot choose a size by a value; or branch on `{_short(node.test)}` before the "
+            "compiled call",
+        ]
     if _differ_in_shape(outcomes):
         return [
             f"keep the full size and mask what the branch at {where} cuts off, as a graph cannot choose a size by a "
@@ -300,6 +306,13 @@ def _shapes(value: ast.AST | str) -> set[str]:
         arguments = (*value.args, *(keyword.value for keyword in value.keywords))
         parts.add(" ".join((called_name(value), *map(code, arguments))))
     return parts
+
+
+def _is_cut(value: ast.expr | str | None) -> bool:
+    """Whether an expression is itself a slice or another change of shape; a part of it may be broadcast."""
+    if isinstance(value, ast.Subscript):
+        return bool(_shapes(value))
+    return isinstance(value, ast.Call) and called_name(value) in _OTHER_SHAPE
 
 
 def _is_reduced(value: ast.AST) -> bool:

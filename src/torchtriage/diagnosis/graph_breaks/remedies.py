@@ -6,10 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from torchtriage.diagnosis.graph_breaks.branches import branch_options
+from torchtriage.diagnosis.graph_breaks.draws import draw_use, drawn
 from torchtriage.diagnosis.graph_breaks.remedies_by_id import BY_ID
 from torchtriage.diagnosis.graph_breaks.text import BrokenLine, quote
-from torchtriage.diagnosis.graph_breaks.values import SCALARS, mask_options, read_options
-from torchtriage.diagnosis.statement import called_name, code
+from torchtriage.diagnosis.graph_breaks.values import SCALARS, mask_options, read_options, selection_of_arguments
+from torchtriage.diagnosis.statement import called_name, code, fits, own_nodes
 from torchtriage.recording.events import GraphBreak
 from torchtriage.text import listed, short_place
 
@@ -66,6 +67,12 @@ def _by_id(gb_id: str, broken: BrokenLine) -> Remedy:
     drawn = _DRAWN.search(broken.line)
     if gb_id == "GB4347" and drawn:
         return Remedy(text=f"call `{drawn[0]}` ({broken.where}) before the compiled call and pass the value in")
+    random = _generator_call(broken) if gb_id == "GB0055" else ""
+    if random:
+        return Remedy(text=(
+            f"call `{random}` ({broken.where}) before the compiled call and pass its result in: Dynamo does not trace "
+            "a torch.Generator"
+        ))
     failed = _FAILED_AT.search(broken.event.explanation) if gb_id == "GB0219" else None
     if failed:
         where = short_place(failed[1], int(failed[2]))
@@ -74,6 +81,13 @@ def _by_id(gb_id: str, broken: BrokenLine) -> Remedy:
         ))
     name, kind = broken.called or "the call", broken.object_type or "the object"
     return Remedy(text=BY_ID[gb_id].format(line=broken.quoted, where=broken.where, name=name, type=kind))
+
+
+def _generator_call(broken: BrokenLine) -> str:
+    """The only call of the statement with generator=; empty if there is none that can be quoted."""
+    nodes = own_nodes(broken.statement.node) if broken.statement is not None else ()
+    calls = [n for n in nodes if isinstance(n, ast.Call) and any(k.arg == "generator" for k in n.keywords)]
+    return code(calls[0]) if len(calls) == 1 and fits(code(calls[0])) else ""
 
 
 _PRINTED_TYPES = re.compile(r"argument types \[([^\]]*)\]")
@@ -208,6 +222,12 @@ def _shape(broken: BrokenLine) -> Remedy:
         return Remedy(text=_options([*options, SHAPES]), setting=SHAPES, caveat=UNBACKED.replace("number", "size"))
     if broken.event.gb_id == "GB0124":
         return Remedy(text=f"slice with a Python int or mask instead of {broken.at}, or {SCALARS}", setting=SCALARS)
+    selected = selection_of_arguments(broken.statement)
+    if selected:
+        return Remedy(text=(
+            f"call `{selected}` ({broken.where}) before the compiled call and pass its result, whose size then becomes "
+            f"dynamic; or torch.where(mask, a, b) on the full size; or {SHAPES}"
+        ), setting=SHAPES, caveat=UNBACKED.replace("number", "size"))
     instead = _SAME_SIZE.get(broken.operator, "do it before the compiled call, or mask instead of selecting")
     caveat = UNBACKED.replace("number", "size")
     return Remedy(text=f"{broken.at}: {instead}; or {SHAPES}", setting=SHAPES, caveat=caveat)
@@ -234,8 +254,36 @@ _CALLS: tuple[tuple[str, str], ...] = (
 )
 
 
+_ON_TENSORS = re.compile(r"builtin op(erator)? on tensor arguments")
+
+
+def _drawn_number(broken: BrokenLine) -> str:
+    """The assignment that draws a number of this line with Python's random, which Dynamo traces as a tensor."""
+    statement = broken.statement
+    if not _ON_TENSORS.search(broken.event.type) or statement is None or statement.function is None:
+        return ""
+    used = {node.id for node in own_nodes(statement.node) if isinstance(node, ast.Name)}
+    for node in ast.walk(statement.function):
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        if isinstance(target, ast.Name) and target.id in used and re.search(r"= random\.\w+\(", code(node)):
+            return code(node)
+    return ""
+
+
 def _call(broken: BrokenLine) -> Remedy:
+    drawn_at = _drawn_number(broken)
+    if drawn_at:
+        return Remedy(text=(
+            f"draw `{drawn_at}` before the compiled call and pass the value in as an argument: in the graph it is a "
+            f"tensor, and {broken.at} needs a number"
+        ), is_exact=True)
     name = broken.called
+    types = _PRINTED_TYPES.search(broken.event.explanation)
+    if name in ("str", "repr", "format") and types and "Tensor" not in types[1]:
+        return Remedy(text=(
+            f"format text outside the compiled function and pass it in: {broken.at} calls {name} on a number that is "
+            "dynamic; each text is then compiled separately"
+        ))
     advice = next((advice for pattern, advice in _CALLS if name and re.search(pattern, name)), "")
     if advice:
         return Remedy(text=f"{advice}: {broken.at} calls {name}")
@@ -253,6 +301,11 @@ def _grad(broken: BrokenLine) -> Remedy:
     if re.search(r"autograd.?function|[jv]vp|vjp", broken.event.type, re.IGNORECASE):
         return _other(broken)
     outside = f"call {broken.at} outside the compiled function, with zero_grad() and the optimizer's step: compile the "
+    if "autograd.grad(" in broken.line and _differentiates_twice(broken):
+        return Remedy(text=(
+            f"call {broken.at} outside the compiled function, on a model that is not compiled: create_graph=True "
+            "differentiates twice, which code compiled with aot_eager or inductor refuses"
+        ))
     if "autograd.grad(" in broken.line:
         return Remedy(text=(
             f"call {broken.at} outside the compiled function: compile only the model that it differentiates"
@@ -260,6 +313,12 @@ def _grad(broken: BrokenLine) -> Remedy:
     if not _is_traced_whole(broken):
         return Remedy(text=f"{outside}forward and the loss")
     return Remedy(text=f"{outside}forward and the loss; or {AUTOGRAD} on torch 2.13 and later", setting=AUTOGRAD)
+
+
+def _differentiates_twice(broken: BrokenLine) -> bool:
+    calls = broken.statement.calls("grad") if broken.statement is not None else []
+    twice = {code(keyword.value) for call in calls for keyword in call.keywords if keyword.arg == "create_graph"}
+    return bool(twice - {"False"})
 
 
 def _is_traced_whole(broken: BrokenLine) -> bool:
@@ -310,16 +369,6 @@ def _rest_of_step(broken: BrokenLine) -> str:
     return f", and {listed(list(dict.fromkeys(rest)), 3)} too" if rest else ""
 
 
-# How torch draws what a call of numpy.random or random draws; the first pattern that fits the name of the call decides.
-_DRAWS = (
-    (r"normal|randn|gauss", "torch.randn(()) * std + mean"),
-    (r"choice|sample", "torch.tensor(items)[torch.randint(len(items), (1,))]"),
-    (r"randint|randrange|integers", "torch.randint(low, high, ())"),
-    (r"permutation|shuffle", "torch.randperm(n)"),
-    (r"beta", "torch.distributions.Beta(a, b).sample()"),
-    (r"poisson|binomial|exponential|gamma", "torch.distributions, or torch.poisson and torch.bernoulli"),
-    (r"", "torch.rand(())"),
-)
 _DRAW_CALL = re.compile(r"\b(?:random|rng|generator|gen)\.(\w+)\(", re.IGNORECASE)
 
 
@@ -327,12 +376,19 @@ def _draw(broken: BrokenLine) -> Remedy:
     """A random number inside the graph; torch draws others than NumPy or Python do."""
     call = _DRAW_CALL.search(broken.line)
     name = call[1] if call else broken.called.rpartition(".")[2]
-    instead = next(draw for pattern, draw in _DRAWS if re.search(pattern, name))
+    use = draw_use(broken.statement, name, broken.called)
+    if use in ("size", "index"):
+        return Remedy(text=(
+            f"draw before the compiled call and pass the value in as an argument, instead of {broken.at}: it is used "
+            f"as {'a size' if use == 'size' else 'an index'}, and a tensor breaks there"
+        ), is_exact=True)
+    instead = drawn(broken.statement, name, broken.called)
+    place = f"at {broken.where}" if instead.startswith("`") else f"instead of {broken.at}"
     node = broken.statement.node if broken.statement else None
-    branches = isinstance(node, (ast.If, ast.While)) or bool(broken.condition)
+    branches = use == "test" or isinstance(node, (ast.If, ast.While)) or bool(broken.condition)
     select = ", and select with torch.where or multiply by a mask, as a branch on it breaks too" if branches else ""
     return Remedy(
-        text=f"draw with {instead} instead of {broken.at} (other random numbers than before){select}; or draw before "
+        text=f"{instead} {place} (other random numbers than before){select}; or draw before "
              "the compiled call and pass the value in as a tensor", is_exact=True)
 
 

@@ -5,6 +5,7 @@ import copy
 import itertools
 import re
 from collections.abc import Iterator
+from typing import TypeVar
 
 from torchtriage.diagnosis.statement import Statement, called_name, code, fits, own_nodes
 
@@ -45,22 +46,29 @@ def read_options(statement: Statement | None, where: str) -> list[str]:
     text, name = code(outer), called_name(outer)
     if not fits(text):
         return []
-    use = _use(statement.node, outer) or _later_use(statement, outer)
+    use = number_use(statement, outer)
     if name == "tolist":
         return _unlisted(statement, call, value, where)
     if use == "index":
         return [_selected(statement, outer, value, where)]
+    if use == "size" and not _is_of_arguments(statement, outer):
+        return [
+            f"keep the full size and mask with torch.where instead of a size from `{text}` at {where}: it is computed "
+            "in the function itself", *_setting(statement),
+        ]
     if use == "size":
         return [
             f"compute `{text}` ({where}) before the compiled call and pass it as an argument: it is used as a size",
             "keep the full size and mask with torch.where", *_setting(statement),
         ]
     if use == "test":
-        return _tested(statement, text, _detached(value, name), where)
+        kept = _detached(value, name)
+        return _tested(statement, text, kept, where) or _compared(statement, outer, kept, where)
     made = _made_by_numpy(statement, value)
     if made:
         without = f"and use it without {_named(name)} at {where}"
-        return [f"compute `{value}` with torch instead of NumPy (`{made}`), {without}"]
+        by_numpy = f" (`{made}`)" if made != value else ""
+        return [f"compute `{value}` with torch instead of NumPy{by_numpy}, {without}"]
     computed = _math_call(statement.node, outer)
     if computed is not None:
         in_torch = _in_torch(computed, text, _detached(value, name))
@@ -73,6 +81,19 @@ def read_options(statement: Statement | None, where: str) -> list[str]:
         function = statement.function.name if statement.function else "the function"
         return [f"{kept}, and call .item() on it outside {function}, after the compiled call", *_setting(statement)]
     return [f"{kept}: it stays a tensor, and cuts the gradient as {_named(name)} did", *_setting(statement)]
+
+
+def _is_of_arguments(statement: Statement, value: ast.expr) -> bool:
+    """Whether the caller can compute a value: from arguments that the function does not assign anew."""
+    function = statement.function
+    if function is None:
+        return True
+    arguments = function.args
+    known = {argument.arg for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}
+    assigned = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    used = {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
+    calls_self = any(isinstance(n, ast.Call) and code(n.func).startswith("self.") for n in ast.walk(value))
+    return not calls_self and not used & assigned and bool(used & known)
 
 
 def _selected(statement: Statement, call: ast.Call, value: str, where: str) -> str:
@@ -124,7 +145,7 @@ def _elements(statement: Statement) -> set[str]:
 
 def _sort_call(node: ast.stmt, call: ast.Call) -> ast.Call | None:
     """The sorted(), min() or max() whose key reads the value; None if there is none."""
-    path = _path_to(node, call)
+    path = path_to(node, call)
     for outer, inner in itertools.pairwise(path):
         is_key = isinstance(inner, ast.keyword) and inner.arg == "key"
         if is_key and isinstance(outer, ast.Call) and called_name(outer) in ("sorted", "sort", "min", "max"):
@@ -164,8 +185,27 @@ def _tested(statement: Statement, text: str, kept: str, where: str) -> list[str]
     return []
 
 
+def _compared(statement: Statement, number: ast.Call, tensor: str, where: str) -> list[str]:
+    """What to write for a comparison whose result is computed with; empty if a branch tests it."""
+    tests = (ast.BoolOp, ast.IfExp, ast.If, ast.While, ast.Assert)
+    path = path_to(statement.node, number)
+    compared = next((node for node in reversed(path) if isinstance(node, ast.Compare)), None)
+    if compared is None or any(isinstance(node, tests) for node in path):
+        return []
+    outer = _converted(statement.node, compared)
+    kept = code(compared).replace(code(number), tensor)
+    if outer is not compared:
+        kept = f"({kept}).{_CAST[called_name(outer)]}()"
+    return [f"`{kept}` instead of `{code(outer)}` at {where}: it stays a tensor", *_setting(statement)]
+
+
+_CAST = {"int": "long", "float": "float", "bool": "bool"}
+
+
 def _made_by_numpy(statement: Statement, value: str) -> str:
     """The call of NumPy whose result the function keeps under a name of this value; empty if it shows none."""
+    if re.match(r"(?:np|numpy)\.", value):
+        return value
     names = [part.id for part in ast.walk(ast.parse(value, mode="eval")) if isinstance(part, ast.Name)]
     for node in ast.walk(statement.function) if statement.function is not None else ():
         is_kept = isinstance(node, ast.Assign) and len(node.targets) == 1 and code(node.targets[0]) in (value, *names)
@@ -185,9 +225,8 @@ def read_code(statement: Statement) -> tuple[ast.expr, str] | None:
         return None
     value, outer = _value(call), _converted(statement.node, call)
     if called_name(outer) == "tolist":
-        node = statement.node
-        return (call, f"{value}.unbind()") if isinstance(node, ast.For) and node.iter is call else None
-    use = _use(statement.node, outer) or _later_use(statement, outer)
+        return (call, f"{value}.unbind()") if _is_looped(statement, call) and not _element_use(statement) else None
+    use = number_use(statement, outer)
     if use in ("size", "test"):
         return None
     if use == "index":
@@ -208,7 +247,7 @@ _MATH_OF_TORCH = frozenset({
 
 def _math_call(node: ast.stmt, call: ast.Call) -> ast.Call | None:
     """The call of math around a number: math reads a tensor like .item(), so it has to become one of torch."""
-    for outer in _path_to(node, call)[:-1]:
+    for outer in path_to(node, call)[:-1]:
         if isinstance(outer, ast.Call) and code(outer.func).startswith("math."):
             return outer
     return None
@@ -237,7 +276,7 @@ def size_code(statement: Statement) -> ast.expr | None:
     if call is None:
         return None
     outer = _converted(statement.node, call)
-    use = _use(statement.node, outer) or _later_use(statement, outer)
+    use = number_use(statement, outer)
     return outer if use == "size" and not _is_unrolled(statement) else None
 
 
@@ -253,7 +292,7 @@ def _later_calls(statement: Statement) -> Iterator[ast.Call]:
 
 def _is_passed_on(statement: Statement, call: ast.Call) -> bool:
     """Whether a whole number goes to a function by its name, which may need it as a size."""
-    return bool(_path_to(statement.node, call)) and any(
+    return bool(path_to(statement.node, call)) and any(
         isinstance(later.func, ast.Name) and later.func.id not in _CONVERSIONS for later in _later_calls(statement))
 
 
@@ -269,9 +308,12 @@ def _setting(statement: Statement) -> list[str]:
     return [] if is_of_function or _is_unrolled(statement) else [SCALARS]
 
 
-def _converted(node: ast.stmt, call: ast.Call) -> ast.Call:
+_Expression = TypeVar("_Expression", bound=ast.expr)
+
+
+def _converted(node: ast.stmt, call: _Expression) -> _Expression | ast.Call:
     """`int(x.item())` for its `x.item()`: the conversion goes with it."""
-    path = _path_to(node, call)
+    path = path_to(node, call)
     outer = path[-2] if len(path) > 1 else None
     if isinstance(outer, ast.Call) and isinstance(outer.func, ast.Name) and outer.func.id in ("int", "float", "bool"):
         return outer
@@ -284,7 +326,7 @@ def _named(name: str) -> str:
 
 def _detached(value: str, name: str) -> str:
     is_primary = isinstance(ast.parse(value, mode="eval").body, (ast.Name, ast.Attribute, ast.Subscript, ast.Call))
-    value = value if is_primary else f"({value})"
+    value = (value if is_primary else f"({value})").removesuffix(".detach()")
     return f"{value}.detach().long()" if name == "int" else f"{value}.detach()"
 
 
@@ -304,7 +346,7 @@ def _value(call: ast.Call) -> str:
     return code(call.args[0])
 
 
-def _later_use(statement: Statement, call: ast.Call) -> str:
+def _later_use(statement: Statement, call: ast.expr) -> str:
     """How the function uses the name that the statement gives to the number; "arithmetic" if nothing else is seen."""
     node = statement.node
     if not isinstance(node, ast.Assign) or node.value is not call or statement.function is None:
@@ -334,9 +376,14 @@ def _computed_from(names: set[str], function: ast.AST) -> set[str]:
     return known
 
 
+def number_use(statement: Statement, number: ast.expr) -> str:
+    """How the function uses a number, here or under the name that the statement gives to it."""
+    return _use(statement.node, number) or _later_use(statement, number)
+
+
 def _use(node: ast.stmt, call: ast.expr) -> str:
     """How a number is used: as an index, a size, a test or a value to store; empty if in any other way."""
-    path = _path_to(node, call)
+    path = path_to(node, call)
     for outer, inner in reversed(list(itertools.pairwise(path))):
         if isinstance(outer, ast.Slice):
             return "size"
@@ -361,12 +408,12 @@ def _use(node: ast.stmt, call: ast.expr) -> str:
     return ""
 
 
-def _path_to(node: ast.AST, wanted: ast.AST) -> list[ast.AST]:
+def path_to(node: ast.AST, wanted: ast.AST) -> list[ast.AST]:
     """The nodes from a statement down to one of its expressions, both included."""
     if node is wanted:
         return [node]
     for child in ast.iter_child_nodes(node):
-        path = _path_to(child, wanted)
+        path = path_to(child, wanted)
         if path:
             return [node, *path]
     return []
@@ -374,11 +421,55 @@ def _path_to(node: ast.AST, wanted: ast.AST) -> list[ast.AST]:
 
 def _unlisted(statement: Statement, call: ast.Call, value: str, where: str) -> list[str]:
     node = statement.node
-    if isinstance(node, ast.For) and node.iter is call:
-        return [f"`for {code(node.target)} in {value}.unbind():` instead of looping over `{code(call)}` at {where}: "
+    if isinstance(node, ast.For) and _is_looped(statement, call):
+        use = _element_use(statement)
+        if use == "size":
+            return [f"mask by position instead of slicing by each element of `{code(call)}` at {where}: `mask = "
+                    f"torch.arange(size) < {value}.unsqueeze(-1)`, and a mean is the sum under the mask divided by the "
+                    "length; a slice needs a Python number, so a tensor breaks there too"]
+        if use:
+            return [f"compile the body of the loop, and keep the loop over `{code(call)}` ({where}) in Python: it uses "
+                    f"the elements as {'an index' if use == 'index' else 'a test'}, where a tensor breaks too"]
+        looped = code(node.iter).replace(code(call), f"{value}.unbind()")
+        target = code(node.target)
+        target = target.strip("()") if isinstance(node.target, ast.Tuple) and target.count("(") == 1 else target
+        return [f"`for {target} in {looped}:` instead of looping over `{code(call)}` at {where}: "
                 "the elements stay tensors"]
     return [f"keep `{value}` a tensor instead of `{code(call)}` at {where}: index it, or select with torch.where",
             f"compute `{code(call)}` before the compiled call and pass it as an argument"]
+
+
+def _is_looped(statement: Statement, call: ast.Call) -> bool:
+    """Whether a `for` takes the elements of the list one by one, also through enumerate() or zip()."""
+    node = statement.node
+    if not isinstance(node, ast.For):
+        return False
+    outer = node.iter
+    return outer is call or (
+        isinstance(outer, ast.Call) and called_name(outer) in ("enumerate", "zip") and call in outer.args)
+
+
+def _element_use(statement: Statement) -> str:
+    """How the body of a loop uses its elements, where it needs numbers: as a size, an index or a test; else empty."""
+    node = statement.node
+    assert isinstance(node, ast.For)
+    targets = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
+    if isinstance(node.iter, ast.Call) and called_name(node.iter) == "enumerate":
+        targets = targets[1:]       # its first value is a Python number
+    names = {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
+    uses = set()
+    for later in ast.walk(node):
+        if isinstance(later, ast.stmt) and later is not node:
+            uses |= {_use(later, part) for part in own_nodes(later) if isinstance(part, ast.Name) and part.id in names}
+    return next((use for use in ("size", "index", "test") if use in uses), "")
+
+
+def selection_of_arguments(statement: Statement | None) -> str:
+    """The call that finds indices or values in the arguments of the function, which its caller can make; else empty."""
+    calls = statement.calls("nonzero", "argwhere", "unique", "unique_consecutive") if statement is not None else []
+    if statement is None or statement.function is None or len(calls) != 1:
+        return ""
+    return code(calls[0]) if _is_of_arguments(statement, calls[0]) and fits(code(calls[0])) else ""
 
 
 def mask_options(statement: Statement | None, where: str) -> list[str]:

@@ -165,6 +165,8 @@ def _title(code: str, scene: Scene) -> str:
     form = _TITLES.get(code, "{subject} changes")
     if code == "TT201" and group.call is None:
         form = "{subject} changed"      # whether it settled is not known
+    elif code == "TT203" and not scene.is_static:
+        form = "{subject} is smaller in a later batch"      # once it is dynamic, no later size is seen
     if group.kind is Kind.KEYS and not group.dims:
         form = "{subject} change"
     elif group.kind is Kind.ATTRIBUTE and code == "TT218":

@@ -56,7 +56,7 @@ class RecompileGroup:
 
     @property
     def kind(self) -> Kind:
-        return self.reasons[0].kind
+        return Kind.KEYS if self.key[0] == Kind.KEYS else self.reasons[0].kind
 
     @property
     def source(self) -> str:
@@ -136,6 +136,7 @@ def _frame_groups(frame: Frame, history: CompileHistory, process: Process) -> li
             policy = (call.path, call.line, call.dynamic) if call is not None else None
             calls[policy] = call
             members[_key(reason), _code_object(compile_), policy].append((compile_, reason))
+    _join_keys(members)
     reasons_of_all = [reason for group in members.values() for _, reason in group]
     named = {name for reason in reasons_of_all for name in (reason.source, _value_name(reason.path))}
     also = {name: values for name, values in _changing_values(frame).items() if name not in named}
@@ -151,6 +152,15 @@ def _frame_groups(frame: Frame, history: CompileHistory, process: Process) -> li
             ))
     flags = _combined_flags(groups)
     return _with_limit([replace(group, flags=flags) for group in groups], frame, attribution, history)
+
+
+def _join_keys(members: dict[tuple[GroupKey, str, Policy], list[Member]]) -> None:
+    """Other keys and another number of keys of one dict are one cause."""
+    for (kind, source), *rest in [key for key in members if key[0][0] == Kind.KEYS]:
+        of_keys, of_length = ((kind, source), *rest), ((str(Kind.LENGTH), source), *rest)
+        if of_length in members:
+            joined = members[of_keys] + members.pop(of_length)
+            members[of_keys] = sorted(joined, key=lambda member: member[0].position)
 
 
 def _changing_values(frame: Frame) -> dict[str, tuple[str, ...]]:

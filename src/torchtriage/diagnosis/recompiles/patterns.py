@@ -7,7 +7,7 @@ from torchtriage.diagnosis.compiles.frames import Frame
 from torchtriage.diagnosis.compiles.targets import is_target
 from torchtriage.diagnosis.places import owner_of
 from torchtriage.diagnosis.recompiles.groups import RecompileGroup, is_grad_mode
-from torchtriage.diagnosis.recompiles.guard_text import Kind, Reason, type_name
+from torchtriage.diagnosis.recompiles.guard_text import Kind, Reason, parse_reason, type_name
 from torchtriage.findings.model import OwnerKind
 from torchtriage.recording.recording import Process
 
@@ -41,9 +41,24 @@ def code_of(group: RecompileGroup, process: Process) -> str:
         return "TT207"
     if reason.kind is Kind.EQUALS:
         return _value_code(group, process)
-    if reason.kind is Kind.IDENTITY and any(_ENUM_MEMBER.fullmatch(value) for _, value in group.values):
+    if reason.kind is Kind.IDENTITY and (
+        any(_ENUM_MEMBER.fullmatch(value) for _, value in group.values) or _is_compared_to_members(group, process)
+    ):
         return "TT224"
-    return _BY_KIND.get(reason.kind, "TT299")
+    return _BY_KIND.get(group.kind, "TT299")
+
+
+_CLASS = re.compile(r"type=<class '(?:[\w<>]+\.)*(\w+)'>")
+
+
+def _is_compared_to_members(group: RecompileGroup, process: Process) -> bool:
+    """Whether the function compares the object to a constant of its class, as it does with a member of an enum."""
+    class_name = _CLASS.search(group.reasons[0].guard)
+    if class_name is None:
+        return False
+    source = re.escape(group.source)
+    test = re.compile(rf"(?<![\w.]){source} (?:is|==|!=|is not|in) .*\b{class_name[1]}\.[A-Z]\w*\b")
+    return any(test.search(line) for line in (group.reasons[0].code, *function_lines(group.frame, process)))
 
 
 def is_broken_off(reason: Reason) -> bool:
@@ -66,10 +81,16 @@ def _size_code(group: RecompileGroup, process: Process) -> str:
 def is_ragged(group: RecompileGroup) -> bool:
     """One smaller size of dimension 0 beside the usual one; not if both came in the same step."""
     sizes = [value for _, value in group.values]
-    if group.dims != (0,) or len(sizes) != 2 or group.in_one_step:
+    if group.dims != (0,) or len(sizes) != 2 or group.in_one_step or _is_also_zero_or_one(group):
         return False
     usual, other = sizes
     return usual.isdigit() and other.isdigit() and int(other) < int(usual)
+
+
+def _is_also_zero_or_one(group: RecompileGroup) -> bool:
+    """Whether the same size was 0 or 1 in another recompile: then it has more than a usual and a last value."""
+    reasons = (parse_reason(raw) for compile_ in group.frame.compiles for raw in compile_.reasons)
+    return any(reason.kind is Kind.ZERO_ONE and reason.source == group.source for reason in reasons)
 
 
 def _is_inside_a_library(group: RecompileGroup, process: Process) -> bool:

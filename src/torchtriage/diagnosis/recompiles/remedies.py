@@ -1,5 +1,6 @@
 """The remedy for each pattern of recompiles; each was applied to real programs."""
 
+import ast
 import re
 from collections.abc import Callable
 
@@ -23,6 +24,7 @@ from torchtriage.diagnosis.recompiles.value_remedies import (
     int_remedy,
     per_layer_remedy,
 )
+from torchtriage.diagnosis.statement import code
 from torchtriage.findings.model import Fix
 from torchtriage.text import listed
 
@@ -144,9 +146,21 @@ def _length(scene: Scene) -> Fix:
         ))
     value = scene.value
     stacked = f"pass torch.stack({value})" if value else "stack it to one tensor with torch.stack"
+    joined = _joined(scene)
+    if joined:
+        return Fix(text=f"compute `{joined}` {scene.before_call}, and pass the tensor: its size becomes dynamic")
     return Fix(text=(
         f"pad {value or scene.described} to a fixed length {scene.before_call}, or {stacked}: its size becomes dynamic"
     ))
+
+
+def _joined(scene: Scene) -> str:
+    """The call of torch.stack or torch.cat by which the function makes the list one tensor; empty if none is seen."""
+    for node in ast.walk(scene.function) if scene.function is not None else ():
+        is_call = isinstance(node, ast.Call) and code(node.func) in ("torch.stack", "torch.cat", "torch.concat")
+        if isinstance(node, ast.Call) and is_call and node.args and code(node.args[0]) == scene.group.source:
+            return code(node).replace(f"({scene.group.source}", f"({scene.value or scene.group.source}", 1)
+    return ""
 
 
 def _holds_numbers(group: RecompileGroup) -> bool:
@@ -169,6 +183,21 @@ def _is_read_by_name(scene: Scene) -> bool:
     """Whether the function reads entries of the dict by a fixed key, so that each has a separate role."""
     name = re.escape(scene.group.source)
     return re.search(rf"\b{name}(?:\.get\(|\.pop\(|\[)\s*['\"]|['\"] (?:not )?in {name}\b", scene.body) is not None
+
+
+def _selects_by_key(scene: Scene) -> bool:
+    """Whether the function looks up something else by the keys of the dict over which it loops."""
+    tree = scene.function
+    if tree is None:
+        return False
+    keys = set()
+    for node in ast.walk(tree):
+        is_loop = isinstance(node, (ast.For, ast.comprehension))
+        if is_loop and any(code(part) == scene.group.source for part in ast.walk(node.iter)):
+            first = node.target.elts[0] if isinstance(node.target, ast.Tuple) and node.target.elts else node.target
+            keys |= {first.id} if isinstance(first, ast.Name) else set()
+    of_others = [node for node in ast.walk(tree) if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load)]
+    return any(code(n.slice) in keys and code(n.value) != scene.group.source for n in of_others)
 
 
 def _same_keys(scene: Scene) -> str:
@@ -208,13 +237,17 @@ def _presence(scene: Scene) -> Fix:
 def _neutral(scene: Scene) -> str:
     """The tensor that changes nothing, by how the function uses the argument."""
     name = re.escape(scene.group.source)
+    if re.search(rf"masked_fill_?\(\s*~\s*{name}\b", scene.body):
+        return "all True: it fills nothing"
     if re.search(rf"masked_fill_?\(\s*{name}\b", scene.body):
         return "all False: it fills nothing"
     if re.search(rf"\+=?\s*{name}\b|\b{name}\s*\+", scene.body):
         return "zeros: they are added"
     if re.search(rf"(?<!\*)\*=?\s*{name}\b|\b{name}\s*\*(?!\*)", scene.body):
         return "ones: they multiply"
-    return "a mask of ones if it multiplies, of zeros if it is added, all False if it fills"
+    return (
+        "a mask of ones if it multiplies, of zeros if it is added, all False if it fills, all True if its inverse does"
+    )
 
 
 def _identity(scene: Scene) -> Fix:
@@ -292,6 +325,13 @@ def _keys(scene: Scene) -> Fix:
         ))
     if _is_read_by_name(scene):
         return Fix(text=_same_keys(scene))
+    if _selects_by_key(scene):
+        raised = "raise torch._dynamo.config.recompile_limit above their number: " if scene.group.limit else ""
+        return Fix(text=(
+            f"give {source} the same keys in every call, with a mask for those that are missing: {name} selects by the "
+            f"key, so each set of keys is another program; or, if these sets are few, {raised}each is compiled once "
+            "and kept"
+        ))
     return Fix(text=(
         f"pass the values without their keys: {_stacked(scene)} {scene.before_call}, whose size "
         f"becomes dynamic, and put the keys back outside {name}; or give {source} the same keys in every call; a list "
@@ -306,7 +346,7 @@ def _rank(scene: Scene) -> Fix:
         more = f"{value}.unsqueeze(0)" if value else f"unsqueeze(0) on {scene.described}"
         return Fix(text=(
             f"{if_recurs(scene)}pass {ranks[1]} dimensions every time: {more} {scene.before_call} where "
-            f"{value or 'it'} has only {ranks[0]}, and squeeze(0) on the result"
+            f"{value or 'it'} has only {ranks[0]}, and squeeze(0) on the result (a size of 1 is compiled apart, once)"
         ))
     return Fix(text=(
         f"{if_recurs(scene)}give {value or scene.described} a fixed number of dimensions {scene.before_call}, for "

@@ -1,8 +1,10 @@
 """What the remedy for a group of recompiles may mention: names, places, the code of the function."""
 
+import ast
 from collections import Counter
 from dataclasses import dataclass
 
+from torchtriage.diagnosis.compiles.source_uses import function_in
 from torchtriage.diagnosis.recompiles.groups import MIN_TO_KEEP_ON, RecompileGroup
 
 
@@ -24,6 +26,11 @@ class Scene:
     broken_at: str = ""     # the graph break that keeps such a function out of its caller's graph
     has_specs: bool = False     # torch.compile has dynamic_shapes=
     calls: tuple[str, ...] = ()     # if the backend changed: "train.py:31 with backend='eager'"
+
+    @property
+    def function(self) -> ast.AST | None:
+        """The source of the function, parsed; None if the recording does not have it."""
+        return function_in(self.body, self.group.frame.key[1]) if self.body else None
 
     @property
     def is_static(self) -> bool:

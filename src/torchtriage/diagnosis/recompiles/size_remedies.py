@@ -2,6 +2,7 @@
 
 import re
 
+from torchtriage.diagnosis.compiles.source_uses import unrolled_loop
 from torchtriage.diagnosis.recompiles.scene import NOTHING, UNSEEN, Scene, if_settled, is_needed
 from torchtriage.findings.model import Fix
 
@@ -48,6 +49,13 @@ def settled_remedy(scene: Scene) -> Fix:
 
 
 def keeps_changing_remedy(scene: Scene) -> Fix:
+    loop = unrolled_loop(scene.function, scene.group.source, scene.group.dims)
+    if loop:
+        return Fix(text=(
+            f"compile the body of the loop instead of {scene.name}, and keep `{loop}` in Python: the loop is unrolled, "
+            f"so each value of {scene.subject} is another program, and no setting makes it dynamic; or pad to a few "
+            "fixed sizes"
+        ))
     if scene.is_static:
         if may_be_of_a_layer(scene) and scene.group.in_one_step is not False:
             return Fix(text=(
@@ -104,6 +112,10 @@ def zero_one_remedy(scene: Scene) -> Fix:
 _TORCH_MODULE = re.compile(r"^nn/(?:modules/)?\w+\.py:")      # torch shortens the paths of its own files
 
 
+def _is_branch(line: str) -> bool:
+    return re.search(r"^\s*(?:if|elif|while|assert)\b|\bif\b.+\belse\b", line) is not None
+
+
 def symbolic_remedy(scene: Scene) -> Fix:
     reason = scene.group.reasons[0]
     if "duck sizing" in reason.raw:
@@ -122,4 +134,11 @@ def symbolic_remedy(scene: Scene) -> Fix:
             f"{nothing}test {scene.subject} before the call and pass the result, or take the branch on it{at} out of "
             f"{scene.name}: each side of `{reason.guard}` is another program"
         ))
-    return Fix(text=f"{padded}, or remove the branch on it{at}")
+    place = at if _is_branch(reason.code) else ""
+    decided = (
+        f"take the branch on {scene.subject}{place} out of {scene.name}: test it in the caller, and compile each side "
+        "as a function of its own"
+    )
+    kept = ", as each side is compiled once and kept" if scene.group.is_settled else ""
+    is_upper_bound = re.search(r"<=? \d+$", reason.guard) is not None     # padding makes a size larger
+    return Fix(text=f"{decided}{kept}" if is_upper_bound else f"{decided}{kept}; or {padded}")

@@ -1,9 +1,13 @@
 """The remedies for Python numbers and flags that change."""
 
+import ast
 import re
+from collections.abc import Iterator
 
+from torchtriage.diagnosis.compiles.source_uses import function_in, uses
 from torchtriage.diagnosis.recompiles.guard_text import Kind
 from torchtriage.diagnosis.recompiles.scene import NOTHING, Scene, if_needed, if_recurs
+from torchtriage.diagnosis.statement import called_name, code
 from torchtriage.findings.model import Fix
 
 
@@ -33,6 +37,11 @@ def int_remedy(scene: Scene) -> Fix:
             f"each value of {source} is a constant of an operator in `{line}`, so it is another program, compiled once "
             f"and kept: if its values are few and known, raise torch._dynamo.config.recompile_limit above their "
             f"number and call {scene.name} once with each before any timing; else keep this line outside {scene.name}"
+        ))
+    if not group.keeps_on and _needs_number(line, source):
+        return Fix(text=(
+            f"nothing needs to change: {source} is dynamic from its second value on; `{line}` needs a number, so "
+            "a tensor would break the graph there"
         ))
     if "._" in source:      # the user does not replace a private field
         return Fix(text=(
@@ -113,13 +122,18 @@ def global_remedy(scene: Scene) -> Fix:
 def float_remedy(scene: Scene) -> Fix:
     source = scene.group.source
     if "param_groups" in source:
-        return Fix(text="create the optimizer with a tensor: lr=torch.tensor(1e-3); schedulers then change it in place")
+        value = scene.group.reasons[0].old or "1e-3"
+        return Fix(text=(
+            f"create the optimizer with a tensor: lr=torch.tensor({value}); schedulers then change it in place, and a "
+            "loop of your own has to: group['lr'].fill_(value), as assigning a float puts a constant back"
+        ))
     static = f"{scene.not_static}, or " if scene.is_static else ""
     name = source.rpartition(".")[2]
     reason = scene.group.reasons[0]
     if _passes_to(reason.code, name, "dropout"):
         return Fix(text=(
-            f"write the dropout with a tensor as rate: x * (torch.rand_like(x) >= {name}) / (1 - {name}), "
+            f"write the dropout with a tensor as rate: x * (torch.rand_like(x) >= {name}) / (1 - {name})"
+            f"{' while self.training' if 'self.training' in reason.code else ''}, "
             f"where {name} is a tensor (other random numbers than before)"
         ))
     value = reason.old if reason.is_plain else "..."
@@ -141,6 +155,12 @@ def _passes_to(line: str, name: str, functions: str) -> bool:
 
 
 _TAKES_A_NUMBER = "dropout|range|view|reshape|chunk|split|topk|pad|roll|narrow|unfold|pool|conv|interpolate|norm"
+
+
+def _needs_number(line: str, source: str) -> bool:
+    """Whether a line takes a value as a size: as the argument of a function, or in a slice."""
+    is_slice = re.search(rf"\[[^\]]*(?::\s*{re.escape(source)}\b|\b{re.escape(source)}\s*:)", line) is not None
+    return is_slice or _passes_to(line, source.rpartition(".")[2], _TAKES_A_NUMBER)
 
 
 def per_layer_remedy(scene: Scene) -> Fix:
@@ -195,16 +215,25 @@ def counter_remedy(scene: Scene) -> Fix:
 
 def _math(scene: Scene) -> str:
     """A function of math reads a tensor like .item()."""
-    call = re.search(r"\bmath\.(\w+)\(", scene.group.reasons[0].code)
-    return f", with torch.{call[1]} instead of math.{call[1]}" if call else ""
+    for part in _uses(scene):
+        if isinstance(part, ast.Call) and code(part.func).startswith("math."):
+            return f", with torch.{called_name(part)} instead of {code(part.func)}"
+    return ""
 
 
 def _then_branches(scene: Scene) -> str:
     """What a value that becomes a tensor breaks next: a branch on it."""
-    name = re.escape(scene.group.source.rpartition(".")[2])
-    lines = [scene.group.reasons[0].code, *scene.body.splitlines()]
-    for line in lines:
-        branch = re.search(rf"^\s*(?:el)?if\b.*\b{name}\b.*:|^\s*(?:while|assert)\b.*\b{name}\b", line)
-        if branch or re.search(rf"\bif [^:]*\b{name}\b.* else\b", line):
-            return f", and select with torch.where in place of `{line.strip()}`, which would branch on a tensor"
+    for part in _uses(scene):
+        if isinstance(part, (ast.If, ast.While)):
+            head = f"{'if' if isinstance(part, ast.If) else 'while'} {code(part.test)}:"
+        elif isinstance(part, (ast.Assert, ast.IfExp)):
+            head = code(part)
+        else:
+            continue
+        return f", and select with torch.where in place of `{head}`, which would branch on a tensor"
     return ""
+
+
+def _uses(scene: Scene) -> Iterator[ast.AST]:
+    for tree in (function_in(scene.group.reasons[0].code, ""), scene.function):
+        yield from uses(tree, scene.group.source)

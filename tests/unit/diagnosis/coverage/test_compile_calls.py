@@ -49,6 +49,13 @@ def test_the_fix_for_an_unused_result_is_to_assign_it() -> None:
     assert "`net = torch.compile(net)` at train.py:2" in nothing_compiled("net = Net()\ntorch.compile(net)", 2).fix.text
 
 
+def test_an_unused_result_is_assigned_to_the_name_that_is_used() -> None:
+    kept = "def __init__(self, net):\n    self.net = net\n    torch.compile(net)"
+    assert nothing_compiled(kept, 3).fix.text.startswith("`self.net = torch.compile(self.net)` at ")
+    unused = "def prepare(net):\n    torch.compile(net)"
+    assert "net = torch.compile(net)" not in nothing_compiled(unused, 2).fix.text
+
+
 def test_a_call_of_the_original_is_named_with_its_line() -> None:
     finding = nothing_compiled("fast = torch.compile(net)\nfor x in data:\n    net(x)", 1)
     assert finding.fix.text == "call fast instead of net at train.py:3"

@@ -1,5 +1,6 @@
 """TT304, TT305 and TT308 are reported for failed compiles, each at its own function, and for no others."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from torchtriage.recording.events import (
     GraphBreak,
     StackEntry,
 )
-from torchtriage.recording.recording import Process
+from torchtriage.recording.recording import Process, Source
 
 STEP: dict[str, Any] = {"path": "/app/train.py", "line": 30, "function": "step", "compile_id": "0/0"}
 LIB = "/v/lib/python3.11/site-packages/lightning_utilities/imports.py"
@@ -73,6 +74,25 @@ def test_an_operator_error_is_to_be_reproduced_without_compile() -> None:
     assert errors_of(START, a_failure("TorchRuntimeError"))[0].fix.text.startswith(
         "run step without torch.compile: if it fails there too"
     )
+
+
+def test_a_captured_number_that_is_tested_is_to_stay_a_tensor() -> None:
+    def fix(line: str, *calls: Event) -> str:
+        stack = (StackEntry(path="/app/train.py", line=34, function="step"),)
+        error = a_failure("UserError", "Could not guard on data-dependent expression zuf0 > 0.0", stack=stack)
+        sources = {("/app/train.py", 34): Source(first_line=33, lines=("def step(x):", f"    {line}"))}
+        [finding] = compile_raised(replace(a_process(*calls, START, error, your_roots=["/app"]), sources=sources))
+        return finding.fix.text
+
+    assert fix("k = int(x.max().item() > 0) + 1", FULL).startswith("`(x.max().detach() > 0).long()` instead of `int(")
+    unknown = fix("helper(x)", FULL)
+    assert unknown.startswith("keep the value a tensor")
+    assert "torch.compiler.disable" not in unknown
+
+
+def test_disabling_a_function_is_no_remedy_under_fullgraph() -> None:
+    assert "torch.compiler.disable" in errors_of(START, a_failure("OSError"))[0].fix.text
+    assert "torch.compiler.disable" not in errors_of(FULL, START, a_failure("OSError"))[0].fix.text
 
 
 def test_an_error_without_a_message_is_reported_by_its_type() -> None:

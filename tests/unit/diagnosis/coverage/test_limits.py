@@ -1,9 +1,12 @@
 """TT301 to TT303 are reported for functions that run eager, and for no others."""
 
 
+from dataclasses import replace
+
 import pytest
 
-from tests.unit.diagnosis.coverage.samples import APP, CALL, F, G, findings_of, the_one
+from tests.unit.diagnosis.coverage.samples import APP, CALL, FACTS, F, G, findings_of, the_one
+from tests.unit.samples import a_process
 from torchtriage.diagnosis.coverage.compile_calls import compile_did_nothing
 from torchtriage.diagnosis.coverage.limits import frame_skipped, recompile_limit_hit
 from torchtriage.findings.model import CostKind, EditLabel, Severity
@@ -18,6 +21,7 @@ from torchtriage.recording.events import (
     Recompile,
     StackEntry,
 )
+from torchtriage.recording.recording import Source
 
 # TT301
 
@@ -113,6 +117,14 @@ def test_a_compile_target_that_dynamo_skips_is_reported() -> None:
     assert (finding.code, str(finding.location), finding.steps) == ("TT302", f"{APP}:3", (2,))
     assert finding.cause == "Dynamo gave up on the entire frame: is generator"
     assert "compile the functions that f calls instead of f itself" in finding.fix.text
+
+
+def test_a_generator_is_to_return_a_list() -> None:
+    for body, is_generator in (("    yield x", True), ("    return x", False)):
+        source = Source(first_line=3, lines=("def f(x):", body))
+        run = replace(a_process(CALL, SKIP, **FACTS), sources={(APP, 3): source})
+        [finding] = frame_skipped(run)
+        assert finding.fix.text.startswith("return a list from f") is is_generator
 
 
 def test_a_frame_without_tensor_operations_gets_another_remedy() -> None:

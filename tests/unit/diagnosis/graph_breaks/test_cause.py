@@ -1,6 +1,7 @@
 """Each kind of graph break gets its rule and a remedy that names the line."""
 
 import ast
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,8 +11,9 @@ from torchtriage.diagnosis.graph_breaks.cause import classify, code_of_type
 from torchtriage.diagnosis.graph_breaks.remedies import specific_hint
 from torchtriage.diagnosis.graph_breaks.remedies_by_id import BY_ID
 from torchtriage.diagnosis.graph_breaks.text import branch_test
-from torchtriage.diagnosis.statement import Statement
+from torchtriage.diagnosis.statement import Statement, statement_at
 from torchtriage.recording.events import GraphBreak, StackEntry
+from torchtriage.recording.recording import Process, Source
 
 BUILTIN = "Failed to trace builtin operator"
 SKIPPED = "Attempted to call function marked as skipped"
@@ -389,6 +391,29 @@ NEWER = {
 @pytest.mark.parametrize(("code", "kind"), [(code, kind) for code, kinds in NEWER.items() for kind in kinds])
 def test_a_kind_that_a_newer_torch_added_has_a_rule(code: str, kind: str) -> None:
     assert code_of_type(kind, None) == code
+
+
+@pytest.mark.parametrize(("event", "source", "marked", "expected"), [
+    (GraphBreak(type="Failed to convert args/kwargs to proxy", gb_id="GB0055"),
+     "def f(x, gen):\n    n = torch.rand(3, generator=gen) < 0.5", "n =",
+     "call `torch.rand(3, generator=gen)` (f.py:2) before the compiled call and pass its result in"),
+    (GraphBreak(type="unimplemented builtin op on tensor arguments"),
+     "def f(x):\n    top = random.randint(0, 5)\n    return x[top:top + 3]", "return",
+     "draw `top = random.randint(0, 5)` before the compiled call"),
+    (GraphBreak(type=BUILTIN, explanation="trace builtin operator `str` with argument types ['int']"),
+     "def f(x, user):\n    return x[str(user)]", "return", "on a number that is dynamic"),
+    (GraphBreak(type="using `torch.autograd.grad`", gb_id="GB9186"),
+     "def f(x):\n    g = torch.autograd.grad(x, y, create_graph=True)", "g =", "on a model that is not compiled"),
+    (GraphBreak(type="using `torch.autograd.grad`", gb_id="GB9186"),
+     "def f(x):\n    g = torch.autograd.grad(x, y)", "g =", "compile only the model"),
+])
+def test_the_remedy_reads_the_statement(event: GraphBreak, source: str, marked: str, expected: str) -> None:
+    lines = source.split("\n")
+    line = next(number for number, text in enumerate(lines, 1) if marked in text)
+    window = Source(first_line=1, lines=tuple(lines))
+    statement = statement_at(Process(events=(), sources={("f.py", line): window}), "f.py", line)
+    event = replace(event, path="f.py", line=line, stack=(StackEntry(path="f.py", line=line, function="f"),))
+    assert expected in classify(event, lines[line - 1].strip(), statement).remedy.full
 
 
 def test_next_on_an_iterator_is_moved_before_the_call_however_torch_words_it() -> None:

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from torchtriage.diagnosis.graph_breaks.branches import branch_options
-from torchtriage.diagnosis.graph_breaks.values import mask_options, read_options
+from torchtriage.diagnosis.graph_breaks.draws import draw_use, drawn
+from torchtriage.diagnosis.graph_breaks.values import mask_options, read_options, selection_of_arguments
 from torchtriage.diagnosis.statement import Statement, statement_at
 from torchtriage.recording.recording import Process, Source
 
@@ -55,6 +56,7 @@ def in_function(body: str) -> str:
     ("if done.sum() < 9:\n    x = x[:, :3]", "if", "keep the full size and mask"),
     ("if done.sum() < 9:\n    x = x.unsqueeze(0)", "if", "keep the full size and mask"),
     ("if not done.any():\n    return None\nreturn x", "if", "return the tensor `~done.any()` from f and decide on it"),
+    ("if done.any():\n    y = x[..., :1] * x\nelse:\n    y = x", "if", "torch.where over both outcomes of the branch"),
     ("while loss > 1:\n    loss = loss / 2", "while", "compile the body of the loop instead of f"),
     ("for _ in range(9):\n    x = x + 1\n    if done.all():\n        break", "if", "compile the body of the loop"),
     ("if x.max() > 1:\n    self.clipped.append(x)", "if", "after the compiled call"),
@@ -88,6 +90,14 @@ def test_values_that_are_not_tensors_are_not_selected_with_where(body: str) -> N
     ("return x[:int(done.sum())]", "int", "before the compiled call and pass it as an argument"),
     ("n = int(done.sum())\nreturn x[:n]", "int", "before the compiled call and pass it as an argument"),
     ("for value in x.tolist():\n    loss = loss + value", "for", "`for value in x.unbind():`"),
+    ("for i, n in enumerate(done.tolist()):\n    loss = loss + n", "for", "`for i, n in enumerate(done.unbind()):`"),
+    ("for i, n in enumerate(done.tolist()):\n    out.append(x[i, :n])", "for", "mask by position instead of slicing"),
+    ("for n in done.tolist():\n    x = self.layers[n](x)", "for", "compile the body of the loop"),
+    ("h = x.abs()\nn = int(h.sum())\nreturn x[:n]", "int", "keep the full size and mask with torch.where"),
+    ("return x[:int(self.score(x).sum())]", "int", "keep the full size and mask with torch.where"),
+    ("k = int(x.max().item() > 0) + 1\nreturn x * k", "k =", "`(x.max().detach() > 0).long()` instead of `int("),
+    ("return x * float(np.mean(x == loss))", "float", "compute `np.mean(x == loss)` with torch instead of NumPy, and"),
+    ("return x * float(loss.detach())", "float", "`loss.detach()` instead of `float(loss.detach())`"),
 ])
 def test_read_option_fits_the_use_of_the_number(body: str, marked: str, option: str) -> None:
     assert option in read_options(statement(in_function(body), marked), "f.py:2")[0]
@@ -108,6 +118,16 @@ def test_mask_option_keeps_the_full_size(body: str, option: str) -> None:
     assert option in mask_options(statement(in_function(body), "x["), "f.py:2")[0]
 
 
+@pytest.mark.parametrize(("body", "selected"), [
+    ("y, z = done.nonzero(as_tuple=True)", "done.nonzero(as_tuple=True)"),
+    ("y = torch.unique(x)", "torch.unique(x)"),
+    ("x = x + 1\ny = torch.unique(x)", ""),
+    ("y = self.score(x).nonzero()", ""),
+])
+def test_a_selection_of_arguments_can_be_made_by_the_caller(body: str, selected: str) -> None:
+    assert selection_of_arguments(statement(in_function(body), "y")) == selected
+
+
 @pytest.mark.parametrize(("body", "result"), [
     ("if x.sum() > 0:\n    y = x\nelse:\n    y = -x", "y"), ("if x.norm() > 5:\n    x /= x.norm()", "x"),
     ("if x.mean() > 0 and x.max() > 1:\n    x = x * 2", "x"), ("if not x.sum() > 0:\n    x = x + 1", "x"),
@@ -121,6 +141,27 @@ def test_branch_option_computes_the_same_as_the_original(body: str, result: str,
         exec(code, names)
         values.append(names[result])
     assert torch.equal(*values)
+
+
+@pytest.mark.parametrize(("body", "name", "called", "option"), [
+    ("x = x * random.uniform(0.9, b)", "uniform", "Random.uniform", "`torch.rand(()) * (b - 0.9) + 0.9`"),
+    ("x = x * rng.uniform(0, 3)", "uniform", "Generator.uniform", "`torch.rand(()) * 3` instead of `rng.uniform("),
+    ("x = x + torch.from_numpy(rng.normal(size=x.shape)).float()", "normal", "Generator.normal",
+     "`torch.randn(x.shape)` instead of `torch.from_numpy(rng.normal(size=x.shape)).float()`"),
+    ("x = x + rng.normal(2, s, (3, 4))", "normal", "Generator.normal", "`torch.randn((3, 4)) * s + 2`"),
+    ("x = x + random.gauss(0.0, 1.0)", "gauss", "Random.gauss", "`torch.randn(())` instead of `random.gauss("),
+    ("x = x * random.randint(1, 6)", "randint", "Random.randint", "`torch.randint(1, 7, ())`"),
+    ("x = x * rng.integers(5, size=(2,))", "integers", "Generator.integers", "`torch.randint(5, (2,))`"),
+    ("x = x * np.random.rand(3, n)", "rand", "RandomState.rand", "`torch.rand(3, n)`"),
+    ("x = x + rng.normal(*args)", "normal", "Generator.normal", "draw with torch.randn(size) * std + mean"),
+])
+def test_a_draw_keeps_its_size_and_limits(body: str, name: str, called: str, option: str) -> None:
+    assert option in drawn(statement(in_function(body), "x ="), name, called)
+
+
+def test_a_draw_that_is_used_as_a_size_stays_outside() -> None:
+    at = statement(in_function("top = random.randint(0, 5)\nreturn x[top:top + 3]"), "top =")
+    assert draw_use(at, "randint", "Random.randint") == "size"
 
 
 def test_a_place_without_source_has_no_options() -> None:

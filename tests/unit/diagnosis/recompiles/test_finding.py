@@ -377,7 +377,7 @@ def test_the_fix_for_an_attribute_set_late_is_to_set_it_first() -> None:
     [finding] = findings_of(events_of("self.config.problem_type is None"))
     assert finding.fix.text.startswith("set self.config.problem_type before the first call of Net.forward, and do not")
     [argument] = findings_of(events_of("mask is None"))
-    assert argument.fix.text.endswith("all False if it fills)")
+    assert argument.fix.text.endswith("all True if its inverse does)")
 
 
 def test_several_dimensions_that_keep_changing_are_all_named() -> None:
@@ -396,6 +396,76 @@ def test_only_a_function_that_the_user_compiles_has_a_ragged_batch() -> None:
     assert [f.code for f in findings_of([replace(STATIC, dynamic=None), *events_of(size(135, 40))])] == ["TT203"]
 
 
+SOURCE = """
+class Net:
+    def forward(self, x):
+        batch, length = x.shape
+        for t in range(length):
+            x = x + 1
+        if self.left > 2:
+            return x
+        return x * math.sqrt(1.0 + self.left)
+"""
+
+
+def in_source(*events: Event) -> list[Finding]:
+    """The findings on events of Net.forward, whose source the recording has."""
+    source = Source(first_line=5, lines=tuple(SOURCE.splitlines()[2:]), qualname="Net.forward")
+    return findings_of(list(events), sources={("/p/net.py", 5): source})
+
+
+def test_a_size_that_unrolls_a_loop_is_not_made_dynamic() -> None:
+    events = events_of(*(size(n, n + 1, dim=1) for n in (4, 5, 6)))
+    for settings in (AUTOMATIC, STATIC):
+        [finding] = in_source(settings, *events)
+        assert finding.fix.text.startswith("compile the body of the loop"), finding.fix.text
+        assert "dynamic=False" not in finding.fix.text
+
+
+def test_a_number_that_is_tested_on_another_line_foretells_what_breaks_next() -> None:
+    reasons = [f"self.left == {n}  # self.left += 1  # net.py:6 in forward" for n in range(3)]
+    [finding] = in_source(*events_of(*reasons))
+    assert "with torch.sqrt instead of math.sqrt" in finding.fix.text
+    assert "torch.where in place of `if self.left > 2:`" in finding.fix.text
+
+
+def test_other_keys_and_another_number_of_keys_are_one_cause() -> None:
+    [finding] = findings_of(events_of("len(d) != 1", "list(dict.keys(d))[0] == 'a'", "len(d) != 2"))
+    assert (finding.code, finding.title) == ("TT216", "Net.forward recompiled 3 times: the keys of d change")
+
+
+def test_an_object_that_is_compared_to_members_of_its_class_is_an_enum() -> None:
+    guard = "___check_obj_id(task, 139793586335984), type=<class '__main__.Task'>"
+    for line, code in (("if task is Task.RANK:", "TT224"), ("return task.f(x)", "TT219")):
+        assert findings_of(events_of(f"{guard}  # {line}  # net.py:6 in forward"))[0].code == code
+
+
+def test_a_batch_that_is_also_one_is_not_a_last_batch() -> None:
+    once = with_steps(events_of(size(8, 6)), 7)
+    [finding] = findings_of([AUTOMATIC, *once], num_steps=50)
+    assert (finding.code, finding.title.endswith("is smaller in a later batch")) == ("TT203", True)
+    both = with_steps(events_of(size(8, 6), "2 <= x.size()[0]  # y  # net.py:6 in forward"), 7)
+    assert [f.code for f in findings_of([AUTOMATIC, *both], num_steps=50)] == ["TT201", "TT221"]
+
+
+def test_a_list_that_the_function_joins_is_joined_before_the_call() -> None:
+    lines = ("def forward(self, parts):", "    return torch.cat(parts, -1).sum()")
+    sources = {("/p/net.py", 5): Source(first_line=5, lines=lines)}
+    [finding] = findings_of(events_of("len(parts) == 2"), sources)
+    assert finding.fix.text.startswith("compute `torch.cat(parts, -1)` before the call")
+
+
+def test_a_size_argument_is_not_to_become_a_tensor() -> None:
+    [finding] = findings_of([AUTOMATIC, *events_of("k == 12  # best = x.topk(k).indices  # net.py:6 in forward")])
+    assert finding.fix.text.startswith("nothing needs to change: k is dynamic")
+
+
+def test_a_learning_rate_keeps_its_value_as_a_tensor() -> None:
+    [finding] = findings_of(events_of("self.param_groups[0]['lr'] == 0.05"))
+    assert "lr=torch.tensor(0.05)" in finding.fix.text
+    assert "fill_(value)" in finding.fix.text
+
+
 def test_the_fix_for_a_growing_cache_is_a_static_cache() -> None:
     [finding] = findings_of(events_of(size(1, 2, dim=2, name="past_key_values.layers[0].keys")))
     assert "cache_implementation='static'" in finding.fix.text
@@ -408,7 +478,10 @@ def test_removing_a_branch_inside_torch_is_not_advised() -> None:
         "(torch/_inductor/codegen/cpp.py:2273)"
     )
     finding, = findings_of(events_of("x.size()[0] > 4096  # if n > 4096:  # p.py:28 in f"))
-    assert finding.fix.text.endswith("or remove the branch on it at p.py:28")
+    assert finding.fix.text.startswith("take the branch on x.size(0) at p.py:28 out of Net.forward: test it in the")
+    assert "pad" in finding.fix.text
+    finding, = findings_of(events_of("x.size()[0] <= 6  # if n > 6:  # p.py:28 in f"))
+    assert "pad" not in finding.fix.text        # padding makes a size larger
 
 
 def test_a_function_compiled_twice_has_the_policy_of_the_call_before_it() -> None:
