@@ -200,6 +200,10 @@ def _is_or_are(broken: BrokenContract) -> str:
     return "is" if broken.count == 1 else "are"
 
 
+def _start(broken: BrokenContract, place: int) -> str:
+    return broken.names[place] if place < len(broken.names) else "its start"
+
+
 def _padding(broken: BrokenContract) -> str:
     return f"{broken.value or 0.0:.0f}"
 
@@ -502,8 +506,8 @@ TEXTS: Mapping[str, ContractTexts] = {
             f"{short(broken.share or 0.0)}"
         ),
         cause=lambda broken: (
-            f"Of two optimizers, each with a loss of its own, one loss fell from {broken.names[0]} to "
-            f"{short(broken.value or 0.0)} while the other rose from {broken.names[1]} to {short(broken.share or 0.0)} "
+            f"Of two optimizers, each with a loss of its own, one loss fell from {_start(broken, 0)} to "
+            f"{short(broken.value or 0.0)} while the other rose from {_start(broken, 1)} to {short(broken.share or 0.0)} "
             f"(medians of the last {broken.count} losses): in a GAN one network has won, and the other "
             "has little to learn from."
         ),
