@@ -78,6 +78,7 @@ class Attached:
         self._states = FollowedStates(modules_of_process, self._num_environment_steps)
         if self._has_compiled:
             self._states.stop()
+            self._contracts.compile_called()
         self._are_states_read = False       # the writer reads their observations
         self._is_following = True           # the policy, until it fails
         self._is_policy_read = False        # the writer reads its observations
@@ -112,6 +113,7 @@ class Attached:
         """What the program compiles must not contain a replaced method."""
         self._has_compiled = True
         self._states.stop()
+        self._contracts.compile_called()
 
     def _follow_states(self, follow: Callable[[], None]) -> None:
         try:
@@ -183,6 +185,7 @@ class Attached:
             self._course.interrupt()
             return
         self._course.add(value)
+        self._contracts.value(value)
         if self._is_scaled:
             return
         step = self._step()

@@ -3,7 +3,7 @@
 import gc
 import weakref
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -12,9 +12,18 @@ from torchtriage.recording.facts import BrokenContract, to_dict
 from torchtriage.telemetry.contract_checks.batch_norm import BatchNormCounts
 from torchtriage.telemetry.contract_checks.count import is_readable
 from torchtriage.telemetry.contract_checks.loading import LoadedNames
-from torchtriage.telemetry.contract_checks.loss_graph import broadcast_size, leaves, probabilities_as_logits
+from torchtriage.telemetry.contract_checks.loss_graph import (
+    broadcast_size,
+    leaves,
+    not_log_probabilities,
+    operations_behind,
+    probabilities_as_logits,
+    sign_of_error,
+)
 from torchtriage.telemetry.contract_checks.lost_gradients import LostGradients
+from torchtriage.telemetry.contract_checks.model_inputs import ModelInputs
 from torchtriage.telemetry.contract_checks.prediction_gain import START_FACTOR, PredictionGain
+from torchtriage.telemetry.contract_checks.rival_losses import RivalLosses
 from torchtriage.telemetry.contract_checks.step_order import StepOrder
 from torchtriage.telemetry.contract_checks.target_networks import (
     FIRST_LOOK,
@@ -22,6 +31,7 @@ from torchtriage.telemetry.contract_checks.target_networks import (
 )
 from torchtriage.telemetry.contract_checks.target_networks import LOOK_INTERVAL as TARGET_INTERVAL
 from torchtriage.telemetry.contract_checks.target_networks import PATIENCE as TARGET_PATIENCE
+from torchtriage.telemetry.contract_checks.unused_units import CutOffLayers, EqualUnits, Latents, frozen_at_random
 from torchtriage.telemetry.contract_checks.weight_change import WeightChange
 from torchtriage.telemetry.sampling.parameters import from_modules, modules_of_process
 
@@ -44,9 +54,12 @@ MANY = 0.5              # share of unused parameters from which the loss is cut 
 MAX_NEW = 5             # optimizers of the same parameters, each with one or two steps
 MAX_SHRINKAGE = 0.01    # of the weights in one step, by weight decay alone; usual are 1e-6 to 1e-4
 # The weight decay of these optimizers shrinks a weight by lr times itself. Up to these values it is usual, and a large
-# product comes from the learning rate.
+# product comes from the learning rate, as it does from a rate above these.
 USUAL_DECAYS = {"AdamW": 0.1, "SGD": 1e-3}
+USUAL_RATES = {"AdamW": 0.1, "SGD": 1.0}
 MIN_IDLE = 100          # updates of other optimizers in which one that holds trained parameters makes no step
+NUM_COMPARED = 64       # elements of a parameter that should change
+MIN_ALONE = 128         # backward passes before which an optimizer makes its first step
 DROPOUT = (torch.nn.Dropout, torch.nn.Dropout1d, torch.nn.Dropout2d, torch.nn.Dropout3d, torch.nn.AlphaDropout)
 BATCH_NORM = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm)
 
@@ -97,7 +110,14 @@ class Contracts:
         self._targets = TargetNetworks()
         self._lost_gradients = LostGradients(self._count)
         self._gain = PredictionGain()
+        self._inputs = ModelInputs()
+        self._latents = Latents()
+        self._units = EqualUnits()
+        self._cut_off = CutOffLayers()
+        self._has_compiled = False
+        self._rivals = RivalLosses()
         self._loaded = LoadedNames()
+        self._values: dict[int, torch.Tensor] = {}      # of trained leaves, when it was first asked whether they change
         self._idle: dict[int, weakref.ref[torch.Tensor]] = {}     # parameters of optimizers that have made no step
 
     @property
@@ -120,7 +140,10 @@ class Contracts:
         return self._num_updates - self._phase_start
 
     def facts(self) -> dict[str, Any]:
-        broken = [*self._broken.values(), *self._loaded.broken]
+        broken = [
+            *self._broken.values(), *self._loaded.broken, *self._inputs.broken, *self._latents.broken,
+            *self._rivals.broken,
+        ]
         return {"contracts": [to_dict(one) for one in broken]} if broken else {}
 
     # Called by the taps
@@ -136,16 +159,39 @@ class Contracts:
         for end in self._ends.values():
             end.num_backwards += 1
             end.is_cleared = end.is_cleared or _is_cleared(end)
-        if self._is_graph_due:
+        is_due, progress = self._is_graph_due, self._progress
+        if is_due or self._inputs.is_due(progress) or self._latents.is_due(progress):
+            operations = list(operations_behind(loss.grad_fn))
+            nodes = [node for _, node in operations]
+            self._inputs.look(loss, nodes, self._num_updates + 1)
+            self._latents.look(nodes, progress, self._num_updates + 1)
+        if is_due:
             trained = []
-            for distance, leaf in leaves(loss):
+            for distance, leaf in leaves(operations):
                 if isinstance(leaf, torch.nn.Parameter):
                     trained.append(leaf)
                     self._reached.setdefault(id(leaf), (weakref.ref(leaf), distance))
                     self._used[id(leaf)] = self._reached[id(leaf)][0]
+            self._units.begin(trained)
+            if self._num_updates:
+                equal = self._units.equal()
+                self._count(
+                    "TT454", bool(equal), PATIENCE + 1, self._num_updates + 1, value=float(sum(map(len, equal))),
+                    share=float(len(equal)),
+                )
             self._lost_gradients.backward(trained)
             self._judge_loss(loss)
         self._judge_gain(loss)
+        self._judge_first_step()
+
+    def compile_called(self) -> None:
+        """What the program compiles must not contain a hook."""
+        self._has_compiled = True
+        self._cut_off.stop()
+
+    def value(self, loss: float) -> None:
+        """The loss of a backward pass, where it can be read without waiting."""
+        self._rivals.add(loss)
 
     def clipping(self, parameters: Sequence[torch.Tensor]) -> None:
         self._order.clipping(parameters)
@@ -165,6 +211,7 @@ class Contracts:
 
     def step_ended(self, optimizer: torch.optim.Optimizer, step: int) -> None:
         self._num_updates += 1
+        self._rivals.step_ended(id(optimizer), step)
         self._judge_clearing(optimizer, step)       # the backward passes of a closure are inside the step
         if self._progress % GRAPH_INTERVAL <= NUM_CLEARED:
             self._remember_gradient(optimizer)
@@ -174,6 +221,7 @@ class Contracts:
         self._order.step_ended()
         self._weight_change.step_ended(optimizer, step)
         self._batch_norm.step_ended(step)
+        self._judge_cut_off()
         self._judge_targets(step)
 
     # TT431, TT432: the operations next to the loss
@@ -183,9 +231,24 @@ class Contracts:
         activation = probabilities_as_logits(loss)
         if activation:
             self._count("TT431", True, 2, step, name=activation)
+        given = not_log_probabilities(loss)
+        if given:
+            self._count("TT431", True, 2, step, key="TT431:log", name=given)
+        self._judge_sign(sign_of_error(loss), step)
         size = broadcast_size(loss)
         if size:
             self._count("TT432", True, 2, step, value=float(size))
+
+    # TT446: a loss is minimized
+
+    def _judge_sign(self, sign: int, step: int) -> None:
+        """Networks with optimizers of their own may work against each other."""
+        optimizers = [optimizer for ref in self._optimizers.values() if (optimizer := ref()) is not None]
+        if len(optimizers) == 1 and sign:
+            maximizes = bool(optimizers[0].param_groups[0].get("maximize", False))
+            self._count(
+                "TT446", (sign < 0) != maximizes, PATIENCE, step, name="maximize" if maximizes else "minus",
+            )
 
     # TT440, TT442: predictions
 
@@ -196,7 +259,9 @@ class Contracts:
         if self._gain.first is not None and self._num_backwards == 1:
             model, equal = self._gain.first
             if model > START_FACTOR * equal:
-                self._break(BrokenContract(code="TT442", step=1, value=model, share=equal))
+                names = ("squares",) if self._gain.is_distance else ()
+                self._break(BrokenContract(code="TT442", step=1, value=model, share=equal, names=names))
+        self._judge_classes()
         verdict = self._gain.verdict(self._progress) if len(self._optimizers) <= 1 else None
         if verdict is None or (verdict.is_distance and self._targets.has_any):
             self._broken.pop("TT440", None)
@@ -204,6 +269,18 @@ class Contracts:
             self._break(BrokenContract(
                 code="TT440", step=self._progress, count=verdict.num_looks, value=verdict.model, share=verdict.guess,
                 names=("mean" if verdict.is_distance else "frequencies",), total=int(verdict.was_better),
+            ))
+
+    # TT450: a batch has targets of several classes
+
+    def _judge_classes(self) -> None:
+        found = self._gain.one_class
+        if found is None:
+            self._broken.pop("TT450", None)
+        elif "TT450" not in self._broken:
+            self._break(BrokenContract(
+                code="TT450", step=self._progress, count=found.num_looks, total=found.num_seen,
+                value=float(found.num_targets), share=float(found.first),
             ))
 
     # TT444: every optimizer that holds trained parameters makes steps
@@ -222,6 +299,32 @@ class Contracts:
                 code="TT444", step=step, count=len(idle), total=self._num_updates,
                 names=tuple(names.get(key, "parameter") for key in self._idle if key in idle)[:MAX_NAMED],
             ))
+
+    def _judge_first_step(self) -> None:
+        """No optimizer at all has made a step, and the program does not change what the loss trains either."""
+        if self._optimizers or self._num_backwards not in (MIN_ALONE // 2, MIN_ALONE):
+            return
+        trained = {key: leaf for key, (ref, _) in self._reached.items() if (leaf := ref()) is not None}
+        still = [key for key, leaf in trained.items() if self._is_same_as_before(key, leaf)]
+        if not still or len(still) < len(trained):
+            return
+        held = self._held({id(one): weakref.ref(one) for one in _optimizers_of_process()})
+        if held.keys() >= trained.keys():
+            names = from_modules(modules_of_process(), set(still))
+            self._break(BrokenContract(
+                code="TT444", step=MIN_ALONE, count=len(still), value=float(MIN_ALONE),
+                names=tuple(names.get(key, "parameter") for key in still)[:MAX_NAMED],
+            ))
+
+    def _is_same_as_before(self, key: int, leaf: torch.Tensor) -> bool:
+        """Whether its first elements have not changed since the first call; the first call says no."""
+        if not is_readable(leaf):
+            return False
+        now = leaf.detach().flatten()[:NUM_COMPARED]
+        before = self._values.get(key)
+        if before is None:
+            self._values[key] = now.clone()
+        return before is not None and torch.equal(before, now)
 
     # TT430: target networks move
 
@@ -253,6 +356,8 @@ class Contracts:
         unused = frozenset(key for key, p in held.items() if p.requires_grad and p.grad is None and key not in reached)
         if not missing:     # the networks of a program that trains them in turns have phases of their own
             unused = frozenset(key for key in unused if key not in self._used or self._used[key]() is not held[key])
+        for key in missing:
+            self._is_same_as_before(key, reached[key])
         agreed = {"TT420": missing & self._suspects.get("TT420", frozenset()),
                   "TT421": unused & self._suspects.get("TT421", frozenset())}
         self._suspects = {"TT420": missing, "TT421": unused}
@@ -261,6 +366,11 @@ class Contracts:
         is_replaced = bool(agreed["TT420"]) or self._has_little_use(agreed["TT421"])
         for code, tensors, total in (("TT420", reached, len(reached)), ("TT421", held, len(held))):
             names = from_modules(modules_of_process(), set(agreed[code])) if agreed[code] else {}
+            if code == "TT420":     # a parameter outside of modules may be changed by the program itself
+                names |= {
+                    key: f"the parameter of shape {list(reached[key].shape)} outside of modules"
+                    for key in agreed[code] - names.keys() if self._is_same_as_before(key, reached[key])
+                }
             if code == "TT421":     # the module may be gone, while its parameters are still held
                 names = {key: names.get(key, self._place(key)) for key in agreed[code]}
             if names:
@@ -271,6 +381,27 @@ class Contracts:
                     code=code, step=step, count=len(names), total=total, is_deliberate=is_part,
                     names=tuple(names[key] for key in tensors if key in names)[:MAX_NAMED],
                 ))
+                if code == "TT421" and is_part and not self._has_compiled and not self._cut_off.is_open:
+                    self._cut_off.begin(modules_of_process(), agreed[code])
+        self._judge_frozen(held, step)
+
+    # TT421, TT455: layers that were to learn
+
+    def _judge_cut_off(self) -> None:
+        num_called = self._cut_off.step_ended() if self._cut_off.is_open else None
+        if num_called and "TT421" in self._broken:
+            self._broken["TT421"] = replace(self._broken["TT421"], value=float(num_called))
+
+    def _judge_frozen(self, held: dict[int, torch.Tensor], step: int) -> None:
+        frozen = {key for key, p in held.items() if not p.requires_grad}
+        if not frozen or self._num_phases or "TT455" in self._broken:
+            return
+        modules = modules_of_process()
+        names = from_modules(modules, frozen_at_random(modules, held))
+        if names:
+            self._break(BrokenContract(
+                code="TT455", step=step, count=len(names), total=len(held), names=tuple(names.values())[:MAX_NAMED],
+            ))
 
     def _has_little_use(self, unused: frozenset[int]) -> bool:
         """Whether an optimizer holds many of these parameters, for what it holds."""
@@ -357,6 +488,7 @@ class Contracts:
             roots = _roots(self._held(self._optimizers).keys())
             self._roots = [weakref.ref(root) for root in roots]
             self._batch_norm.follow(roots)
+        self._batch_norm.judge_mode(step)
         for number, ref in enumerate(self._roots):
             root = ref()
             if root is not None:
@@ -374,7 +506,10 @@ class Contracts:
         decays = [float(group.get("weight_decay") or 0.0) for group in groups]
         if kind in USUAL_DECAYS:
             pairs = [(float(rate or 0.0), decay) for rate, decay in zip(rates, decays, strict=True)]
-            most = max((rate * decay for rate, decay in pairs if decay > USUAL_DECAYS[kind]), default=0.0)
+            shrinkages = [
+                rate * decay for rate, decay in pairs if decay > USUAL_DECAYS[kind] and rate <= USUAL_RATES[kind]
+            ]
+            most = max(shrinkages, default=0.0)
             self._count("TT426", most >= MAX_SHRINKAGE, LOOKS, step, name=kind, value=max(decays), share=most)
 
     def _judge_rates(self, optimizer: torch.optim.Optimizer, rates: Sequence[float], step: int) -> None:
@@ -429,6 +564,13 @@ def _has_modes(root: torch.nn.Module) -> bool:
             return True
         if isinstance(module, BATCH_NORM) and module.track_running_stats:
             return True
+        if not type(module).__module__.startswith("torch.") and _reads_mode(module):
+            return True
     return False
 
 
+def _reads_mode(module: torch.nn.Module) -> bool:
+    """Whether its forward() uses self.training, as for torch.nn.functional.dropout."""
+    forward = getattr(type(module), "forward", None)
+    code = getattr(getattr(forward, "torchtriage_original", forward), "__code__", None)
+    return code is not None and "training" in code.co_names

@@ -163,6 +163,7 @@ def test_a_model_that_stays_in_eval_mode_is_reported() -> None:
 
 def test_eval_mode_is_no_problem_where_it_makes_no_difference_or_is_of_one_layer() -> None:
     plain, mixed = a_model().eval(), a_model(modes=True)
+    mixed(torch.randn(8, 4))    # its statistics, before it is frozen
     mixed[1].eval()
     for model in (plain, mixed):
         assert Training(model).run(torch.optim.Adam(model.parameters(), lr=1e-3), 30).broken == {}

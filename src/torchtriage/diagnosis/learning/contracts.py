@@ -1,4 +1,4 @@
-"""TT420 to TT444: what must hold in any training but did not."""
+"""TT420 to TT455: what must hold in any training but did not."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -32,6 +32,12 @@ EFFECTS: Mapping[str, tuple[str, ...]] = {
     "TT442": ("TT410",),
     "TT443": ("TT415",),
     "TT444": ("TT415",),
+    "TT446": ("TT404", "TT408", "TT410", "TT414", "TT415", "TT418", "TT434", "TT440"),
+    "TT449": ("TT415",),
+    "TT450": ("TT415", "TT414", "TT440"),
+    "TT451": ("TT415", "TT440"),
+    "TT452": ("TT405", "TT406", "TT410"),
+    "TT454": ("TT415", "TT440"),
     "TT505": ("TT604",),
     "TT506": ("TT406", "TT604"),
 }
@@ -114,8 +120,13 @@ def finding_of_contract(broken: BrokenContract, texts: ContractTexts, process: P
         steps=(broken.step,),
         ranks=() if process.rank is None else (process.rank,),
         fingerprint=_fingerprint(broken, process),
-        **({"severity": texts.milder} if broken.is_deliberate and texts.milder is not None else {}),
+        **({"severity": _milder(broken, texts.milder)} if broken.is_deliberate and texts.milder is not None else {}),
     )
+
+
+def _milder(broken: BrokenContract, severity: Severity) -> Severity:
+    """A layer that is called in each step has something to do there, even if the loss does not depend on it."""
+    return Severity.P3 if broken.code == "TT421" and broken.value else severity
 
 
 def _notes(broken: BrokenContract) -> tuple[str, ...]:
@@ -147,6 +158,80 @@ def _highest_rate(broken: BrokenContract) -> str:
     return f", after {short(broken.share)} at most" if broken.share else ""
 
 
+# What nll_loss receives, by the name that telemetry gives it.
+_NOT_LOGS = {
+    "probabilities": "Its input lies between 0 and 1, and sums to 1 over the classes: the loss is minus the "
+                     "probability itself, whose gradient vanishes where the model is wrong.",
+    "scores": "The exponentials of its input do not sum to 1 over the classes: a score may grow without another one "
+              "falling, so the loss has no lower bound.",
+}
+
+_INPUTS: Mapping[str, tuple[str, str]] = {
+    "same": (
+        "the targets are the tokens that the model receives at the same places",
+        "every target is equal to the input token at its own place, so the model only has to repeat it.",
+    ),
+    "previous": (
+        "the targets are the tokens before those that the model receives",
+        "every target is equal to the input token one place before: the model has already seen it.",
+    ),
+    "later": (
+        "the attention of a next-token model sees later tokens",
+        "every target is the input token one place later, and an attention over these places gives weight to later "
+        "ones: the model can copy what it is to predict.",
+    ),
+}
+
+
+def _is_unlearned(broken: BrokenContract) -> str:
+    return f"in {counted(int(broken.value or 0), 'backward pass', 'backward passes')} no optimizer made a step"
+
+
+def _cut_off(broken: BrokenContract) -> str:
+    if not broken.value:
+        return ""
+    return (
+        f" {counted(int(broken.value), 'layer')} with some of them ran in each step with gradients enabled, but the "
+        "output does not reach the loss (detach(), .data, an integer, another tensor in its place)."
+    )
+
+
+def _is_or_are(broken: BrokenContract) -> str:
+    return "is" if broken.count == 1 else "are"
+
+
+def _start(broken: BrokenContract, place: int) -> str:
+    return broken.names[place] if place < len(broken.names) else "its start"
+
+
+def _padding(broken: BrokenContract) -> str:
+    return f"{broken.value or 0.0:.0f}"
+
+
+def _simplest(broken: BrokenContract) -> str:
+    return "predicting 0" if broken.names else "equal probabilities"
+
+
+def _leak_title(broken: BrokenContract) -> str:
+    if _kind(broken) in _INPUTS:
+        return _INPUTS[_kind(broken)][0]
+    return f"{counted(int(broken.value or 0), 'column')} of the inputs {_tell(broken)} the targets"
+
+
+def _leak_cause(broken: BrokenContract) -> str:
+    looks = f"At {counted(broken.count, 'look')} in a row "
+    if _kind(broken) in _INPUTS:
+        return looks + _INPUTS[_kind(broken)][1]
+    return (
+        f"{looks}{int(broken.value or 0)} of the {broken.total} columns that the first layer receives {_tell(broken)} "
+        "the targets of the batch exactly, without noise: the answer can be read there."
+    )
+
+
+def _tell(broken: BrokenContract) -> str:
+    return "gives" if broken.value == 1.0 else "give"
+
+
 TEXTS: Mapping[str, ContractTexts] = {
     "TT420": ContractTexts(
         title=lambda broken: f"no optimizer holds {_names(broken)}, which the loss depends on",
@@ -164,7 +249,7 @@ TEXTS: Mapping[str, ContractTexts] = {
         title=lambda broken: f"the loss does not depend on {_names(broken)}, which an optimizer holds",
         cause=lambda broken: (
             f"{broken.count} of the {counted(broken.total, 'tensor')} that optimizers hold never had a gradient, and "
-            "no loss that was followed leads to them: they do not learn."
+            f"no loss that was followed leads to them: they do not learn.{_cut_off(broken)}"
         ),
         fix="give the optimizer the parameters of the model in use: it holds those of a model, or of a layer, that was "
             "replaced, or the loss is computed from a detached tensor",
@@ -190,8 +275,14 @@ TEXTS: Mapping[str, ContractTexts] = {
         fix="make the optimizer once, before the loop",
     ),
     "TT424": ContractTexts(
-        title=lambda broken: f"{_kind(broken)} trains in eval mode",
+        title=lambda broken: (
+            f"{_kind(broken)} trains in eval mode" if broken.value is None
+            else f"the BatchNorm layer {_kind(broken)} normalises with statistics that it never had"
+        ),
         cause=lambda broken: (
+            f"At {counted(broken.count, 'look')} in a row the layer was in eval mode and had counted no batch: its "
+            "running mean is 0 and its running variance 1, so it normalises nothing."
+            if broken.value is not None else
             f"At {counted(broken.count, 'look')} in a row its training flag was False while the optimizer made steps: "
             "dropout is off, and BatchNorm neither uses nor updates the statistics of its batch."
         ),
@@ -247,7 +338,8 @@ TEXTS: Mapping[str, ContractTexts] = {
         title=lambda _: "data were evaluated in training mode",
         cause=lambda broken: (
             f"The BatchNorm layer {_kind(broken)} counted {short(broken.value or 0.0)} forward passes in training mode "
-            "that no backward pass followed, twice between two steps: it normalised with the statistics of these "
+            f"that no backward pass followed, in {short(broken.share or 2.0)} pauses between two steps: it normalised "
+            "with the statistics of these "
             "batches, and added them to its running statistics."
         ),
         fix="call model.eval() before the evaluation and model.train() after it",
@@ -262,12 +354,16 @@ TEXTS: Mapping[str, ContractTexts] = {
             "fixed on purpose",
     ),
     "TT431": ContractTexts(
-        title=lambda broken: f"the loss receives the output of {_kind(broken)}, and expects logits",
-        cause=lambda broken: (
+        title=lambda broken: (
+            f"nll_loss receives {_kind(broken)}, and expects log-probabilities" if _kind(broken) in _NOT_LOGS
+            else f"the loss receives the output of {_kind(broken)}, and expects logits"
+        ),
+        cause=lambda broken: _NOT_LOGS[_kind(broken)] if _kind(broken) in _NOT_LOGS else (
             f"In the graph next to the loss the result of {_kind(broken)} goes into an operation that applies "
             f"{_kind(broken)} itself: the loss has a floor above 0, and its gradients are small."
         ),
-        fix="give the loss the logits, without softmax or sigmoid at the end of the model",
+        fix="give cross_entropy or binary_cross_entropy_with_logits the logits, without softmax or sigmoid at the end "
+            "of the model; for nll_loss end the model with log_softmax over the dimension of the classes",
     ),
     "TT432": ContractTexts(
         title=lambda broken: f"the loss compares {broken.value or 0:.0f} predictions with each of as many targets",
@@ -314,10 +410,13 @@ TEXTS: Mapping[str, ContractTexts] = {
     ),
     "TT442": ContractTexts(
         title=lambda broken: (
-            f"the first loss per target is {short(broken.value or 0.0)}; equal probabilities would give "
+            f"the first loss per target is {short(broken.value or 0.0)}; {_simplest(broken)} would give "
             f"{short(broken.share or 0.0)}"
         ),
-        cause=lambda _: (
+        cause=lambda broken: (
+            "The predictions of the untrained model are far larger than the targets. The weights begin too large, or "
+            "the inputs are not normalised."
+            if broken.names else
             "An untrained classifier should not know: here its logits are so large that it is sure, and wrong. The "
             "weights begin too large, or the inputs are not normalised."
         ),
@@ -338,10 +437,109 @@ TEXTS: Mapping[str, ContractTexts] = {
     "TT444": ContractTexts(
         title=lambda broken: f"the optimizer of {_names(broken)} makes no step",
         cause=lambda broken: (
+            f"A loss leads to these parameters, and an optimizer holds them, but {_is_unlearned(broken)}: they keep "
+            "their first values."
+            if broken.value is not None else
             f"A loss leads to these parameters, and an optimizer holds them, but in {counted(broken.total, 'update')} "
             "of the other optimizers it made none: they keep their first values."
         ),
         fix="call step() of this optimizer as well; nothing to do if it begins later on purpose",
+    ),
+    "TT446": ContractTexts(
+        title=lambda broken: (
+            "the optimizer maximizes the error of the predictions" if _kind(broken) == "maximize"
+            else "the loss is minus the error of the predictions"
+        ),
+        cause=lambda broken: (
+            f"At {counted(broken.count, 'look')} in a row the only comparison with targets in the loss had "
+            + ("a plus, and the optimizer was made with maximize=True"
+               if _kind(broken) == "maximize" else "a minus, and the optimizer minimizes")
+            + ": each step makes the predictions worse."
+        ),
+        fix="remove the minus sign (or maximize=True); nothing to do if the error is to grow on purpose",
+    ),
+    "TT448": ContractTexts(
+        title=_leak_title,
+        cause=_leak_cause,
+        fix="remove the target, or what is computed from it, from the inputs; for tokens give the model tokens[:, "
+            ":-1] and the loss tokens[:, 1:], with a causal mask",
+        fix_if_deliberate="for a language model give the model tokens[:, :-1] and the loss tokens[:, 1:]; nothing to "
+                          "do for an autoencoder, which is to repeat its input",
+        milder=Severity.P3,
+    ),
+    "TT449": ContractTexts(
+        title=lambda broken: f"every batch is the same {counted(broken.total, 'sample')}",
+        cause=lambda broken: (
+            f"At {counted(broken.count, 'look')} the model received the same numbers, bit by bit: the training sees no "
+            "other data."
+        ),
+        fix="draw other samples in each step: check the seed, the indices and next(iter(loader)) inside the loop; "
+            "nothing to do if these are all the data",
+    ),
+    "TT450": ContractTexts(
+        title=lambda broken: (
+            f"every target is class {broken.share or 0.0:.0f}" if broken.total == 1
+            else "each batch has targets of a single class"
+        ),
+        cause=lambda broken: (
+            f"{counted(broken.count, 'batch', 'batches')} of about {counted(int(broken.value or 0), 'target')} were "
+            "looked at: " + ("all have this class." if broken.total == 1 else
+                       f"{broken.total} classes in all, but nearly always only one in a batch. A step then moves the "
+                       "model towards one class only.")
+        ),
+        fix="shuffle the data (shuffle=True of DataLoader, torch.randperm) if they are sorted by class; if there is "
+            "only one class, look at how the targets are made",
+    ),
+    "TT451": ContractTexts(
+        title=lambda _: "the latent variables do not depend on the inputs",
+        cause=lambda broken: (
+            f"At the last {counted(broken.count, 'look')} the means of {counted(broken.total, 'latent variable')} "
+            f"varied by at most {short(broken.value or 0.0)} over the samples of a batch (below 0.01 counts as "
+            "unused): the decoder receives noise, and the posterior has collapsed onto the prior."
+        ),
+        fix="lower the weight of the KL term, raise it slowly from 0, or keep a free minimum of it (free bits); check "
+            "that reconstruction and KL are both sums, or both means, over the same elements",
+    ),
+    "TT452": ContractTexts(
+        title=lambda broken: (
+            f"two losses drift apart: one fell to {short(broken.value or 0.0)}, the other rose to "
+            f"{short(broken.share or 0.0)}"
+        ),
+        cause=lambda broken: (
+            f"Of two optimizers, each with a loss of its own, one loss fell from {_start(broken, 0)} to "
+            f"{short(broken.value or 0.0)} while the other rose from {_start(broken, 1)} to {short(broken.share or 0.0)} "
+            f"(medians of the last {broken.count} losses): in a GAN one network has won, and the other "
+            "has little to learn from."
+        ),
+        fix="in a GAN slow the winner down: a lower learning rate, fewer steps, label smoothing, noise on its inputs "
+            "or a gradient penalty",
+    ),
+    "TT453": ContractTexts(
+        title=lambda broken: f"padding counts as a target: {broken.share or 0.0:.0%} of the targets are token "
+                             f"{_padding(broken)}",
+        cause=lambda broken: (
+            f"An embedding of the same vocabulary has padding_idx={_padding(broken)}, and the loss does not ignore "
+            "this token: its mean is over tokens that carry nothing, which are easy to predict."
+        ),
+        fix="pass ignore_index=padding_idx to cross_entropy, or set these targets to -100",
+    ),
+    "TT454": ContractTexts(
+        title=lambda broken: f"{int(broken.value or 0)} units of {counted(int(broken.share or 0), 'layer')} stay equal",
+        cause=lambda broken: (
+            f"The weights began as one number, and after {broken.step - 1} updates all rows of a layer are still the "
+            "same: its units get the same gradient in each step and act as one."
+        ),
+        fix="initialise the weights at random: the default of the layers, kaiming_uniform_ or xavier_uniform_",
+    ),
+    "TT455": ContractTexts(
+        title=lambda broken: f"{_names(broken)} {_is_or_are(broken)} frozen at random values",
+        cause=lambda broken: (
+            f"An optimizer holds {counted(broken.count, 'weight')} with requires_grad=False; the values have the "
+            "range of the default initialisation, and layers before are trained: nothing was loaded, and nothing is "
+            "learned there."
+        ),
+        fix="remove requires_grad_(False) for these layers; if they are frozen on purpose, load their weights, and "
+            "leave them out of the optimizer",
     ),
     "TT436": ContractTexts(
         title=lambda broken: f"the step counter of {_kind(broken)} does not advance",

@@ -4,7 +4,14 @@ import pytest
 import torch
 from torch.nn import functional
 
-from torchtriage.telemetry.contract_checks.loss_graph import broadcast_size, leaves, probabilities_as_logits
+from torchtriage.telemetry.contract_checks.loss_graph import (
+    broadcast_size,
+    leaves,
+    not_log_probabilities,
+    operations_behind,
+    probabilities_as_logits,
+    sign_of_error,
+)
 
 LABELS = torch.tensor([0, 2, 1, 1])
 
@@ -15,7 +22,8 @@ def logits(*shape: int) -> torch.Tensor:
 
 def test_a_tensor_that_is_nearer_to_the_loss_has_a_smaller_distance() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
-    distances = {id(leaf): distance for distance, leaf in leaves(model(torch.randn(2, 4)).sum())}
+    operations = operations_behind(model(torch.randn(2, 4)).sum().grad_fn)
+    distances = {id(leaf): distance for distance, leaf in leaves(operations)}
     assert distances[id(model[2].bias)] < distances[id(model[0].bias)]
     assert distances.keys() == {id(p) for p in model.parameters()}
 
@@ -54,3 +62,34 @@ def test_probabilities_in_the_place_of_logits_are_recognized(loss: object, activ
 def test_a_prediction_that_is_broadcast_over_its_targets_is_recognized(loss: object, size: int) -> None:
     assert callable(loss)
     assert broadcast_size(loss()) == size
+
+
+@pytest.mark.parametrize(("loss", "given"), [
+    (lambda x: functional.nll_loss(x.softmax(-1), LABELS), "probabilities"),
+    (lambda x: functional.nll_loss(x, LABELS), "scores"),
+    (lambda x: functional.nll_loss(x.log_softmax(0), LABELS), "scores"),
+    (lambda x: functional.nll_loss(x.log_softmax(-1), LABELS), ""),
+    (lambda x: functional.nll_loss((x.softmax(-1) + 1e-9).log(), LABELS), ""),
+    (lambda x: functional.cross_entropy(x, LABELS), ""),
+    (lambda x: functional.cross_entropy(x.reshape(2, 3, 2, 1), LABELS.reshape(2, 2, 1)), ""),
+    (lambda x: x.square().mean(), ""),
+])
+def test_nll_loss_expects_log_probabilities(loss: object, given: str) -> None:
+    assert callable(loss)
+    assert not_log_probabilities(loss(logits(4, 3))) == given
+
+
+@pytest.mark.parametrize(("loss", "sign"), [
+    (lambda x: -functional.cross_entropy(x, LABELS), -1),
+    (lambda x: 2 - 0.5 * functional.mse_loss(x, torch.ones(4, 3)), -1),
+    (lambda x: functional.cross_entropy(x, LABELS) * -1 / 4, -1),
+    (lambda x: x.square().mean() - functional.cross_entropy(x, LABELS), -1),
+    (lambda x: functional.cross_entropy(x, LABELS), 1),
+    (lambda x: -functional.cross_entropy(x, LABELS) * -0.5, 1),
+    (lambda x: functional.cross_entropy(x, LABELS) - functional.mse_loss(x, torch.ones(4, 3)), 0),     # they differ
+    (lambda x: functional.cross_entropy(x, LABELS) * x.mean(), 0),      # a factor that may have any sign
+    (lambda x: -x.mean(), 0),       # a critic
+])
+def test_a_loss_that_falls_with_the_error_of_its_predictions_has_a_minus(loss: object, sign: int) -> None:
+    assert callable(loss)
+    assert sign_of_error(loss(logits(4, 3))) == sign
