@@ -264,7 +264,7 @@ def _ends_of_episodes(update: PolicyUpdate) -> Iterator[_Breach]:
         yield from _without_ends(target_N, count, reward)
     elif reward and abs(at_end) <= NO_REWARD * abs(reward):
         yield from _ends_at_zero(target_N, count, reward)
-    elif at_end:
+    elif at_end * reward > 0.0:     # else something is subtracted from the targets, and sums have no meaning
         is_constant = num_equal >= EQUAL_SHARE * target_N.size
         is_small = update.number >= LEARNED_AFTER and float(target_N.mean()) / at_end <= NO_FUTURE
         if is_constant or is_small:

@@ -241,6 +241,12 @@ def test_targets_without_a_future_break_their_contract() -> None:
     assert "TT625" not in after(rollout(targets, number=2))       # a critic that has not learned
 
 
+def test_centred_targets_are_not_compared_with_their_ends() -> None:
+    targets = np.linspace(5.0, 20.0, 4 * N)
+    targets[::16] = 1.0
+    assert after(rollout((targets - targets.mean()) / targets.std())) == []
+
+
 def test_targets_of_ends_may_differ_where_the_program_normalises_rewards() -> None:
     targets = np.linspace(5.0, 20.0, 4 * N)
     targets[::16] = np.linspace(0.9, 1.1, 8)
