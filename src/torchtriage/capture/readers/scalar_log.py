@@ -25,6 +25,10 @@ MAX_LINE = 1 << 20          # characters
 MAX_POINTS = 100_000        # per series; of more of them every second, fourth, ... is kept
 MAX_NAMES = 4096
 MAX_NAMED = 8               # unknown names in an error
+# In folders: of Stable-Baselines3 and of the CSVLogger of Lightning. A trainer_state.json is read only from the folder
+# itself: each checkpoint below has one with the same history.
+_TABLES = ("progress.csv", "metrics.csv")
+_HISTORY = "trainer_state.json"
 
 
 def is_scalar_log(path: Path, head: bytes) -> bool:
@@ -46,13 +50,14 @@ def scalar_logs(folder: Path) -> list[Path]:
     """The event files in a folder, else the tables; links are not followed."""
     events, tables = [], []
     for path in sorted(folder.rglob("*")):
-        if path.is_symlink() or not path.is_file() or ("tfevents" not in path.name and path.suffix != ".csv"):
+        is_table = path.name in _TABLES or path == folder / _HISTORY
+        if path.is_symlink() or not path.is_file() or not (is_table or "tfevents" in path.name):
             continue
         with open_regular(path) as file:
             head = file.read(1 << 16)
         if is_event_file(head):
             events.append(path)
-        elif path.name == "progress.csv" and is_scalar_log(path, head):
+        elif is_table and is_scalar_log(path, head):
             tables.append(path)
     return events or tables
 

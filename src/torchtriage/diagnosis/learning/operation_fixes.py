@@ -17,6 +17,8 @@ _BACKWARD: Mapping[str, str] = {
     "Acos": "the derivative of acos is infinite at -1 and 1: clamp the argument, x.clamp(-1 + 1e-6, 1 - 1e-6)",
     "Asin": "the derivative of asin is infinite at -1 and 1: clamp the argument, x.clamp(-1 + 1e-6, 1 - 1e-6)",
 }
+_TINY_LOG = (
+    "the gradient of the log is divided by a number near 0 and overflows: clamp the argument, log(x.clamp_min(1e-8))")
 _LOGARITHMS = ("log", "log2", "log10")
 _EXPONENTIALS = ("exp", "expm1", "exp2", "sinh", "cosh")
 _INVERSES = ("acos", "asin")
@@ -34,6 +36,8 @@ def fix_of_operation(operation: OriginOperation) -> str:
 def _fix(operation: OriginOperation) -> str:
     if operation.is_backward:
         of_node = next((text for start, text in _BACKWARD.items() if operation.node.startswith(f"{start}Backward")), "")
+        if operation.node.startswith("LogBackward") and not any(value.num_zero for value in operation.operands):
+            return _TINY_LOG
         return of_node or _overflow(operation)
     for names, fix in _FORWARD:
         if operation.base_name in names and (text := fix(operation)):
@@ -118,6 +122,27 @@ def _inverse(operation: OriginOperation) -> str:
     return "the argument is outside -1 to 1: clamp it, x.clamp(-1 + 1e-6, 1 - 1e-6)"
 
 
+def _inverse_hyperbolic(operation: OriginOperation) -> str:
+    value = _first(operation)
+    if value is None or not ((value.maximum or 0.0) >= 1.0 or (value.minimum or 0.0) <= -1.0):
+        return ""
+    return "atanh is infinite at -1 and 1, and has no value beyond: clamp its argument, x.clamp(-1 + 1e-6, 1 - 1e-6)"
+
+
+def _logit(operation: OriginOperation) -> str:
+    value = _first(operation)
+    if value is None or not (value.num_zero or value.num_negative or (value.maximum or 0.0) >= 1.0):
+        return ""
+    return "logit is infinite at 0 and 1, and has no value beyond: torch.logit(x, eps=1e-6) clamps its argument"
+
+
+def _log_of_one_more(operation: OriginOperation) -> str:
+    value = _first(operation)
+    if value is None or (value.minimum or 0.0) > -1.0:
+        return ""
+    return "the argument of log1p is -1 or below: clamp it, log1p(x.clamp_min(-1 + 1e-6))"
+
+
 def _softmax(operation: OriginOperation) -> str:
     value = _first(operation)
     if value is None or not value.num_negative_inf or value.num_nan:
@@ -179,6 +204,7 @@ def _first(operation: OriginOperation) -> Operand | None:
 _FORWARD: tuple[tuple[tuple[str, ...], Callable[[OriginOperation], str]], ...] = (
     (_LOGARITHMS, _log), (("sqrt",), _sqrt), (("rsqrt",), _inverse_root), (("div", "reciprocal"), _division),
     (_EXPONENTIALS, _exponential), (("pow",), _power), (_INVERSES, _inverse),
+    (("atanh",), _inverse_hyperbolic), (("logit",), _logit), (("log1p",), _log_of_one_more),
     (("_softmax", "_log_softmax"), _softmax), (("nll_loss_forward", "nll_loss2d_forward"), _nll),
     (("mean",), _empty_mean), (("std", "var"), _deviation),
 )

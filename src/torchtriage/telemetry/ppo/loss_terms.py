@@ -421,7 +421,9 @@ def _is_softmax(node: Any) -> bool:
     if node.name() == "ExpBackward0":
         before = _through_shapes(node.next_functions[0][0])
         return before is not None and before.name() in ("LogSoftmaxBackward0", "SubBackward0")
-    return bool(node.name() == "SoftmaxBackward0")
+    if node.name() == "DivBackward0":       # Categorical(probs=...) divides by their sum
+        node = _through_shapes(node.next_functions[0][0])
+    return node is not None and bool(node.name() == "SoftmaxBackward0")
 
 
 def _saved(node: Any, name: str) -> Any:

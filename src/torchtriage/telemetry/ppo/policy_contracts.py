@@ -1,5 +1,6 @@
 """What must hold in any update of PPO, tested on its minibatches.   N samples."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,8 @@ MAX_END_SHARE = 0.25    # of the steps of a rollout that end an episode, for the
 # targets meet a critic that has not learned, and 0.5 where the next value is subtracted.
 NO_FUTURE = 0.9
 NEAR_SMALLEST, FAR_ABOVE = 1.3, 1.5     # times the smallest target: other ends of episodes, and the mean of all targets
+CENTRED = 1e-3         # of the spread of targets: their mean, where the program subtracts it
+REWARD_RTOL = 0.01      # of the target of an end, which is its reward unless rewards are scaled
 LEARNED_AFTER = 8       # updates
 NO_REWARD = 1e-5        # of a reward: a target of 0, with the rounding of value minus error
 LOST_SHARE = 0.5        # of a reward, below which no target can be that holds one
@@ -258,15 +261,21 @@ def _ends_of_episodes(update: PolicyUpdate) -> Iterator[_Breach]:
     target_N = np.concatenate(targets)[:update.rollout_size]
     if not np.isfinite(target_N).all() or count > MAX_END_SHARE * update.rollout_size:
         return
+    if abs(float(target_N.mean())) <= CENTRED * float(target_N.std()):
+        return      # the program subtracts their mean
     num_equal, at_end = _most_equal(target_N)
     reward = update.terminal_rewards[0]
+    num_rewards = int(np.sum(np.abs(target_N - reward) <= TARGET_RTOL * abs(reward) + _rounding(target_N)))
+    if reward and num_equal > num_rewards >= count // 2:     # others are equal too, such as those far from an end
+        num_equal, at_end = num_rewards, reward
     if num_equal < count // 2:
         yield from _without_ends(target_N, count, reward)
     elif reward and abs(at_end) <= NO_REWARD * abs(reward):
         yield from _ends_at_zero(target_N, count, reward)
     elif at_end:
         is_constant = num_equal >= EQUAL_SHARE * target_N.size
-        is_small = update.number >= LEARNED_AFTER and float(target_N.mean()) / at_end <= NO_FUTURE
+        is_reward = math.isclose(at_end, reward, rel_tol=REWARD_RTOL)
+        is_small = is_reward and update.number >= LEARNED_AFTER and float(target_N.mean()) / at_end <= NO_FUTURE
         if is_constant or is_small:
             yield _Breach(code="TT625", count=count, value=at_end, share=float(target_N.mean()))
 
@@ -295,10 +304,14 @@ def _without_ends(target_N: Any, count: int, reward: float) -> Iterator[_Breach]
         yield _Breach(code="TT624", count=count, value=reward, share=float(target_N[size_N.argmin()]))
 
 
+def _rounding(target_N: Any) -> float:
+    return TARGET_ATOL * float(np.abs(target_N).max())
+
+
 def _most_equal(values_N: Any) -> tuple[int, float]:
     """The size and the value of the largest set of values that are equal but for rounding."""
     sorted_N = np.sort(values_N)
-    width_N = TARGET_RTOL * np.abs(sorted_N) + TARGET_ATOL * np.abs(sorted_N).max()
+    width_N = TARGET_RTOL * np.abs(sorted_N) + _rounding(sorted_N)
     ends_N = np.searchsorted(sorted_N, sorted_N + width_N, side="right")
     count_N = ends_N - np.arange(sorted_N.size)
     place = int(count_N.argmax())

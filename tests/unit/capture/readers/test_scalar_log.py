@@ -104,6 +104,18 @@ def test_each_folder_of_event_files_is_a_process(tmp_path: Path) -> None:
         ("a", [1]), ("b", [2, 9])]
 
 
+def test_the_tables_of_a_folder_are_found(tmp_path: Path) -> None:
+    version, checkpoint = tmp_path / "version_0", tmp_path / "checkpoint-10"
+    version.mkdir()
+    checkpoint.mkdir()
+    (version / "metrics.csv").write_text("epoch,step,train_loss\n0,9,2.0\n")
+    (version / "prices.csv").write_text("step,loss\n1,5.0\n")
+    for folder in (tmp_path, checkpoint):
+        (folder / "trainer_state.json").write_text(json.dumps({"log_history": [{"step": 10, "loss": 2.0}]}))
+    assert [path.relative_to(tmp_path) for path in scalar_logs(tmp_path)] == [
+        Path("trainer_state.json"), Path("version_0/metrics.csv")]
+
+
 @pytest.mark.parametrize("name", ["progress.csv", "log.jsonl"])
 def test_an_empty_table_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text("\n")

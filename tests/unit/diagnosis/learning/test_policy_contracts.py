@@ -34,6 +34,12 @@ def test_a_policy_that_a_rate_of_zero_holds_is_folded_into_that_rate() -> None:
     assert [*findings] == ["TT425"]
 
 
+def test_the_predictions_of_a_critic_are_not_compared_with_a_guess() -> None:
+    facts = {"contracts": [to_dict(BrokenContract(code="TT440", step=9, value=1.0, share=1.0, names=("mean",)))]}
+    assert "TT440" in findings_of(a_training(facts=facts, loss=[1.0]))
+    assert "TT440" not in findings_of(a_training(facts=facts, ppo__kl=[0.01]))
+
+
 def test_a_contract_comes_before_the_limits_that_the_update_passes() -> None:
     facts = {"contracts": [to_dict(BrokenContract(code="TT621", step=9, value=-1.0))]}
     findings = findings_of(a_training(facts=facts, ppo__entropy=[0.9] + [0.01] * 9))

@@ -1,6 +1,7 @@
 """TT501 to TT504: the state of a recurrent network in a hand-made training."""
 
 from tests.unit.diagnosis.learning.samples import INF, a_training, findings_of
+from torchtriage.findings.model import Severity
 
 
 def test_nan_in_the_state_is_reported_by_flag_or_by_rms() -> None:
@@ -12,8 +13,16 @@ def test_nan_in_the_state_is_reported_by_flag_or_by_rms() -> None:
 
 
 def test_an_exploding_state_is_named() -> None:
-    assert "RMS 12 of the cell state" in findings_of(a_training(lstm__c_rms_max=[1.0, 12.0]))["TT502"].title
+    finding = findings_of(a_training(lstm__c_rms_max=[1.0, 120.0]))["TT502"]
+    assert "RMS 120 of the cell state" in finding.title
+    assert finding.severity == Severity.P2
+    assert findings_of(a_training(lstm__h_rms_max=[1.0, 12.0]))["TT502"].severity == Severity.P2
     assert findings_of(a_training(lstm__c_rms_max=[1.0, 9.9])) == {}
+
+
+def test_a_cell_state_that_counts_steps_is_not_severe() -> None:
+    assert findings_of(a_training(lstm__c_rms_max=[1.0, 13.0, 9.0, 11.0])) == {}
+    assert findings_of(a_training(lstm__c_rms_max=[1.0, 13.0, 12.0, 11.0]))["TT502"].severity == Severity.P3
 
 
 def test_a_state_that_was_just_reset_does_not_count_as_vanishing() -> None:

@@ -133,6 +133,14 @@ def test_the_entropy_of_a_categorical_policy_is_read_with_its_sign(
 
 
 @pytest.mark.parametrize(("coefficient", "sign"), [(-0.01, -1.0), (0.01, 1.0)])
+def test_the_entropy_of_a_policy_that_ends_in_a_softmax_is_read(parts: Loss, coefficient: float, sign: float) -> None:
+    distribution = torch.distributions.Categorical(probs=parts.actor(parts.x).softmax(-1))
+    (entropy,) = read_terms(parts.values.mean() + coefficient * distribution.entropy().mean()).entropies
+    assert (entropy.sign, entropy.num_choices) == (sign, 4)
+    assert torch.allclose(entropy.nats, distribution.entropy().mean())
+
+
+@pytest.mark.parametrize(("coefficient", "sign"), [(-0.01, -1.0), (0.01, 1.0)])
 def test_the_entropy_of_a_gaussian_policy_has_a_sign(parts: Loss, coefficient: float, sign: float) -> None:
     log_std = torch.zeros(2, requires_grad=True)
     normal = torch.distributions.Normal(torch.zeros(N, 2), log_std.expand(N, 2).exp())

@@ -241,6 +241,24 @@ def test_targets_without_a_future_break_their_contract() -> None:
     assert "TT625" not in after(rollout(targets, number=2))       # a critic that has not learned
 
 
+def test_equal_targets_far_from_an_end_are_not_taken_for_those_of_ends() -> None:
+    """A critic that is still constant gives all steps far from an end one target."""
+    targets = np.linspace(5.0, 20.0, 4 * N)
+    targets[1::3] = 22.8
+    targets[::16] = 1.0
+    assert not {"TT624", "TT625"} & {*after(rollout(targets))}
+    assert not {"TT624", "TT625"} & {*after(rollout(np.where(targets == 1.0, 0.3, targets)))}     # scaled rewards
+
+
+def test_centred_targets_are_not_compared_with_their_ends() -> None:
+    targets = np.linspace(5.0, 20.0, 4 * N)
+    targets[::16] = 1.0
+    centred = (targets - targets.mean()) / targets.std()
+    centred[1::16] = 1.0        # by chance the reward
+    centred -= np.where(centred == 1.0, 0.0, centred.sum() / np.sum(centred != 1.0))
+    assert "TT625" not in after(rollout(centred))
+
+
 def test_targets_of_ends_may_differ_where_the_program_normalises_rewards() -> None:
     targets = np.linspace(5.0, 20.0, 4 * N)
     targets[::16] = np.linspace(0.9, 1.1, 8)

@@ -1,10 +1,12 @@
 """TT501 to TT504: the state of a recurrent network."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from torchtriage.diagnosis.learning.rule import Breach, LearningRule, short
+from torchtriage.diagnosis.learning.rule import Breach, Incident, LearningRule, short
+from torchtriage.findings.model import Severity
+from torchtriage.recording.recording import Process
 from torchtriage.recording.series import (
     LSTM_C_RMS,
     LSTM_C_RMS_MAX,
@@ -16,6 +18,10 @@ from torchtriage.recording.series import (
 
 QUANTITIES = frozenset({LSTM_H_RMS, LSTM_C_RMS, LSTM_H_RMS_MAX, LSTM_C_RMS_MAX, LSTM_HAS_NAN, LSTM_HAS_INF})
 
+# The cell state of an LSTM may count the steps of an episode, which takes some units of a healthy one above the limit for
+# a while. It is less than severe below ten times the limit.
+FAR = 10.0
+MIN_OBSERVATIONS = 3
 TANH_BOUND = 1.000001   # of a hidden state that tanh bounds, with rounding
 _STATES = {
     "h": ("hidden state", LSTM_H_RMS, LSTM_H_RMS_MAX),
@@ -92,6 +98,20 @@ def _non_finite(value: float, quantity: str, state: str, begin: str) -> Breach:
     )
 
 
+def _lasting(breaches: Sequence[Breach], process: Process) -> Sequence[Breach]:
+    """All of them, unless a few looks at a cell state are all that there is."""
+    is_brief = len(breaches) < MIN_OBSERVATIONS and all(map(_may_count, breaches))
+    return () if is_brief else breaches
+
+
+def _explosion_severity(incident: Incident) -> Severity | None:
+    return Severity.P3 if all(map(_may_count, incident.breaches)) else None
+
+
+def _may_count(breach: Breach) -> bool:
+    return breach.subject == "c" and breach.value < FAR * breach.limit
+
+
 RULES = (
     LearningRule(
         code="TT501",
@@ -99,7 +119,7 @@ RULES = (
             "state until the state is reset, so reset it once the cause is fixed",
     ),
     LearningRule(
-        code="TT502",
+        code="TT502", select=_lasting, severity=_explosion_severity,
         fix="reset the state at the end of each episode, normalise observations, and clip gradients through time; if "
             "the forget gate stays at 1, the cell only accumulates",
     ),

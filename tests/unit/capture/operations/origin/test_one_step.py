@@ -36,6 +36,9 @@ CASES: dict[str, tuple[Make, tuple[float, ...], str, str, Make]] = {
     "power of 0": (lambda w: w.pow(-1.5), (0.0,), "aten.pow.Tensor_Scalar", "no negative power",
                    lambda w: (w + 1e-8).pow(-1.5)),
     "acos": (torch.acos, (1.1,), "aten.acos", "outside -1 to 1", lambda w: w.clamp(-1 + 1e-6, 1 - 1e-6).acos()),
+    "atanh": (torch.atanh, (1.0,), "aten.atanh", "atanh is infinite", lambda w: w.clamp(-1 + 1e-6, 1 - 1e-6).atanh()),
+    "logit": (torch.logit, (1.0,), "aten.logit", "eps=1e-6", lambda w: torch.logit(w, eps=1e-6)),
+    "log1p": (torch.log1p, (-1.0,), "aten.log1p", "log1p", lambda w: w.clamp_min(-1 + 1e-6).log1p()),
     "masked row": (
         lambda w: torch.outer(w, w).masked_fill(ROW, -torch.inf).softmax(-1)[1], (1.0, 2.0, 3.0), "aten._softmax",
         "only -Inf",
@@ -89,6 +92,14 @@ def test_the_producer_of_the_backward_pass_is_named_with_its_forward_line(name: 
     assert operation in found.operation.name
     assert words in fix(found)
     assert origin(cured, *values).state == OriginState.CLEAN
+
+
+def test_the_gradient_of_the_log_of_a_tiny_number_overflows() -> None:
+    found = origin(torch.log, 1e-44)
+    assert found.operation is not None
+    assert found.operation.is_backward
+    assert "near 0 and overflows" in fix(found)
+    assert origin(lambda w: w.clamp_min(1e-8).log(), 1e-44).state == OriginState.CLEAN
 
 
 @pytest.mark.parametrize(("lost", "sick"), [
