@@ -56,9 +56,8 @@ def options_table(parser: argparse.ArgumentParser) -> list[str]:
     lines = ["| option | meaning |", "|---|---|"]
     for action in parser._actions:
         names = ", ".join(action.option_strings) or str(action.metavar or action.dest)
-        value = f" {action.metavar}" if action.option_strings and action.metavar else ""
-        if action.option_strings and action.choices:
-            value = f" {'|'.join(map(str, action.choices))}"
+        form = action.metavar or "|".join(map(str, action.choices or ()))
+        value = f" {form}" if action.option_strings and form else ""
         cells = (f"`{names}{value}`", action.help or "the program, with its arguments")
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return lines

@@ -22,7 +22,7 @@ from torchtriage.findings.selection import (
     selected,
     write_baseline,
 )
-from torchtriage.text import counted, harmless_text
+from torchtriage.text import counted, harmless_text, row
 
 # The longest matching extension wins: x.trace.json is a Chrome trace, x.json is not.
 _EXTENSIONS = {
@@ -57,8 +57,8 @@ def add_shared_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument("-f", "--force", action="store_true", help="overwrite existing output")
     group.add_argument("-q", "--quiet", action="store_true", help="print only findings and errors")
     group.add_argument("-v", "--verbose", action="store_true", help="print every finding, with its notes")
-    group.add_argument("--format", choices=FORMATS, help=(
-        "format of the report (default: text; report -o FILE uses the extension: "
+    group.add_argument("--format", choices=FORMATS, metavar="FORMAT", help=(
+        f"format of the report: {row(FORMATS)} (default: text; report -o FILE uses the extension: "
         ".html .md .sarif .json .trace.json .txt)"
     ))
     group.add_argument("--select", metavar="CODES", help="report only these codes or prefixes, e.g. TT1,TT301")

@@ -1,6 +1,5 @@
 """The command line: `torchtriage COMMAND`."""
 
-import argparse
 import importlib
 import inspect
 import os
@@ -10,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from torchtriage import __version__
 from torchtriage.commands.base import Command, complain, settings
-from torchtriage.commands.parser import Parser
+from torchtriage.commands.parser import HelpFormatter, Parser
 from torchtriage.errors import CommandError, TriageError
 from torchtriage.text import harmless_text
 
@@ -44,8 +43,8 @@ def build_parser(names: Iterable[str] = tuple(COMMANDS)) -> Parser:
     parser = Parser(
         prog="torchtriage",
         description=(
-            "Triage for PyTorch training: shows what torch.compile does to your program, what it costs "
-            "and what to change."
+            "Triage for PyTorch training: shows what torch.compile does to your program, whether the learning is "
+            "healthy, what it costs and what to change."
         ),
         epilog="start with: torchtriage demo, then: torchtriage run train.py",
     )
@@ -56,7 +55,7 @@ def build_parser(names: Iterable[str] = tuple(COMMANDS)) -> Parser:
             command.name,
             help=text.split("\n")[0],
             description=text,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=HelpFormatter,
         )
         command.add_arguments(subparser)
     return parser

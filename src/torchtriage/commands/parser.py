@@ -1,7 +1,8 @@
-"""An argparse parser that suggests the nearest flag or command for a mistyped one."""
+"""The form of the command line: help as wide as the terminal, the nearest flag or command for a mistyped one."""
 
 import argparse
 import difflib
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -31,6 +32,16 @@ class Parser(argparse.ArgumentParser):
         if is_command and not before:
             message += _suggestion([word.split("'")[1]], self._commands.choices)
         super().error(message)
+
+
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Fills the paragraphs of a description, and keeps the lines of its examples."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n\n".join(
+            paragraph if paragraph.startswith("torchtriage ") else textwrap.fill(paragraph, width)
+            for paragraph in text.split("\n\n")
+        )
 
 
 def _flags(parser: argparse.ArgumentParser) -> set[str]:

@@ -30,8 +30,10 @@ MAX_LINE = 1 << 20      # characters; a longer line, which no logger writes, is 
 
 
 class ReportCommand:
-    """Show the findings of a recording, a TORCH_TRACE file or folder, a TORCH_LOGS text log (- reads stdin), or a log
-    of scalars (TensorBoard, progress.csv, JSON lines).
+    """Show the findings of a recording, of a trace or log of torch.compile, or of a log of scalars.
+
+    A trace is a file or folder of TORCH_TRACE, a log the text of TORCH_LOGS (- reads stdin). Scalars are those of
+    TensorBoard, progress.csv, JSON lines or trainer_state.json.
     """
 
     name = "report"

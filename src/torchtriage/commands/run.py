@@ -40,7 +40,7 @@ NON_FINITE = ("TT401", "TT402", "TT403")
 
 
 class RunCommand:
-    """Run a program under observation and report what torch.compile did to it.
+    """Run a program under observation and report on torch.compile and on the learning.
 
     torchtriage run train.py --epochs 3        a script, as python would run it
     torchtriage run -m package.train           a module

@@ -190,12 +190,17 @@ def measure_hint(report: Report) -> str:
 
     Empty if the policies have been measured, or if the run has no script.
     """
-    if report.shapes is not None or not any(f.code in DECIDED_BY_SHAPES for f in report.findings):
+    if report.shapes is not None or not any(map(_is_decided_by_shapes, report.findings)):
         return ""
     script = _script(report.run.get("argv"))
     if not script:
         return ""
     return f"to measure which shape policy is fastest: torchtriage shapes {shlex.join(script)}"
+
+
+def _is_decided_by_shapes(finding: Finding) -> bool:
+    """Whether a shape policy may cure it. For a recompile limit, the recompiles that led to it say so, if known."""
+    return finding.code in DECIDED_BY_SHAPES and (finding.code != "TT301" or not finding.related)
 
 
 def _script(argv: object) -> Sequence[str]:

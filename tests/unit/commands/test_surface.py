@@ -108,6 +108,18 @@ def test_every_command_and_every_flag_has_help() -> None:
         assert [action.dest for action in parser._actions if not action.help and action.dest != "command"] == []
 
 
+def test_the_first_line_of_each_command_is_a_sentence() -> None:
+    for parser in subparsers().values():
+        assert (parser.description or "").split("\n")[0].endswith("."), parser.prog
+
+
+def test_help_fits_into_80_columns_except_examples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for parser in subparsers().values():
+        lines = [line for line in parser.format_help().splitlines() if not line.startswith("torchtriage ")]
+        assert [line for line in lines if len(line) > 80] == []
+
+
 def test_no_default_of_a_flag_overrides_the_configuration() -> None:
     for name, parser in subparsers().items():
         for action in parser._actions:

@@ -112,7 +112,8 @@ ITEM = a_break(22, "GB0124", "Unsupported Tensor.item() call with capture_scalar
 
 def resumed_again(guard: str, *, num: int = 3) -> list[Event]:
     """Compiles of the resume frame behind ITEM, each because of this guard with the next number, up to its limit."""
-    reasons = [f"1/{n}: {guard} == {n}" for n in range(num)]
+    stack = f'\nuser stack:\n  File "{APP}", line 23, in {RESUMED["function"]}\n    self.seen.append(1)'
+    reasons = [f"1/{n}: {guard} == {n}{stack}" for n in range(num)]
     again = [Recompile(**RESUMED, compile_id=f"1/{n + 1}", reasons=(reasons[n],)) for n in range(num - 1)]
     hit = LimitHit(**RESUMED, compile_id=f"1/{num}", limit=num, reasons=(reasons[-1],))
     ends = [CompileEnd(**RESUMED, compile_id=f"1/{n}", seconds=1.0) for n in range(num)]
@@ -124,6 +125,7 @@ def test_state_that_changes_behind_a_break_stays_a_finding_with_its_limit() -> N
     assert set(by_code) == {"TT104", "TT217", "TT301"}
     assert by_code["TT104"].severity == Severity.P3
     assert "self.seen" in by_code["TT301"].fix.text
+    assert {by_code[code].location.line for code in ("TT217", "TT301")} == {23}
 
 
 def test_values_that_cross_a_break_recompile_because_of_it() -> None:

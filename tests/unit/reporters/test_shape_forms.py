@@ -224,6 +224,10 @@ def test_a_finding_about_sizes_suggests_the_command_that_measures(argv: list[str
     [
         Report(findings=[a_finding("TT101")], run={"argv": ["train.py"]}),
         Report(findings=[], run={"argv": ["train.py"]}),
+        Report(
+            findings=[a_finding("TT301", related=("b",)), a_finding("TT206", fingerprint="b")],
+            run={"argv": ["train.py"]},
+        ),
         Report(findings=[a_finding("TT301")], run={"argv": ["python"]}),
         Report(findings=[a_finding("TT301")]),
         Report(findings=[a_finding("TT301")], run={"argv": ["torchrun", "train.py"]}),
@@ -237,6 +241,7 @@ def test_a_finding_about_sizes_suggests_the_command_that_measures(argv: list[str
     ids=[
         "not about sizes",
         "no finding",
+        "a limit that a counter led to",
         "no script",
         "not known",
         "another command",

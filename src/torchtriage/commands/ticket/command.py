@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torchtriage.commands.base import complain, say, write_json, write_text
+from torchtriage.commands.parser import HelpFormatter
 from torchtriage.commands.ticket.new import add_import_flags, add_new_flags, import_tickets, new_tickets
 from torchtriage.commands.ticket.shared import DEFAULT_FOLDER, one_of, root, ticket_folder, today
 from torchtriage.config import SEVERITIES, Config
@@ -37,7 +38,7 @@ class TicketCommand:
             text = inspect.cleandoc(action.__doc__ or "")
             sub = actions.add_parser(
                 name, help=text.split("\n")[0], description=text,
-                formatter_class=argparse.RawDescriptionHelpFormatter,
+                formatter_class=HelpFormatter,
             )
             add_flags(sub)
             sub.add_argument("--folder", metavar="DIR", help=(

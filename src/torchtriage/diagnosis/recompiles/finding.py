@@ -42,7 +42,7 @@ from torchtriage.findings.model import (
 from torchtriage.findings.severity import severity_for
 from torchtriage.recording.events import Placed
 from torchtriage.recording.recording import Process
-from torchtriage.text import listed, numbered, row, short_place, shortened, times
+from torchtriage.text import listed, numbered, resume_of, row, short_place, shortened, times
 
 MAX_SHOWN = 8           # values and steps in a sentence; the finding holds more
 MAX_REASONS = 10
@@ -95,16 +95,21 @@ def recompile_findings(process: Process) -> list[tuple[RecompileGroup, Finding]]
 
 
 def changed_at(group: RecompileGroup, process: Process) -> Location | None:
-    """The user's line that reads the state which changes, if it is in a function that the compiled one calls.
+    """The user's line that reads the state which changes, if it is in a called function or behind a graph break.
 
     State of an object or of the program changes there; an argument is passed by the caller of the compiled function.
     """
     reason = group.reasons[0]
     yours = [entry for entry in reason.stack if owner_at(entry, process.program) == YOU]
     is_state = reason.is_global or re.match(r"(?:list\()?self\.", reason.source) is not None
-    if not yours or not is_state or yours[-1] == reason.stack[0]:
+    if not yours or not is_state:
         return None
-    return Location(path=yours[-1].path, line=yours[-1].line, function=qualified_name(process, yours[-1]))
+    if yours[-1] != reason.stack[0]:
+        return Location(path=yours[-1].path, line=yours[-1].line, function=qualified_name(process, yours[-1]))
+    if resume_of(yours[-1].function) is None:
+        return None
+    resumed = locate(process, group.recompiles[0]).location
+    return Location(path=yours[-1].path, line=yours[-1].line, function=resumed.function)
 
 
 def _recompile_findings(process: Process) -> list[tuple[RecompileGroup, Finding]]:
