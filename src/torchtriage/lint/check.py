@@ -8,13 +8,14 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from torchtriage.errors import CommandError
+from torchtriage.files import open_regular
 from torchtriage.findings.model import Finding
 from torchtriage.findings.report import Report
 from torchtriage.findings.selection import suppressed
 from torchtriage.findings.tap_state import SOURCE, TapState, TapStatus
 from torchtriage.lint.cache import LintCache
 from torchtriage.lint.index.project_files import outside_state
-from torchtriage.lint.project import SourceTree, UnreadFile, python_files, read_tree
+from torchtriage.lint.project import MAX_BYTES, SourceTree, UnreadFile, python_files, read_tree
 from torchtriage.lint.reach.interpreter import reach_of
 from torchtriage.lint.result import LintResult
 from torchtriage.lint.rule import FILE_RULES, TREE_RULES
@@ -77,7 +78,8 @@ def read_contents(paths: Sequence[Path]) -> dict[str, bytes]:
     contents = {}
     for path in python_files(paths):
         try:
-            contents[str(path)] = path.read_bytes()
+            with open_regular(path, follow=True) as file:
+                contents[str(path)] = file.read(MAX_BYTES + 1)
         except OSError as error:
             raise CommandError(f"cannot read {path}: {error.strerror}") from error
     return contents

@@ -144,7 +144,7 @@ def python_files(paths: Sequence[Path]) -> list[Path]:
             for folder, folders, names in os.walk(path):
                 folders[:] = sorted(f for f in folders if f not in SKIPPED_FOLDERS and not f.endswith(".egg-info"))
                 for name in sorted(names):
-                    if name.endswith(".py"):
+                    if name.endswith(".py") and os.path.isfile(os.path.join(folder, name)):  # no pipe, no broken link
                         found[Path(folder, name).absolute()] = None
         else:
             found[path.absolute()] = None

@@ -6,7 +6,9 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from torchtriage.files import read_regular
 from torchtriage.lint.index.project_files import project_root
+from torchtriage.lint.project import MAX_BYTES
 from torchtriage.lint.source import SourceFile
 from torchtriage.review.torch_versions import is_module, since
 from torchtriage.tickets.batches.source_facts import TorchFeature
@@ -50,8 +52,9 @@ def required_torch(paths: Sequence[str]) -> str:
     """The oldest torch that the pyproject.toml of these files allows; empty if it names none."""
     root = project_root(paths) or (Path(paths[0]).parent if paths else Path())
     try:
-        project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8")).get("project", {})
-    except (OSError, ValueError):
+        text = read_regular(root / "pyproject.toml", MAX_BYTES, follow=True).decode()
+        project = tomllib.loads(text).get("project", {})
+    except (OSError, ValueError, RecursionError):
         return ""
     extras = project.get("optional-dependencies", {})
     for requirement in [*project.get("dependencies", []), *(each for extra in extras.values() for each in extra)]:

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from torchtriage.errors import CommandError
 from torchtriage.findings.model import Cost, CostKind, Location
 from torchtriage.findings.report import Report
 from torchtriage.lint.cache import LintCache
-from torchtriage.lint.check import lint, report_of
+from torchtriage.lint.check import lint, read_contents, report_of
 from torchtriage.lint.run_evidence import with_run
 
 SICK = "import torch\n@torch.compile\ndef f(x):\n    print(x)\n    return x\n"
@@ -132,3 +133,14 @@ def test_the_garbage_collector_is_as_before(was_enabled: bool, tmp_path: Path) -
         assert gc.isenabled() is was_enabled
     finally:
         (gc.enable if known else gc.disable)()
+
+
+def test_a_pipe_a_device_or_a_broken_link_among_the_source_is_left_out(tmp_path: Path) -> None:
+    """An editor leaves links to nothing; opening a pipe would wait for ever."""
+    (tmp_path / "train.py").write_text("import torch\n")
+    os.mkfifo(tmp_path / "pipe.py")
+    (tmp_path / ".#train.py").symlink_to("someone@machine.1234")
+    (tmp_path / "device.py").symlink_to("/dev/zero")
+    assert list(read_contents([tmp_path])) == [str(tmp_path / "train.py")]
+    with pytest.raises(CommandError, match="it is not a regular file"):
+        read_contents([tmp_path / "pipe.py"])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 
+from torchtriage.files import read_regular
 from torchtriage.lint.index.project_files import (
     document_files,
     is_installed,
@@ -16,7 +17,7 @@ from torchtriage.lint.index.project_files import (
     project_root,
 )
 from torchtriage.lint.index.syntax import last_name
-from torchtriage.lint.project import SourceTree
+from torchtriage.lint.project import MAX_BYTES, SourceTree
 from torchtriage.lint.source import SourceFile
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -97,7 +98,7 @@ def project_names(tree: SourceTree) -> ProjectNames:
 
 def _words(path: Path) -> frozenset[str]:
     try:
-        return frozenset(_WORD.findall(path.read_text(encoding="utf-8", errors="replace")))
+        return frozenset(_WORD.findall(read_regular(path, MAX_BYTES, follow=True).decode("utf-8", "replace")))
     except OSError:
         return frozenset()
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 
+from torchtriage.files import read_regular
 from torchtriage.text import counted, row
 from torchtriage.tickets.checks.matching import line_ranges, overlap
 from torchtriage.tickets.checks.ticket import MAX_LISTED, is_ended, problem
@@ -112,9 +113,8 @@ def _source(path: Path | None) -> SourceText | None:
     if path is None:
         return None
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            return None
-        return SourceText(path.read_text(encoding="utf-8", errors="replace"))
+        text = read_regular(path, MAX_FILE_BYTES, follow=True).decode("utf-8", "replace")
+        return SourceText(text.replace("\r\n", "\n"))
     except OSError:
         return None
 

@@ -10,7 +10,10 @@ from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
 
+from torchtriage.files import read_regular
+
 MAX_FILES = 5000
+MAX_BYTES = 4 << 20    # of a file; larger ones are generated
 _SKIPPED_FOLDERS = frozenset({"site-packages", "node_modules", "__pycache__", "build", "dist", "venv", "env"})
 _DISABLES = frozenset({"torch.compiler.disable", "torch._dynamo.disable", "torch._disable_dynamo"})
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -135,7 +138,7 @@ def _names(tree: ast.AST) -> set[str]:
 
 def _tree(path: Path) -> ast.Module | None:
     try:
-        return ast.parse(path.read_bytes())
+        return ast.parse(read_regular(path, MAX_BYTES, follow=True))
     except (OSError, SyntaxError, ValueError, RecursionError):
         return None
 
