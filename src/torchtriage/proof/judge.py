@@ -9,6 +9,7 @@ from torchtriage.diagnosis.effects import TRAINING_STEP
 from torchtriage.diagnosis.totals import totals
 from torchtriage.findings.model import Severity
 from torchtriage.findings.proof.verdict import (
+    FindingMark,
     FindingsChange,
     Proof,
     ProofTime,
@@ -42,7 +43,7 @@ PLAIN_BACKENDS = frozenset({    # of torch, for debugging: they run the operatio
     "aot_eager_default_partitioner",
 })
 _FIRST = ("before", "after")
-_OWN = "TT9"                # findings about the recording
+_BREAK, _OWN = "TT1", "TT9"     # graph breaks; findings about the recording
 _REFUTED, _UNDECIDED = ProofVerdict.REFUTED, ProofVerdict.UNDECIDED
 
 
@@ -176,7 +177,7 @@ def finding_reasons(evidence: ProofRuns, findings: FindingsChange, must_fix: Seq
     if evidence.before.eager:
         return
     for mark in findings.new:
-        if _counts(mark.code) and mark.severity <= WORST_NEW:
+        if _counts(mark.code) and (mark.severity <= WORST_NEW or _is_moved_break(evidence, findings, mark)):
             yield VerdictReason(
                 kind=ReasonKind.NEW_FINDING, verdict=_REFUTED, subject=f"{mark.code} {mark.severity.name}",
                 detail=f"{mark.title} ({mark.place})")
@@ -190,6 +191,14 @@ def finding_reasons(evidence: ProofRuns, findings: FindingsChange, must_fix: Seq
         yield VerdictReason(
             kind=ReasonKind.NOT_FIXED, verdict=_REFUTED, subject=f"{present[0].code} {present[0].severity.name}",
             detail=f"{present[0].title} ({present[0].place})")
+
+
+def _is_moved_break(evidence: ProofRuns, findings: FindingsChange, new: FindingMark) -> bool:
+    """Whether this break, however mild, takes the place of one that is fixed: the program breaks as often as before."""
+    if not new.code.startswith(_BREAK) or not any(mark.code.startswith(_BREAK) for mark in findings.fixed):
+        return False
+    runs = [evidence.runs[name].recording for name in _FIRST]
+    return (_total(runs[1], "graph_breaks") or 0) >= (_total(runs[0], "graph_breaks") or 0)
 
 
 def _grown_reasons(evidence: ProofRuns, findings: FindingsChange) -> Iterator[VerdictReason]:

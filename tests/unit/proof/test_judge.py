@@ -25,7 +25,7 @@ from torchtriage.proof.findings_change import findings_change
 from torchtriage.proof.numbers.rows import RunNumbers, StepRow
 from torchtriage.proof.sides import Side
 from torchtriage.proof.step_times import is_round_needed
-from torchtriage.recording.events import CompileCall, Recompile
+from torchtriage.recording.events import CompileCall, GraphBreak, Recompile
 from torchtriage.recording.recording import Process, Recording, Series
 from torchtriage.recording.series import STEP_SECONDS
 
@@ -50,6 +50,12 @@ def runs(**named: SideRun) -> ProofRuns:
 
 def kinds(reasons: Any) -> list[ReasonKind]:
     return [reason.kind for reason in reasons]
+
+
+def with_breaks(number: int) -> SideRun:
+    events = tuple(
+        GraphBreak(time=0.0, path="a.py", line=n, function="f", compile_id=f"{n}/0") for n in range(number))
+    return replace(run(), recording=Recording(processes=(Process(events=events),)))
 
 
 def test_a_side_that_fails_alone_is_refuted_or_undecided() -> None:
@@ -136,8 +142,20 @@ def test_a_finding_that_comes_and_goes_by_itself_is_neither_fixed_nor_new() -> N
 ])
 def test_a_new_finding_refutes_if_it_matters(code: str, severity: Severity, is_refuted: bool) -> None:
     fixed, new = finding(), finding(code=code, severity=severity, fingerprint="n")
-    reasons = list(judge.finding_reasons(runs(), findings_change([[fixed]], [[new]]), ()))
+    fewer = runs(before=with_breaks(1), after=run())
+    reasons = list(judge.finding_reasons(fewer, findings_change([[fixed]], [[new]]), ()))
     assert (kinds(reasons) == [ReasonKind.NEW_FINDING]) == is_refuted
+
+
+@pytest.mark.parametrize(("before", "after", "expected"), [
+    (1, 1, [ReasonKind.NEW_FINDING]), (2, 3, [ReasonKind.NEW_FINDING]), (3, 1, []),
+])
+def test_a_mild_break_refutes_where_it_takes_the_place_of_the_one_that_is_fixed(
+    before: int, after: int, expected: list[ReasonKind],
+) -> None:
+    change = findings_change([[finding()]], [[finding(code="TT120", severity=Severity.P4, fingerprint="n")]])
+    sides = runs(before=with_breaks(before), after=with_breaks(after))
+    assert kinds(judge.finding_reasons(sides, change, ())) == expected
 
 
 def test_a_change_that_fixes_nothing_is_refuted_but_not_without_a_finding() -> None:
