@@ -140,7 +140,10 @@ def _compared_work(evidence: ProofRuns, runs: Runs, *, is_refuted: bool) -> list
         runs.eager_sides()
     if judge.is_less_compiled(evidence):
         runs.compiled_branches()
-    return [*judge.compile_reasons(evidence), *executed_work.work_reasons(evidence, time)]
+    return [
+        *judge.compile_reasons(evidence), *executed_work.work_reasons(evidence, time),
+        *executed_work.clipping_reasons(evidence),
+    ]
 
 
 def _location(evidence: ProofRuns, runs: Runs, numbers: NumbersChange, options: ProofOptions) -> DifferencePlace:

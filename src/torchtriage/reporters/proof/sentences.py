@@ -145,6 +145,9 @@ _SENTENCES: dict[ReasonKind, Callable[[VerdictReason], str]] = {
     ReasonKind.NOT_DETERMINISTIC: _not_deterministic,
     ReasonKind.DRAWS_MOVED: _draws_moved,
     ReasonKind.NOTHING_COMPARED: _nothing_compared,
+    ReasonKind.CLIPPING_LOST: lambda _: (
+        "AFTER does not clip its gradients by torch.nn.utils, BEFORE does; no gradient reaches the limit in these "
+        "steps, so give the program steps in which one does"),
     ReasonKind.FILE_LOST: lambda r: f"AFTER does not write {r.subject}, which BEFORE writes; write it too",
     ReasonKind.NO_NUMBERS: _no_numbers,
     ReasonKind.BUDGET_ENDED: _budget_ended,
