@@ -36,6 +36,7 @@ from torchtriage.text import listed
 WORST_NEW = Severity.P3     # a new finding at this severity or worse refutes
 MIN_GROWTH = 2      # of the events of a finding: a cure may move one, such as the first recompile of a dimension
 MIN_SHARE = 0.8             # of the operations of BEFORE that must still be in graphs, relative to what AFTER executes
+MIN_SHARE_OF_STEP = 0.5     # where the model alone stays compiled of a training step: small models have 3 of 5
 MAX_MOMENTS = 500
 MAX_FILES = 5       # in a reason
 PLAIN_BACKENDS = frozenset({    # of torch, for debugging: they run the operations of a graph as they are
@@ -115,19 +116,20 @@ def _without_numbers(path: str) -> str:
 
 def needs_eager_after(evidence: ProofRuns) -> bool:
     """Whether fewer operations are in graphs, so that it must be seen whether the program still executes them."""
-    own, other = graph_ops(evidence)
-    return other < MIN_SHARE * own and bool(other)
+    own, other, share = graph_ops(evidence)
+    return other < share * own and bool(other)
 
 
-def graph_ops(evidence: ProofRuns) -> tuple[int, int]:
-    """The operations in graphs of both sides.
+def graph_ops(evidence: ProofRuns) -> tuple[int, int, float]:
+    """The operations in graphs of both sides, and the share of them that must stay.
 
-    Where the cure takes the training step out of a compiled function, those of optimizers do not count.
+    Where the cure takes the training step out of a compiled function, those of optimizers do not count, and the loss
+    may leave with it.
     """
     own, other = (evidence.runs[name].numbers for name in _FIRST)
     if own.optimizer_ops and any(mark.code in TRAINING_STEP for mark in all_findings(evidence).fixed):
-        return own.graph_ops - own.optimizer_ops, other.graph_ops - other.optimizer_ops
-    return own.graph_ops, other.graph_ops
+        return own.graph_ops - own.optimizer_ops, other.graph_ops - other.optimizer_ops, MIN_SHARE_OF_STEP
+    return own.graph_ops, other.graph_ops, MIN_SHARE
 
 
 def is_less_compiled(evidence: ProofRuns) -> bool:
@@ -138,13 +140,13 @@ def is_less_compiled(evidence: ProofRuns) -> bool:
     """
     if not needs_eager_after(evidence):
         return False
-    own, other = graph_ops(evidence)
+    own, other, least = graph_ops(evidence)
     for names in (("before as compiled", "after as compiled"), ("eager", "after eager")):
         exact = [run.numbers.eager_ops for run in evidence.of(*names)]
         if len(exact) == 2 and all(exact):
             # Backward and the optimizer are executed outside of these graphs, so the share alone is too large.
             share, num_gone = min(1.0, exact[1] / exact[0]), max(0, exact[0] - exact[1])
-            return other < MIN_SHARE * own * share and other + num_gone < MIN_SHARE * own
+            return other < least * own * share and other + num_gone < least * own
     return True
 
 
@@ -153,7 +155,7 @@ def compile_reasons(evidence: ProofRuns) -> Iterator[VerdictReason]:
     before, after = evidence.runs["before"], evidence.runs["after"]
     if evidence.before.eager or after.has_failed or before.has_failed:
         return
-    own, other = graph_ops(evidence)
+    own, other, _ = graph_ops(evidence)
     if own and not other:
         yield VerdictReason(kind=ReasonKind.LESS_COMPILED, verdict=_REFUTED, value_before=own, value_after=0.0)
     elif own and is_less_compiled(evidence):
