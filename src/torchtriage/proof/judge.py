@@ -36,7 +36,9 @@ from torchtriage.text import listed
 WORST_NEW = Severity.P3     # a new finding at this severity or worse refutes
 MIN_GROWTH = 2      # of the events of a finding: a cure may move one, such as the first recompile of a dimension
 MIN_SHARE = 0.8             # of the operations of BEFORE that must still be in graphs, relative to what AFTER executes
-MIN_SHARE_OF_STEP = 0.5     # where the model alone stays compiled of a training step: small models have 3 of 5
+# Below it a change is refuted, above it undecided. A right cure may compile a small model alone, 3 of the 5 operations of
+# its training step, or the body of a loop whose end depends on data, half of them.
+REFUTING_SHARE = 0.5
 MAX_MOMENTS = 500
 MAX_FILES = 5       # in a reason
 PLAIN_BACKENDS = frozenset({    # of torch, for debugging: they run the operations of a graph as they are
@@ -128,7 +130,7 @@ def graph_ops(evidence: ProofRuns) -> tuple[int, int, float]:
     """
     own, other = (evidence.runs[name].numbers for name in _FIRST)
     if own.optimizer_ops and any(mark.code in TRAINING_STEP for mark in all_findings(evidence).fixed):
-        return own.graph_ops - own.optimizer_ops, other.graph_ops - other.optimizer_ops, MIN_SHARE_OF_STEP
+        return own.graph_ops - own.optimizer_ops, other.graph_ops - other.optimizer_ops, REFUTING_SHARE
     return own.graph_ops, other.graph_ops, MIN_SHARE
 
 
@@ -159,7 +161,8 @@ def compile_reasons(evidence: ProofRuns) -> Iterator[VerdictReason]:
     if own and not other:
         yield VerdictReason(kind=ReasonKind.LESS_COMPILED, verdict=_REFUTED, value_before=own, value_after=0.0)
     elif own and is_less_compiled(evidence):
-        yield VerdictReason(kind=ReasonKind.LESS_COMPILED, verdict=_REFUTED, value_before=own, value_after=other)
+        verdict = _REFUTED if other < REFUTING_SHARE * own else _UNDECIDED
+        yield VerdictReason(kind=ReasonKind.LESS_COMPILED, verdict=verdict, value_before=own, value_after=other)
     own_calls, calls = (_total(run.recording, "eager_calls") for run in (before, after))
     if own_calls is not None and calls is not None and calls > own_calls:
         yield VerdictReason(
@@ -200,7 +203,8 @@ def _is_moved_break(evidence: ProofRuns, findings: FindingsChange, new: FindingM
     if not new.code.startswith(_BREAK) or not any(mark.code.startswith(_BREAK) for mark in findings.fixed):
         return False
     runs = [evidence.runs[name].recording for name in _FIRST]
-    return (_total(runs[1], "graph_breaks") or 0) >= (_total(runs[0], "graph_breaks") or 0)
+    own, other = (_total(run, "distinct_graph_breaks") or 0 for run in runs)
+    return other >= own
 
 
 def _grown_reasons(evidence: ProofRuns, findings: FindingsChange) -> Iterator[VerdictReason]:

@@ -54,7 +54,8 @@ def kinds(reasons: Any) -> list[ReasonKind]:
 
 def with_breaks(number: int) -> SideRun:
     events = tuple(
-        GraphBreak(time=0.0, path="a.py", line=n, function="f", compile_id=f"{n}/0") for n in range(number))
+        GraphBreak(time=0.0, path="a.py", line=n, function="f", type=f"b{n}", compile_id=f"{n}/0")
+        for n in range(number))
     return replace(run(), recording=Recording(processes=(Process(events=events),)))
 
 
@@ -128,6 +129,13 @@ def test_operations_that_only_eager_code_executes_are_not_missing_from_the_graph
         before=run(), after=run(graph_ops=50), eager=run(eager_ops=1000), after_eager=run(eager_ops=num_eager),
         before_as_compiled=run(eager_ops=1000), after_as_compiled=run(eager_ops=num_as_compiled))
     assert (kinds(judge.compile_reasons(evidence)) == [ReasonKind.LESS_COMPILED]) == is_refuted
+
+
+@pytest.mark.parametrize(("left", "verdict"), [(49, ProofVerdict.REFUTED), (50, ProofVerdict.UNDECIDED)])
+def test_less_than_half_in_graphs_refutes_and_more_leaves_it_undecided(left: int, verdict: ProofVerdict) -> None:
+    whole = run(eager_ops=300)
+    reason, = judge.compile_reasons(runs(before=run(), after=run(graph_ops=left), eager=whole, after_eager=whole))
+    assert (reason.kind, reason.verdict) == (ReasonKind.LESS_COMPILED, verdict)
 
 
 def test_a_finding_that_comes_and_goes_by_itself_is_neither_fixed_nor_new() -> None:

@@ -50,8 +50,11 @@ def _after_fails(reason: VerdictReason) -> str:
 def _less_compiled(reason: VerdictReason) -> str:
     if not reason.value_after:
         return "nothing of AFTER is compiled: 0 operations ran in compiled graphs"
-    return (f"less is compiled: {number(reason.value_after)} operations ran in compiled graphs, "
+    what = (f"less is compiled: {number(reason.value_after)} operations ran in compiled graphs, "
             f"{number(reason.value_before)} before, and the program still executes them")
+    if reason.verdict is ProofVerdict.UNDECIDED:
+        what += "; compile the rest too, or compare the time of a long run if it cannot be compiled"
+    return what
 
 
 def _more_work(reason: VerdictReason) -> str:
