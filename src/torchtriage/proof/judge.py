@@ -36,8 +36,8 @@ from torchtriage.text import listed
 WORST_NEW = Severity.P3     # a new finding at this severity or worse refutes
 MIN_GROWTH = 2      # of the events of a finding: a cure may move one, such as the first recompile of a dimension
 MIN_SHARE = 0.8             # of the operations of BEFORE that must still be in graphs, relative to what AFTER executes
-# Below it a change is refuted, above it undecided. A right cure may compile a small model alone, 3 of the 5 operations of
-# its training step, or the body of a loop whose end depends on data, half of them.
+# Below it a change is refuted, above it undecided. A right cure may compile a small model alone, 3 of the 5 operations
+# of its training step, or the body of a loop whose end depends on data, half of them.
 REFUTING_SHARE = 0.5
 MAX_MOMENTS = 500
 MAX_FILES = 5       # in a reason
