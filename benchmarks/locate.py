@@ -1,4 +1,4 @@
-"""Whether ten seeded miscompilations and the known ones of torch are located, and nothing in healthy programs.
+"""Whether eighteen seeded miscompilations and the known ones of torch are located, and nothing in healthy programs.
 
     python benchmarks/locate.py [--only NAME ...]
 """
@@ -19,7 +19,7 @@ from torchtriage.proof.sides import Side
 from torchtriage.reporters.proof.location import location_sentence
 
 CASES = HERE / "locate_cases"
-MIN_LOCATED = 9
+MIN_LOCATED = 17
 SECONDS = 600.0
 HEALTHY = ("eager", "aot_eager", "inductor")
 BUGS = {
@@ -40,12 +40,14 @@ class Located:
     text: str
 
 
-def faults() -> dict[str, int]:
-    """Each fault and the line of the program that it is in."""
-    lines = (CASES / "program.py").read_text().splitlines()
-    comments = {line.rpartition("# ")[2]: number for number, line in enumerate(lines, start=1) if "  # " in line}
-    source = (CASES / "miscompile.py").read_text()
-    return {name: line for name, line in comments.items() if f'"{name}":' in source}
+def faults() -> dict[str, tuple[str, int]]:
+    """Each fault, its program and the line that it is in."""
+    found: dict[str, tuple[str, int]] = {}
+    for script, edits in (("program.py", "miscompile.py"), ("recurrent.py", "recurrent.py")):
+        lines, source = (CASES / script).read_text().splitlines(), (CASES / edits).read_text()
+        comments = {line.rpartition("# ")[2]: number for number, line in enumerate(lines, start=1) if "  # " in line}
+        found |= {name: (script, line) for name, line in comments.items() if f'"{name}":' in source}
+    return found
 
 
 def found_in(*words: str, step: int | None = 1) -> tuple[DifferencePlace, float]:
@@ -65,11 +67,11 @@ def result(name: str, expected: str, is_right: bool, place: DifferencePlace, sec
     return row
 
 
-def seeded(name: str, line: int) -> Located:
-    place, seconds = found_in("program.py", name)
+def seeded(name: str, script: str, line: int) -> Located:
+    place, seconds = found_in(script, name)
     operation = place.operation
-    is_right = operation is not None and (operation.path, operation.line) == ("program.py", line)
-    return result(name, f"program.py:{line}", is_right, place, seconds)
+    is_right = operation is not None and (operation.path, operation.line) == (script, line)
+    return result(name, f"{script}:{line}", is_right, place, seconds)
 
 
 def healthy(backend: str) -> Located:
@@ -95,7 +97,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="faults, backends or bugs of torch")
     only = parser.parse_args().only
     before = machine()
-    wanted = [(name, lambda name=name, line=line: seeded(name, line)) for name, line in faults().items()]
+    wanted = [(name, lambda name=name, place=place: seeded(name, *place)) for name, place in faults().items()]
     wanted += [(name, lambda name=name: healthy(name)) for name in HEALTHY]
     wanted += [(name, lambda name=name: bug(name)) for name in BUGS]
     rows = [run() for name, run in wanted if not only or name in only]

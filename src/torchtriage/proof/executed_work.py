@@ -32,3 +32,10 @@ def work_reasons(evidence: ProofRuns, time: ProofTime) -> Iterator[VerdictReason
         kind=ReasonKind.MORE_WORK, verdict=ProofVerdict.REFUTED if is_clear else ProofVerdict.UNDECIDED,
         value_before=before, value_after=after, difference=growth,
         allowed=time.ratio.high if time.ratio is not None else None)
+
+
+def clipping_reasons(evidence: ProofRuns) -> Iterator[VerdictReason]:
+    """Gradients that are not clipped any more: where none reaches the limit, the numbers stay equal."""
+    counts = [run.numbers.clipping_ops for run in evidence.of("eager", "after eager") if not run.was_stopped]
+    if len(counts) == 2 and counts[0] and not counts[1]:
+        yield VerdictReason(kind=ReasonKind.CLIPPING_LOST, verdict=ProofVerdict.UNDECIDED)

@@ -9,6 +9,7 @@ from torchtriage.diagnosis.effects import TRAINING_STEP
 from torchtriage.diagnosis.totals import totals
 from torchtriage.findings.model import Severity
 from torchtriage.findings.proof.verdict import (
+    FindingMark,
     FindingsChange,
     Proof,
     ProofTime,
@@ -35,6 +36,9 @@ from torchtriage.text import listed
 WORST_NEW = Severity.P3     # a new finding at this severity or worse refutes
 MIN_GROWTH = 2      # of the events of a finding: a cure may move one, such as the first recompile of a dimension
 MIN_SHARE = 0.8             # of the operations of BEFORE that must still be in graphs, relative to what AFTER executes
+# Below it a change is refuted, above it undecided. A right cure may compile a small model alone, 3 of the 5 operations
+# of its training step, or the body of a loop whose end depends on data, half of them.
+REFUTING_SHARE = 0.5
 MAX_MOMENTS = 500
 MAX_FILES = 5       # in a reason
 PLAIN_BACKENDS = frozenset({    # of torch, for debugging: they run the operations of a graph as they are
@@ -42,7 +46,7 @@ PLAIN_BACKENDS = frozenset({    # of torch, for debugging: they run the operatio
     "aot_eager_default_partitioner",
 })
 _FIRST = ("before", "after")
-_OWN = "TT9"                # findings about the recording
+_BREAK, _OWN = "TT1", "TT9"     # graph breaks; findings about the recording
 _REFUTED, _UNDECIDED = ProofVerdict.REFUTED, ProofVerdict.UNDECIDED
 
 
@@ -114,19 +118,20 @@ def _without_numbers(path: str) -> str:
 
 def needs_eager_after(evidence: ProofRuns) -> bool:
     """Whether fewer operations are in graphs, so that it must be seen whether the program still executes them."""
-    own, other = graph_ops(evidence)
-    return other < MIN_SHARE * own and bool(other)
+    own, other, share = graph_ops(evidence)
+    return other < share * own and bool(other)
 
 
-def graph_ops(evidence: ProofRuns) -> tuple[int, int]:
-    """The operations in graphs of both sides.
+def graph_ops(evidence: ProofRuns) -> tuple[int, int, float]:
+    """The operations in graphs of both sides, and the share of them that must stay.
 
-    Where the cure takes the training step out of a compiled function, those of optimizers do not count.
+    Where the cure takes the training step out of a compiled function, those of optimizers do not count, and the loss
+    may leave with it.
     """
     own, other = (evidence.runs[name].numbers for name in _FIRST)
     if own.optimizer_ops and any(mark.code in TRAINING_STEP for mark in all_findings(evidence).fixed):
-        return own.graph_ops - own.optimizer_ops, other.graph_ops - other.optimizer_ops
-    return own.graph_ops, other.graph_ops
+        return own.graph_ops - own.optimizer_ops, other.graph_ops - other.optimizer_ops, REFUTING_SHARE
+    return own.graph_ops, other.graph_ops, MIN_SHARE
 
 
 def is_less_compiled(evidence: ProofRuns) -> bool:
@@ -137,13 +142,13 @@ def is_less_compiled(evidence: ProofRuns) -> bool:
     """
     if not needs_eager_after(evidence):
         return False
-    own, other = graph_ops(evidence)
+    own, other, least = graph_ops(evidence)
     for names in (("before as compiled", "after as compiled"), ("eager", "after eager")):
         exact = [run.numbers.eager_ops for run in evidence.of(*names)]
         if len(exact) == 2 and all(exact):
             # Backward and the optimizer are executed outside of these graphs, so the share alone is too large.
             share, num_gone = min(1.0, exact[1] / exact[0]), max(0, exact[0] - exact[1])
-            return other < MIN_SHARE * own * share and other + num_gone < MIN_SHARE * own
+            return other < least * own * share and other + num_gone < least * own
     return True
 
 
@@ -152,11 +157,12 @@ def compile_reasons(evidence: ProofRuns) -> Iterator[VerdictReason]:
     before, after = evidence.runs["before"], evidence.runs["after"]
     if evidence.before.eager or after.has_failed or before.has_failed:
         return
-    own, other = graph_ops(evidence)
+    own, other, _ = graph_ops(evidence)
     if own and not other:
         yield VerdictReason(kind=ReasonKind.LESS_COMPILED, verdict=_REFUTED, value_before=own, value_after=0.0)
     elif own and is_less_compiled(evidence):
-        yield VerdictReason(kind=ReasonKind.LESS_COMPILED, verdict=_REFUTED, value_before=own, value_after=other)
+        verdict = _REFUTED if other < REFUTING_SHARE * own else _UNDECIDED
+        yield VerdictReason(kind=ReasonKind.LESS_COMPILED, verdict=verdict, value_before=own, value_after=other)
     own_calls, calls = (_total(run.recording, "eager_calls") for run in (before, after))
     if own_calls is not None and calls is not None and calls > own_calls:
         yield VerdictReason(
@@ -176,7 +182,7 @@ def finding_reasons(evidence: ProofRuns, findings: FindingsChange, must_fix: Seq
     if evidence.before.eager:
         return
     for mark in findings.new:
-        if _counts(mark.code) and mark.severity <= WORST_NEW:
+        if _counts(mark.code) and (mark.severity <= WORST_NEW or _is_moved_break(evidence, findings, mark)):
             yield VerdictReason(
                 kind=ReasonKind.NEW_FINDING, verdict=_REFUTED, subject=f"{mark.code} {mark.severity.name}",
                 detail=f"{mark.title} ({mark.place})")
@@ -190,6 +196,15 @@ def finding_reasons(evidence: ProofRuns, findings: FindingsChange, must_fix: Seq
         yield VerdictReason(
             kind=ReasonKind.NOT_FIXED, verdict=_REFUTED, subject=f"{present[0].code} {present[0].severity.name}",
             detail=f"{present[0].title} ({present[0].place})")
+
+
+def _is_moved_break(evidence: ProofRuns, findings: FindingsChange, new: FindingMark) -> bool:
+    """Whether this break, however mild, takes the place of one that is fixed: the program breaks as often as before."""
+    if not new.code.startswith(_BREAK) or not any(mark.code.startswith(_BREAK) for mark in findings.fixed):
+        return False
+    runs = [evidence.runs[name].recording for name in _FIRST]
+    own, other = (_total(run, "distinct_graph_breaks") or 0 for run in runs)
+    return other >= own
 
 
 def _grown_reasons(evidence: ProofRuns, findings: FindingsChange) -> Iterator[VerdictReason]:

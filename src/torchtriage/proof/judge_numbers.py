@@ -135,10 +135,14 @@ def other_arrangements(evidence: ProofRuns) -> list[str]:
     return [*swapped, *by_module]       # the first needs the runs by step
 
 
-def draws_are_the_same(evidence: ProofRuns) -> bool:
-    """Whether both sides, run eager, draw the same values in the same order, so that arranging them is no use."""
+def draws_are_the_same(evidence: ProofRuns, found: Agreement) -> bool:
+    """Whether both sides, run eager, draw the same values in the same order, so that arranging them is no use.
+
+    This is known of the optimizer steps; a difference after them may be one of draws.
+    """
     runs = evidence.of("eager", "after eager")
-    if len(runs) < 2 or runs[0].numbers.repeats_shapes:
+    is_in_steps = found.tensors.first is not None and found.tensors.first.kind != "saved tensor"
+    if len(runs) < 2 or not is_in_steps or runs[0].numbers.repeats_shapes:
         return False
     own, other = ([(row.step, row.draws, row.drawn) for row in run.numbers.rows] for run in runs)
     return own == other and any(drawn for *_, drawn in own)

@@ -140,7 +140,10 @@ def _compared_work(evidence: ProofRuns, runs: Runs, *, is_refuted: bool) -> list
         runs.eager_sides()
     if judge.is_less_compiled(evidence):
         runs.compiled_branches()
-    return [*judge.compile_reasons(evidence), *executed_work.work_reasons(evidence, time)]
+    return [
+        *judge.compile_reasons(evidence), *executed_work.work_reasons(evidence, time),
+        *executed_work.clipping_reasons(evidence),
+    ]
 
 
 def _location(evidence: ProofRuns, runs: Runs, numbers: NumbersChange, options: ProofOptions) -> DifferencePlace:
@@ -192,7 +195,7 @@ def _numbers_with_draws(
     if len(evidence.of("before", "eager")) == 0 or evidence.before.eager or not is_of_draws:
         return judge_numbers.numbers_change(evidence, found, NumbersState.DIFFER), [differ]
     runs.eager_sides()
-    if judge_numbers.draws_are_the_same(evidence):
+    if judge_numbers.draws_are_the_same(evidence, found):
         return judge_numbers.numbers_change(evidence, found, NumbersState.DIFFER), [differ]
     pair = _with_same_draws(evidence, runs)
     if pair is not None and pair[0].holds and pair[1].holds and not pair[0].is_empty:
@@ -235,8 +238,8 @@ def _notes(evidence: ProofRuns) -> Iterator[str]:
         problem = evidence.runs[name].numbers.problem
         if problem:
             yield f"the numbers of {name.upper()} are incomplete: {problem}"
-        result = evidence.result(name)
-        if result is not None and len(result.numbers.rows) > len(evidence.runs[name].numbers.rows):
+        run, result = evidence.runs[name], evidence.result(name)
+        if not run.has_failed and not run.numbers.rows and result is not None and result.numbers.rows:
             yield f"{name.upper()} steps inside a compiled function, which is not seen: its weights are of an eager run"
         num_ranks = evidence.runs[name].numbers.num_ranks
         if num_ranks > 1:

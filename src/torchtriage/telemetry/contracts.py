@@ -346,7 +346,9 @@ class Contracts:
 
     def _judge_graph(self, step: int) -> None:
         held = self._held(self._optimizers)
-        reached = {key: leaf for key, (ref, _) in self._reached.items() if (leaf := ref()) is not None}
+        # The graph also leads to inputs of compiled code that it detaches, which get no gradient.
+        reached = {key: leaf for key, (ref, _) in self._reached.items()
+                   if (leaf := ref()) is not None and (leaf.grad is not None or key in held)}
         missing = frozenset(reached.keys() - held.keys())
         if missing and self._num_scans < MAX_SCANS:     # an optimizer may not have made a step yet
             self._num_scans += 1

@@ -10,6 +10,8 @@ from torchtriage.findings.proof.verdict import NumbersState, ReasonKind
 from torchtriage.proof import judge_numbers, verify
 from torchtriage.proof.budget import TimeLimit
 from torchtriage.proof.experiment import ProofRuns, Runs, SideRun
+from torchtriage.proof.numbers.compare import NumberComparison
+from torchtriage.proof.numbers.printed import PrintedComparison
 from torchtriage.proof.numbers.rows import RunNumbers, StepRow
 from torchtriage.proof.sides import Side
 from torchtriage.recording.recording import Process, Recording
@@ -47,7 +49,10 @@ def test_draws_that_are_the_same_in_the_same_order_need_no_arrangement(
 ) -> None:
     side = Side(label="train.py", command=["python", "train.py"], cwd=Path())
     evidence = ProofRuns(before=side, after=side, runs={"eager": before, "after eager": after})
-    assert judge_numbers.draws_are_the_same(evidence) == is_same
+    found = judge_numbers.agreement(before, after)
+    assert judge_numbers.draws_are_the_same(evidence, found) == is_same
+    printed = replace(found, tensors=NumberComparison(), printed=PrintedComparison(different=("a 1", "a 2")))
+    assert not judge_numbers.draws_are_the_same(evidence, printed)      # drawn after the last step
 
 
 @pytest.mark.parametrize(("before", "after", "expected"), [

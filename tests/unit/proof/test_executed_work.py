@@ -1,12 +1,13 @@
 """A change that executes clearly more operations needs a step time that excludes a slowdown."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from torchtriage.findings.proof.verdict import ProofTime, ProofVerdict, ReasonKind
 from torchtriage.findings.shape_study import Interval
-from torchtriage.proof.executed_work import is_in_question, work_reasons
+from torchtriage.proof.executed_work import clipping_reasons, is_in_question, work_reasons
 from torchtriage.proof.experiment import ProofRuns, SideRun
 from torchtriage.proof.numbers.rows import RunNumbers
 from torchtriage.proof.sides import Side
@@ -46,6 +47,16 @@ def test_more_operations_need_a_time_that_is_not_longer(
     reasons = list(work_reasons(runs(before, after), time))
     assert [(reason.kind, reason.verdict) for reason in reasons] == (
         [] if verdict is None else [(ReasonKind.MORE_WORK, verdict)])
+
+
+@pytest.mark.parametrize(("before", "after", "num"), [(30, 0, 1), (30, 20, 0), (0, 0, 0), (0, 30, 0)])
+def test_clipping_that_is_gone_leaves_it_undecided(before: int, after: int, num: int) -> None:
+    evidence = runs(10, 10)
+    for name, clipping_ops in (("eager", before), ("after eager", after)):
+        one = evidence.runs[name]
+        evidence.runs[name] = replace(one, numbers=replace(one.numbers, clipping_ops=clipping_ops))
+    reasons = list(clipping_reasons(evidence))
+    assert [(r.kind, r.verdict) for r in reasons] == [(ReasonKind.CLIPPING_LOST, UNDECIDED)] * num
 
 
 def test_the_reason_names_both_counts_and_the_end_of_the_interval() -> None:

@@ -25,7 +25,7 @@ from torchtriage.proof.findings_change import findings_change
 from torchtriage.proof.numbers.rows import RunNumbers, StepRow
 from torchtriage.proof.sides import Side
 from torchtriage.proof.step_times import is_round_needed
-from torchtriage.recording.events import CompileCall, Recompile
+from torchtriage.recording.events import CompileCall, GraphBreak, Recompile
 from torchtriage.recording.recording import Process, Recording, Series
 from torchtriage.recording.series import STEP_SECONDS
 
@@ -50,6 +50,13 @@ def runs(**named: SideRun) -> ProofRuns:
 
 def kinds(reasons: Any) -> list[ReasonKind]:
     return [reason.kind for reason in reasons]
+
+
+def with_breaks(number: int) -> SideRun:
+    events = tuple(
+        GraphBreak(time=0.0, path="a.py", line=n, function="f", type=f"b{n}", compile_id=f"{n}/0")
+        for n in range(number))
+    return replace(run(), recording=Recording(processes=(Process(events=events),)))
 
 
 def test_a_side_that_fails_alone_is_refuted_or_undecided() -> None:
@@ -90,13 +97,15 @@ def test_steps_inside_a_compiled_function_are_counted_in_the_eager_run() -> None
     assert kinds(judge.step_reasons(replace(of_eager, before=replace(of_eager.before, eager=True)))) == []
 
 
-@pytest.mark.parametrize(("code", "expected"), [("TT109", []), ("TT101", [ReasonKind.LESS_COMPILED])])
+@pytest.mark.parametrize(("code", "left", "expected"), [
+    ("TT109", 35, []), ("TT109", 15, [ReasonKind.LESS_COMPILED]), ("TT101", 35, [ReasonKind.LESS_COMPILED]),
+])
 def test_the_operations_of_an_optimizer_that_the_cure_takes_out_of_a_graph_do_not_count(
-    code: str, expected: list[ReasonKind], monkeypatch: pytest.MonkeyPatch,
+    code: str, left: int, expected: list[ReasonKind], monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = run(graph_ops=600, eager_ops=900)
-    before = replace(before, numbers=replace(before.numbers, optimizer_ops=560))
-    evidence = runs(before=before, after=run(graph_ops=35), eager=before, after_eager=run(eager_ops=900))
+    before = replace(before, numbers=replace(before.numbers, optimizer_ops=550))
+    evidence = runs(before=before, after=run(graph_ops=left), eager=before, after_eager=run(eager_ops=900))
     monkeypatch.setattr(judge, "all_findings", lambda _: findings_change([[finding(code=code)]], [[]]))
     assert kinds(judge.compile_reasons(evidence)) == expected
 
@@ -122,6 +131,13 @@ def test_operations_that_only_eager_code_executes_are_not_missing_from_the_graph
     assert (kinds(judge.compile_reasons(evidence)) == [ReasonKind.LESS_COMPILED]) == is_refuted
 
 
+@pytest.mark.parametrize(("left", "verdict"), [(49, ProofVerdict.REFUTED), (50, ProofVerdict.UNDECIDED)])
+def test_less_than_half_in_graphs_refutes_and_more_leaves_it_undecided(left: int, verdict: ProofVerdict) -> None:
+    whole = run(eager_ops=300)
+    reason, = judge.compile_reasons(runs(before=run(), after=run(graph_ops=left), eager=whole, after_eager=whole))
+    assert (reason.kind, reason.verdict) == (ReasonKind.LESS_COMPILED, verdict)
+
+
 def test_a_finding_that_comes_and_goes_by_itself_is_neither_fixed_nor_new() -> None:
     a, b = finding(fingerprint="a"), finding(code="TT203", fingerprint="b")
     change = findings_change([[a, b], [a]], [[]])
@@ -136,8 +152,20 @@ def test_a_finding_that_comes_and_goes_by_itself_is_neither_fixed_nor_new() -> N
 ])
 def test_a_new_finding_refutes_if_it_matters(code: str, severity: Severity, is_refuted: bool) -> None:
     fixed, new = finding(), finding(code=code, severity=severity, fingerprint="n")
-    reasons = list(judge.finding_reasons(runs(), findings_change([[fixed]], [[new]]), ()))
+    fewer = runs(before=with_breaks(1), after=run())
+    reasons = list(judge.finding_reasons(fewer, findings_change([[fixed]], [[new]]), ()))
     assert (kinds(reasons) == [ReasonKind.NEW_FINDING]) == is_refuted
+
+
+@pytest.mark.parametrize(("before", "after", "expected"), [
+    (1, 1, [ReasonKind.NEW_FINDING]), (2, 3, [ReasonKind.NEW_FINDING]), (3, 1, []),
+])
+def test_a_mild_break_refutes_where_it_takes_the_place_of_the_one_that_is_fixed(
+    before: int, after: int, expected: list[ReasonKind],
+) -> None:
+    change = findings_change([[finding()]], [[finding(code="TT120", severity=Severity.P4, fingerprint="n")]])
+    sides = runs(before=with_breaks(before), after=with_breaks(after))
+    assert kinds(judge.finding_reasons(sides, change, ())) == expected
 
 
 def test_a_change_that_fixes_nothing_is_refuted_but_not_without_a_finding() -> None:

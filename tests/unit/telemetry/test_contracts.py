@@ -66,6 +66,22 @@ def test_a_trained_tensor_without_optimizer_is_named() -> None:
     assert (broken["count"], broken["total"], broken["is_deliberate"]) == (2, 4, False)
 
 
+def test_a_tensor_that_compiled_code_detaches_gets_no_gradient_and_is_not_missing() -> None:
+    """It is among the inputs of the compiled backward, which gives it none."""
+    class Scaled(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net, self.scale = torch.nn.Linear(4, 1), torch.nn.Parameter(torch.ones(()))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.net(x) * self.scale.exp().detach()
+
+    model = Scaled()
+    training = Training(torch.compile(model, backend="aot_eager"))
+    assert training.run(torch.optim.SGD(model.net.parameters(), lr=0.1), 15).broken == {}
+    torch._dynamo.reset()
+
+
 def test_a_backbone_without_optimizer_may_be_deliberate() -> None:
     model = a_model()
     broken = Training(model).run(torch.optim.SGD(model[2].parameters(), lr=0.1), 15).broken["TT420"]

@@ -20,6 +20,11 @@ from torchtriage.capture.torch_private.graphs import (
 MAX_PLACES = 100_000        # of forward operations; the oldest half is forgotten then, whose graphs have ended
 MAX_OPERATIONS = 20_000     # of one step; the stream then says that it was cut
 GARBAGE = ("aten.empty", "aten.new_empty")     # values that nobody wrote
+# Operations that overwrite their first input without reading it: it may be memory that nobody wrote
+_OVERWRITING = frozenset((
+    "bernoulli_", "cauchy_", "copy_", "exponential_", "fill_", "geometric_", "log_normal_", "normal_", "random_",
+    "uniform_", "zero_",
+))
 _UNIMPORTANT = ("aten.detach", "aten._local_scalar_dense", "profiler.", "prim.")
 Put = Callable[[dict[str, Any]], None]
 
@@ -84,7 +89,8 @@ def recording_mode(put: Put, places: Places) -> Any:
             name = str(func).removesuffix(".default")
             if func.is_view or name.startswith(GARBAGE) or compile_id():
                 return func(*args, **kwargs)
-            given = list(tensors((args, kwargs)))
+            is_overwritten = func._schema.name.rpartition("::")[2] in _OVERWRITING
+            given = list(tensors((args[is_overwritten:], kwargs)))
             inputs = [digest(tensor) for tensor in given]
             result = func(*args, **kwargs)
             if not name.startswith(_UNIMPORTANT):

@@ -1,7 +1,10 @@
 """What an eager run does with each operation: arranged draws, results that are moved by one rounding."""
 
+import os
+import sys
 import zlib
 from collections import Counter
+from types import FrameType
 from typing import Any
 
 from torchtriage.capture.proof.arranged_draws import ArrangedDraws, digest_of, kind_and_shape
@@ -22,6 +25,13 @@ _SUMMING = (
     "mv", "loss", "embedding_dense_backward", "index_add", "scatter_add", "attention", "binary_cross_entropy", "cumsum",
     "logsumexp", "linalg", "lstm", "gru", "rnn",
 )
+# Operations of torch.nn.utils.clip_grad, the functions of which are looked for in the stack
+_OF_CLIPPING = frozenset((
+    "_foreach_norm", "linalg_vector_norm", "norm", "_foreach_clamp_min_", "_foreach_clamp_max_", "clamp_", "mul_",
+    "_foreach_mul_",
+))
+_CLIPPING = f"{os.sep}nn{os.sep}utils{os.sep}clip_grad.py"
+MAX_FRAMES = 8      # between an operation and the function that clips
 DIGESTED = 64       # elements of each draw
 BITS_OF_FLOAT = 8   # at least, of a uniform or normal float16
 MIN_BITS = 64       # of a draw: below it two draws may be equal by chance
@@ -40,6 +50,7 @@ class Operations:
         self.repeats_shapes = False         # a later row draws the same kind and shape more than once
         self.num_repeats = 0        # draws of values that were drawn before
         self.num_ops = 0
+        self.num_clipping = 0       # operations of torch.nn.utils.clip_grad
         self.is_paused = False      # while our own statistics are computed
 
     def run(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -50,6 +61,7 @@ class Operations:
         if self._draws is not None and _is_random(func):
             self._note_pair(func, args, kwargs)
             return self._draws.run(func, args, kwargs)
+        self.num_clipping += name in _OF_CLIPPING and _is_clipping()
         returns = func._schema.returns
         is_plain = not any(result.alias_info is not None for result in returns)     # neither a view nor in place
         if is_plain or any(result.alias_info is not None and result.alias_info.is_write for result in returns):
@@ -110,6 +122,17 @@ class Operations:
         signs.bernoulli_(0.5, generator=self._generator[value.device])
         factor = signs.mul_(2).sub_(1).mul_(torch.finfo(value.dtype).eps).add_(1)
         return factor.mul_(value) if copy else value.mul_(factor)
+
+
+def _is_clipping() -> bool:
+    frame: FrameType | None = sys._getframe(1)
+    for _ in range(MAX_FRAMES):
+        if frame is None:
+            break
+        if frame.f_code.co_filename.endswith(_CLIPPING):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _random_bits(values: Any, *, is_float: bool) -> int:

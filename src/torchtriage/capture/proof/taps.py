@@ -206,6 +206,7 @@ class ProofTaps:
             optimizer_ops=self._graph_ops[2], problem=self._problem,
             torch=str(version), memory=peak_memory_facts(), ended_early=self._ended_at,
             own_seconds=self.clock.own_seconds, draws=digests(),
+            clipping_ops=self._operations.num_clipping if self._operations is not None else 0,
             repeated_draws=self._operations.num_repeats if self._operations is not None else 0,
             draw_keys=self._draws.keys if self._draws is not None else 0,
             drawn_elements=self._draws.elements if self._draws is not None else {},

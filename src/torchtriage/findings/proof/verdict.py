@@ -47,6 +47,7 @@ class ReasonKind(enum.StrEnum):
     NOT_DETERMINISTIC = "not-deterministic"         # two runs of BEFORE differ by the share `value_before`
     DRAWS_MOVED = "draws-moved"                     # and the same draws could not be arranged
     NOTHING_COMPARED = "nothing-compared"           # no optimizer step and no printed number
+    CLIPPING_LOST = "clipping-lost"                 # BEFORE clips gradients, AFTER does not; the numbers do not show it
     FILE_LOST = "file-lost"                         # BEFORE writes the files `subject`, AFTER does not
     NO_NUMBERS = "no-numbers"                       # a recording without them
     BUDGET_ENDED = "budget-ended"

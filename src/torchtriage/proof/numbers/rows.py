@@ -41,6 +41,7 @@ class RunNumbers:
     graph_ops: int = 0
     optimizer_ops: int = 0      # of graph_ops
     eager_ops: int = 0
+    clipping_ops: int = 0       # eager runs only: operations of torch.nn.utils.clip_grad
     repeated_draws: int = 0     # eager runs only: draws of values that the same process drew before
     draw_keys: int = 0          # runs with arranged draws: a digest of what was drawn in which step
     drawn_elements: Mapping[str, int] = field(default_factory=dict)     # and how many values of each kind
@@ -71,6 +72,7 @@ def read_numbers(folder: Path) -> RunNumbers:
         graph_ops=sum(int(_number(end, "graph_ops")) for end in ends),
         optimizer_ops=sum(int(_number(end, "optimizer_ops")) for end in ends),
         eager_ops=sum(int(_number(end, "eager_ops")) for end in ends),
+        clipping_ops=sum(int(_number(end, "clipping_ops")) for end in ends),
         repeated_draws=sum(int(_number(end, "repeated_draws")) for end in ends),
         draw_keys=sum(int(_number(end, "draw_keys")) for end in ends), drawn_elements=_sums(ends, "drawn_elements"),
         repeats_shapes=any(end.get("repeats_shapes") is True for end in ends),

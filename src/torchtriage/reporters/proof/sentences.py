@@ -50,8 +50,11 @@ def _after_fails(reason: VerdictReason) -> str:
 def _less_compiled(reason: VerdictReason) -> str:
     if not reason.value_after:
         return "nothing of AFTER is compiled: 0 operations ran in compiled graphs"
-    return (f"less is compiled: {number(reason.value_after)} operations ran in compiled graphs, "
+    what = (f"less is compiled: {number(reason.value_after)} operations ran in compiled graphs, "
             f"{number(reason.value_before)} before, and the program still executes them")
+    if reason.verdict is ProofVerdict.UNDECIDED:
+        what += "; compile the rest too, or compare the time of a long run if it cannot be compiled"
+    return what
 
 
 def _more_work(reason: VerdictReason) -> str:
@@ -145,6 +148,9 @@ _SENTENCES: dict[ReasonKind, Callable[[VerdictReason], str]] = {
     ReasonKind.NOT_DETERMINISTIC: _not_deterministic,
     ReasonKind.DRAWS_MOVED: _draws_moved,
     ReasonKind.NOTHING_COMPARED: _nothing_compared,
+    ReasonKind.CLIPPING_LOST: lambda _: (
+        "AFTER does not clip its gradients by torch.nn.utils, BEFORE does; no gradient reaches the limit in these "
+        "steps, so give the program steps in which one does"),
     ReasonKind.FILE_LOST: lambda r: f"AFTER does not write {r.subject}, which BEFORE writes; write it too",
     ReasonKind.NO_NUMBERS: _no_numbers,
     ReasonKind.BUDGET_ENDED: _budget_ended,

@@ -84,3 +84,19 @@ def test_two_draws_of_a_shape_in_a_step_are_noted_after_the_first_step() -> None
             own.drawn()
             seen.append((set(own.draw_pairs), own.repeats_shapes))
     assert seen == [(set(), False), ({digest_of("uniform", "[(3,)]")}, True)]
+
+
+def test_clipping_is_seen_whether_or_not_it_changes_a_gradient() -> None:
+    weight = torch.nn.Parameter(torch.ones(3))
+    weight.grad = torch.ones(3)
+    counts = []
+    for clip in (
+        lambda: torch.nn.utils.clip_grad_norm_([weight], 100.0),
+        lambda: torch.nn.utils.clip_grad_value_([weight], 100.0),
+        lambda: torch.linalg.vector_norm(weight.grad),
+    ):
+        own = operations()
+        with dispatch_mode(own.run):
+            clip()
+        counts.append(own.num_clipping > 0)
+    assert counts == [True, True, False]
