@@ -34,7 +34,8 @@ _MESSAGE = frozenset({"print", "pprint", "write", "flush", "warn", "warning", "i
                       "critical", "log", "warning_once"})
 
 
-_SHOWS = re.compile(r"log|warn|console|tqdm|bar\b|progress|stdout|stderr|print", re.IGNORECASE)
+_SHOWS = re.compile(
+    r"(?:^|[._])(?:log|logging|\w*logger|warnings|console|tqdm|\w*bar|stdout|stderr)\b", re.IGNORECASE)
 _TESTS = (ast.If, ast.While, ast.IfExp, ast.Assert)
 _DRAWS = re.compile(r"\b(?:random|rng|uuid|secrets)\b")
 
@@ -103,8 +104,10 @@ def is_message(node: ast.stmt) -> bool:
 
 def _is_only_shown(call: ast.Call) -> bool:
     """Whether a message goes to a person: a callback may read what self.log() keeps, a program what it writes."""
-    receiver = code(call.func.value) if isinstance(call.func, ast.Attribute) else ""
-    return isinstance(call.func, ast.Name) or bool(_SHOWS.search(receiver))
+    if isinstance(call.func, ast.Name):
+        return True
+    is_of_metrics = called_name(call) == "log" and not (call.args and code(call.args[0]).startswith("logging."))
+    return isinstance(call.func, ast.Attribute) and bool(_SHOWS.search(code(call.func.value))) and not is_of_metrics
 
 
 def guarded_message(site: BreakSite) -> Iterator[Edit]:
@@ -295,6 +298,7 @@ def _present(edit: Edit | None) -> Iterator[Edit]:
 
 def _only_call(node: ast.stmt) -> ast.expr | None:
     """The call that is the value of an assignment, or the test of an `if`, also with `not` before it."""
+    value: ast.expr | None
     if isinstance(node, ast.If):
         is_negated = isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not)
         value = node.test.operand if is_negated and isinstance(node.test, ast.UnaryOp) else node.test
