@@ -150,6 +150,7 @@ def test_a_statement_at_the_head_is_made_before_the_call() -> None:
     ("net(torch.ones(3), masks)", "[net(image, masks) for _ in range(3)]"),
     ("net(torch.ones(3), masks)", "ready and net(image, masks)"),
     ("        noise =", "        self.optimizer.step()\n        noise ="),      # breaks as well, and stays
+    ("out = net(torch.ones(3), masks)", "out = net(image, masks)\nlast = net(other, masks)"),      # would lack it
 ])
 def test_a_statement_stays_where_the_move_would_change_or_cure_nothing(old: str, new: str) -> None:
     plain = MODULE.replace("torch.ones(3)", "image")
