@@ -54,6 +54,16 @@ CURED = {
     "half_then_float": ("review", "one dtype in the call"),
     "compile_per_batch": ("review", "torch.compile before the loop"),
     "compile_same_function": ("review", "torch.compile once per file"),
+    "train_step_in_one": ("review", "the model compiled in place of the training step, in a factory"),
+    "closure_of_lbfgs": ("review", "the model compiled in place of a closure"),
+    "unroll_steps": ("review", "the model compiled in place of an unrolled loop"),
+    "rollout_stop": ("review", "the model compiled in place of a rollout, or a loop run to its end"),
+    "power_iteration": ("review", "a loop with a break run to its end"),
+    "wall_clock_forward": ("review", "a clock that compiled code does not read"),
+    "frozen_head": ("review", "a helper called before the compiled call"),
+    "flag_file": ("review", "the test of an if made by the caller"),
+    "loss_per_epoch": ("review", "torch.compile of a lambda once per file"),
+    "teacher_by_default": ("review", "a default that the caller passes"),
     "validation_bypass": ("review", "the compiled module called"),
 }
 

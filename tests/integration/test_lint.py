@@ -98,6 +98,25 @@ def test_the_hook_for_pre_commit_fails_on_a_sick_file_alone(project: Path) -> No
 
 
 @pytest.mark.thorough
+def test_fix_makes_the_safe_edits_and_shows_what_is_left(project: Path) -> None:
+    """Only in a committed file; a program may read what self.log() keeps, so that stays."""
+    source = SICK.replace("    return", "    module.log(y.mean().item())\n    return")
+    write(project, source, "sick.py")
+    for words in (["init", "-q"], ["add", "."], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a"]):
+        subprocess.run(["git", *words], cwd=project, check=True)
+    write(project, source + "# changed\n", "sick.py")
+    refused = lint(project, "sick.py", "--fix")
+    assert refused.returncode == 2
+    assert "uncommitted changes" in refused.stderr
+    done = lint(project, "sick.py", "--fix", "--force")
+    assert "1 safe edit made in 1 file" in done.stderr
+    fixed = (project / "sick.py").read_text()
+    assert fixed == (source + "# changed\n").lstrip("\n").replace(
+        '    print("mean"', '    if not torch.compiler.is_compiling():\n        print("mean"')
+    assert "TT101" not in done.stdout
+    assert "TT104" in done.stdout
+
+
 def test_a_finding_of_the_source_and_of_the_run_is_one(project: Path) -> None:
     subprocess.run(
         [*TORCHTRIAGE, "run", "-q", "-o", "run.triage", "sick.py"], cwd=project, env=environment(), timeout=600

@@ -32,6 +32,10 @@ class LintCommand:
         parser.add_argument("--recording", metavar="RECORDING", help=(
             "a run of this source: each finding says whether the run saw it, and with which cost"
         ))
+        parser.add_argument("--fix", action="store_true", help=(
+            "make the edits that cannot change a number, such as a guard around a message, then show what is left; "
+            "nothing is written if a file has uncommitted changes"
+        ))
         parser.add_argument("--no-cache", action="store_true", help="read the source again, even if nothing changed")
         add_redact_flag(parser)
         add_baseline_flags(parser)
@@ -45,7 +49,10 @@ class LintCommand:
         recording = _recording(args.recording) if args.recording else None
         roots = [folder] if recording is None else [*_roots(recording), folder]
         cache = None if args.no_cache else LintCache(project_folder(Path(folder)) or Path(folder))
-        result = lint([Path(path) for path in args.paths or ["."]], roots, cache)
+        paths = [Path(path) for path in args.paths or ["."]]
+        result = lint(paths, roots, cache)
+        if args.fix and _fix(result.findings, folder, config, args):
+            result = lint(paths, roots, cache)
         findings = result.findings if recording is None else _joined(result.findings, recording, args)
         full = report_of(
             result, findings, working_folder=folder, per_file_ignores=dict(config.per_file_ignores),
@@ -53,6 +60,21 @@ class LintCommand:
         report = select_findings(full, config, args)
         show(report, config, args, path=args.output)
         return exit_code_of(report, config, args)
+
+
+def _fix(findings: Sequence[Finding], folder: str, config: Config, args: argparse.Namespace) -> bool:
+    """Make the safe edits of the findings that would be shown; False if there are none."""
+    from torchtriage.findings.report import Report
+    from torchtriage.remedies.source_edits import make_safe_edits
+    from torchtriage.remedies.tree import require_libcst
+
+    require_libcst()
+    shown = select_findings(Report(findings=findings), config, args).findings
+    made, paths = make_safe_edits(shown, folder, force=args.force)
+    for edit in made.edits:
+        say(args, edit.text)
+    say(args, f"{counted(len(made.edits), 'safe edit')} made in {counted(len(paths), 'file')}")
+    return bool(paths)
 
 
 def _recording(source: str) -> Recording:

@@ -172,7 +172,7 @@ class _Plan:
         found = False
         parts = own_parts(statement) if not change.within else self._parts_of_call(statement, change.within)
         for node in parts:
-            if not isinstance(node, cst.BaseExpression) or node in self.nodes:
+            if not isinstance(node, cst.BaseExpression) or node in self.nodes or self._is_label(node):
                 continue
             if change.kind is ChangeKind.DROP_ARGUMENT:
                 if isinstance(node, cst.Call) and _keyword(node, change.old) is not None:
@@ -188,6 +188,14 @@ class _Plan:
         if not found:
             what = f"its argument {change.old}=" if change.kind is ChangeKind.DROP_ARGUMENT else f"`{change.old}`"
             raise UneditableError(f"line {change.line} does not read as recorded: {what} is missing")
+
+    def _is_label(self, node: Any) -> bool:
+        """Whether a name is that of an attribute or of a keyword argument, and no expression."""
+        import libcst as cst
+
+        parent = self.tree.parent(node)
+        return (isinstance(parent, cst.Attribute) and node is parent.attr) or (
+            isinstance(parent, cst.Arg) and node is parent.keyword)
 
     def _parts_of_call(self, statement: Any, call: str) -> Iterator[Any]:
         """The function and the arguments of each call that reads like this."""
@@ -227,11 +235,12 @@ def _check_calls(tree: Tree, changes: Sequence[Change]) -> None:
 
     added = [change for change in changes if change.kind is ChangeKind.ADD_ARGUMENT]
     names = {change.old.partition("(")[0] for change in added}
+    changed = [tree.lines(statement) for change in added if (statement := tree.statement_at(change.line)) is not None]
     for node in walk(tree.module) if any(change.kind is ChangeKind.ADD_PARAMETER for change in changes) else ():
         if isinstance(node, cst.Call) and plain(tree.text(node.func)) in names:
-            first, last = tree.lines(node)
-            if not any(first <= change.line <= last or plain(tree.text(node)) == change.old for change in added):
-                raise UneditableError(f"line {first} calls {plain(tree.text(node.func))} too, without the new argument")
+            line = tree.lines(node)[0]
+            if not any(first <= line <= last for first, last in changed):
+                raise UneditableError(f"line {line} calls {plain(tree.text(node.func))} too, without the new argument")
 
 
 def _several(updated: Any) -> list[Any]:

@@ -22,7 +22,7 @@ SURFACE = {
     ),
     "report": sorted([*SHARED, "--baseline", "--events", "--redact", "--update-baseline"]),
     "replay": sorted([*SHARED, "--budget", "--from", "--redact"]),
-    "lint": sorted([*SHARED, "--baseline", "--no-cache", "--recording", "--redact", "--update-baseline"]),
+    "lint": sorted([*SHARED, "--baseline", "--fix", "--no-cache", "--recording", "--redact", "--update-baseline"]),
     "review": sorted(
         [
             "--apply", "--batch", "--domain", "--folder", "--help", "--ignore", "--min-severity", "--no-match",

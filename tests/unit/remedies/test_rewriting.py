@@ -180,8 +180,15 @@ def test_an_argument_is_not_added_to_one_call_of_several() -> None:
     source = "import torch\n\ndef f(x):\n    return g(x)\n\nrun = torch.compile(f)\nrun(1)\n"
     changes = (change(K.ADD_PARAMETER, 3, new="y"), change(K.ADD_ARGUMENT, 7, "run(1)", "y=g(1)"))
     assert "run(1, y=g(1))" in edited(*changes, source=source)
-    with pytest.raises(UneditableError, match="line 8 calls run too"):
-        edited(*changes, source=source + "run(2)\n")
+    for other in ("run(2)", "run(1)"):
+        with pytest.raises(UneditableError, match="line 8 calls run too"):
+            edited(*changes, source=f"{source}{other}\n")
+
+
+def test_the_name_of_an_attribute_or_keyword_is_not_replaced() -> None:
+    source = "self.net = net\nf(net=net)\n"
+    changes = (change(K.REPLACE, 1, "net", "g(net)"), change(K.REPLACE, 2, "net", "g(net)"))
+    assert edited(*changes, source=source) == "self.net = g(net)\nf(net=g(net))\n"
 
 
 def test_a_parameter_that_the_function_has_is_refused() -> None:

@@ -14,7 +14,7 @@ from torchtriage.diagnosis.graph_breaks.hoisting import (
     moved,
     timed_outside,
 )
-from torchtriage.diagnosis.graph_breaks.remedies import Remedy
+from torchtriage.diagnosis.graph_breaks.remedies import SHAPES, Remedy
 from torchtriage.diagnosis.graph_breaks.values import SCALARS, fill_code, read_code, reduction_code, size_code
 from torchtriage.diagnosis.rewrites.loops import run_to_end, timed_statements
 from torchtriage.diagnosis.statement import Statement, called_name, code, own_nodes
@@ -34,7 +34,8 @@ _MESSAGE = frozenset({"print", "pprint", "write", "flush", "warn", "warning", "i
                       "critical", "log", "warning_once"})
 
 
-_SHOWS = re.compile(r"log|warn|console|tqdm|bar\b|progress|stdout|stderr|print", re.IGNORECASE)
+_SHOWS = re.compile(
+    r"(?:^|[._])(?:log|logging|\w*logger|warnings|console|tqdm|\w*bar|stdout|stderr)\b", re.IGNORECASE)
 _TESTS = (ast.If, ast.While, ast.IfExp, ast.Assert)
 _DRAWS = re.compile(r"\b(?:random|rng|uuid|secrets)\b")
 
@@ -73,6 +74,10 @@ def break_edits(code_of_cause: str, site: BreakSite | None) -> tuple[Edit, ...]:
 def _cures_alone(setting: str, statement: Statement) -> bool:
     """Whether nothing else breaks at the statement once the setting is made."""
     node = statement.node
+    if setting == SHAPES:       # torch.cdist branches on the size, which is not known then
+        function = statement.function
+        return function is None or not any(
+            isinstance(part, ast.Call) and called_name(part) == "cdist" for part in ast.walk(function))
     if setting != SCALARS:
         return not (is_message(node) and "print" in setting and statement.calls("item", "tolist"))
     tests = [part.test for part in (node, *own_nodes(node)) if isinstance(part, _TESTS)]
@@ -103,8 +108,10 @@ def is_message(node: ast.stmt) -> bool:
 
 def _is_only_shown(call: ast.Call) -> bool:
     """Whether a message goes to a person: a callback may read what self.log() keeps, a program what it writes."""
-    receiver = code(call.func.value) if isinstance(call.func, ast.Attribute) else ""
-    return isinstance(call.func, ast.Name) or bool(_SHOWS.search(receiver))
+    if isinstance(call.func, ast.Name):
+        return True
+    is_of_metrics = called_name(call) == "log" and not (call.args and code(call.args[0]).startswith("logging."))
+    return isinstance(call.func, ast.Attribute) and bool(_SHOWS.search(code(call.func.value))) and not is_of_metrics
 
 
 def guarded_message(site: BreakSite) -> Iterator[Edit]:
@@ -295,6 +302,7 @@ def _present(edit: Edit | None) -> Iterator[Edit]:
 
 def _only_call(node: ast.stmt) -> ast.expr | None:
     """The call that is the value of an assignment, or the test of an `if`, also with `not` before it."""
+    value: ast.expr | None
     if isinstance(node, ast.If):
         is_negated = isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not)
         value = node.test.operand if is_negated and isinstance(node.test, ast.UnaryOp) else node.test

@@ -16,6 +16,7 @@ from torchtriage.diagnosis.statement import (
     code,
     module_at,
     own_nodes,
+    recorded_statements,
     statement_at,
 )
 from torchtriage.findings.model import YOU, Change, ChangeKind, Edit, EditLabel
@@ -101,6 +102,8 @@ def moved(process: Process, event: GraphBreak) -> Edit | None:
     caller = statement_at(process, frame.call.line.path, frame.call.line.line)
     if caller is None or not _runs_once(caller.node, frame.call.node) or (not is_first and not _goes_on(caller.node)):
         return None
+    if _is_called_elsewhere(process, frame.call):
+        return None
     kind, word = (ChangeKind.INSERT, "before") if is_first else (ChangeKind.APPEND, "after")
     where = short_place(frame.call.line.path, frame.call.line.line)
     return Edit(
@@ -119,6 +122,8 @@ def timed_outside(process: Process, event: GraphBreak, timed: Sequence[ast.stmt]
     if frame is None or caller is None or frame.below is not None:
         return None
     if not _goes_on(caller.node) or not _runs_once(caller.node, frame.call.node):
+        return None
+    if _is_called_elsewhere(process, frame.call):
         return None
     first, *others = timed
     names = [n for node in timed for n in ast.walk(node) if isinstance(n, ast.Name)]
@@ -145,6 +150,17 @@ def timed_outside(process: Process, event: GraphBreak, timed: Sequence[ast.stmt]
             *(Change(kind=ChangeKind.APPEND, path=line.path, line=line.line, new=text) for text in texts[1:]),
         ),
     )
+
+
+def _is_called_elsewhere(process: Process, call: _Call) -> bool:
+    """Whether another recorded statement of the file calls the function, and would lack what one caller does."""
+    path, place, name = call.line.path, call.line.line, code(call.node.func)
+    for line, node in recorded_statements(process, path):
+        if any(isinstance(part, ast.Call) and code(part.func) == name for part in own_nodes(node)):
+            last = line + (node.end_lineno or node.lineno) - node.lineno
+            if not line <= place <= last:
+                return True
+    return False
 
 
 def _goes_on(statement: ast.stmt) -> bool:

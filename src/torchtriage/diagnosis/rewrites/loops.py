@@ -35,12 +35,27 @@ def run_to_end(
         return None
     names = {n.id for n in ast.walk(function) if isinstance(n, ast.Name)}
     done = next(name for name in ("done", "is_done", "has_ended", "loop_ended") if name not in names)
+    if any(_changes_shape(node) for node in others if _assignment(node)[0] in kept):
+        return None
     replaced: list[Replaced] = [(test, code(ast.parse(f"{done} = {done} | ({as_tensor(test.test)})")))]
     for node in others:
         name, value = _assignment(node)
         if name in kept:
             replaced.append((node, f"{name} = torch.where({done}, {name}, {value})"))
     return loop, f"{done} = torch.zeros((), dtype=torch.bool, device={kept[0]}.device)", replaced
+
+
+_OTHER_SHAPE = frozenset({
+    "cat", "concat", "concatenate", "stack", "hstack", "vstack", "pad", "repeat", "narrow", "squeeze", "unsqueeze",
+    "flatten", "reshape", "view", "chunk", "split", "permute", "transpose", "masked_select", "nonzero", "unique", "topk",
+})
+
+
+def _changes_shape(node: ast.stmt) -> bool:
+    """Whether a value may have another shape in each round, so that where() cannot choose between two of them."""
+    parts = list(ast.walk(node))
+    is_cut = any(isinstance(part, ast.Slice) for part in parts)
+    return is_cut or any(isinstance(part, ast.Call) and called_name(part) in _OTHER_SHAPE for part in parts)
 
 
 def _leaves(node: ast.stmt, loop: ast.For, statement: Statement) -> bool:

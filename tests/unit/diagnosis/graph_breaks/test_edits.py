@@ -75,6 +75,10 @@ def edits_of(code: str, body: str, marked: str, *, torch: str = "2.13.0") -> tup
     ("TT104", "size = int(x.max())\nfor i in range(size):\n    x = x + i", "size =", []),
     ("TT104", "print(f'{loss.item():.3f}')", "print", ["safe"]),
     ("TT104", "self.log('loss', loss.item())", "self.log", ["review"]),
+    ("TT104", "wandb_logger.log({'loss': loss.item()})", "wandb_logger.log", ["review"]),
+    ("TT104", "logger.log(logging.INFO, loss.item())", "logger.log", ["safe"]),
+    ("TT104", "catalog.write(loss.item())", "catalog.write", ["review"]),
+    ("TT104", "self._log.info('%s', loss.item())", "self._log", ["safe"]),
     ("TT104", "assert loss.item() > 0", "assert", ["safe"]),
     ("TT104", "y = x if loss.item() > 0 else -x", "y =", ["review"]),
     ("TT101", "print(f'{loss.item():.3f}')", "print", ["safe"]),
@@ -146,6 +150,7 @@ def test_a_statement_at_the_head_is_made_before_the_call() -> None:
     ("net(torch.ones(3), masks)", "[net(image, masks) for _ in range(3)]"),
     ("net(torch.ones(3), masks)", "ready and net(image, masks)"),
     ("        noise =", "        self.optimizer.step()\n        noise ="),      # breaks as well, and stays
+    ("out = net(torch.ones(3), masks)", "out = net(image, masks)\nlast = net(other, masks)"),      # would lack it
 ])
 def test_a_statement_stays_where_the_move_would_change_or_cure_nothing(old: str, new: str) -> None:
     plain = MODULE.replace("torch.ones(3)", "image")

@@ -73,6 +73,8 @@ def test_the_new_loop_gives_the_same_numbers() -> None:
     ("def solve(a, v, rounds):", "def solve(a, rounds):\n    v = []"),
     ("w = a @ v", "w = a @ v + torch.randn(4)"),                 # more rounds draw more numbers
     ("        v = w\n", "        v = w\n        seen.append(v)\n"),
+    ("        v = w\n", "        v = torch.cat([v, w])\n"),       # longer in each round
+    ("        v = w\n", "        v = w[1:]\n"),
     ("        v = w\n", "        v = w\n        self.v = v\n"),
     ("    return v", "    return v, i"),                          # the round at which it ended
     ("            break", "            v = w\n            break"),
