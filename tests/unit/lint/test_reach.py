@@ -368,6 +368,15 @@ def test_an_argument_with_the_annotation_of_another_class_is_no_tensor(annotatio
     assert places(program.replace("Tensor)", "torch.Tensor)")) == expected
 
 
+@pytest.mark.parametrize("listed", ["", "__all__ = ['Net', 'Other']\n"])
+def test_a_star_import_gives_the_names_of_the_module(listed: str) -> None:
+    found = places(
+        train="import torch\nfrom shelf import *\nfast = torch.compile(Net())\n",
+        shelf="import torch\nfrom nets import *\n", nets=PRINTER + listed,
+    )
+    assert [place for place in found if place.endswith("nets.py:6")] == ["TT101 nets.py:6"]
+
+
 def test_random_random_cannot_be_traced() -> None:
     program = HEAD + "import random\n@torch.compile\ndef f(x):\n    return x if random.random() < 0.5 else -x\n"
     assert places(program) == ["TT125 train.py:6"]
