@@ -167,4 +167,30 @@ def read_tree(contents: Mapping[str, bytes], roots: Sequence[str] = ()) -> Sourc
             unread.append(UnreadFile(path, f"does not parse: {place}{error.msg}"))
         except (ValueError, RecursionError, MemoryError) as error:
             unread.append(UnreadFile(path, f"does not parse: {error or type(error).__name__}"))
-    return SourceTree(files=files, roots=tuple(roots), unread=unread)
+    tree = SourceTree(files=files, roots=tuple(roots), unread=unread)
+    _expand_stars(tree)
+    return tree
+
+
+def _expand_stars(tree: SourceTree) -> None:
+    """Give each `from .module import *` the names that it imports from a file of the project."""
+    starred = [file for file in tree.files if file.starred_modules]
+    for _ in range(MAX_REEXPORTS):
+        before = sum(len(file.imports) for file in starred)
+        for file in starred:
+            for module in file.starred_modules:
+                target = tree.module(module, file)
+                for name in _public_names(tree, target) if target is not None and target is not file else ():
+                    if name not in tree.definitions(file):
+                        file.imports.setdefault(name, f"{module}.{name}")
+        if sum(len(file.imports) for file in starred) == before:
+            return
+
+
+def _public_names(tree: SourceTree, file: SourceFile) -> list[str]:
+    """What `import *` takes from a file: the names of a written `__all__`, else those without an underscore."""
+    listed = tree.definitions(file).get("__all__")
+    if isinstance(listed, (ast.List, ast.Tuple)):
+        return [part.value for part in listed.elts if isinstance(part, ast.Constant) and isinstance(part.value, str)]
+    names = [*tree.definitions(file), *file.imports]
+    return [name for name in names if not name.startswith("_") and name != "*"]

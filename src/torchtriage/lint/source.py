@@ -96,7 +96,15 @@ class SourceFile:
         return ".".join(reversed(names)) or "<module>"
 
     @cached_property
-    def imports(self) -> Mapping[str, str]:
+    def starred_modules(self) -> list[str]:
+        """The modules of `from module import *`."""
+        if "import *" not in self.text:
+            return []
+        nodes = [node for node in self.of_type(ast.ImportFrom) if node.names[0].name == "*"]
+        return [self._imported_module(node) for node in nodes]
+
+    @cached_property
+    def imports(self) -> dict[str, str]:
         """The dotted name behind each imported name of the file: `F` is `torch.nn.functional`."""
         names: dict[str, str] = {}
         for node in self.of_type(ast.Import):

@@ -368,6 +368,36 @@ def test_an_argument_with_the_annotation_of_another_class_is_no_tensor(annotatio
     assert places(program.replace("Tensor)", "torch.Tensor)")) == expected
 
 
+@pytest.mark.parametrize("listed", ["", "__all__ = ['Net', 'Other']\n"])
+def test_a_star_import_gives_the_names_of_the_module(listed: str) -> None:
+    found = places(
+        train="import torch\nfrom shelf import *\nfast = torch.compile(Net())\n",
+        shelf="import torch\nfrom nets import *\n", nets=PRINTER + listed,
+    )
+    assert [place for place in found if place.endswith("nets.py:6")] == ["TT101 nets.py:6"]
+
+
+def test_a_guard_of_the_project_for_compiled_code() -> None:
+    program = HEAD + (
+        "def tracing():\n    if torch.__version__ < '2':\n        return False\n"
+        "    return torch.compiler.is_compiling()\n"
+        "@torch.compile\ndef f(x):\n    if not tracing():\n        print(x)\n    return x\n"
+    )
+    assert places(program) == []
+
+
+@pytest.mark.parametrize(("body", "expected"), [
+    ("return x.index_select(0, i)", []),
+    ("if i.dim() != 1:\n            raise IndexError\n        return x", ["TT103 train.py:10"]),
+])
+def test_a_handler_is_reached_by_a_raise_alone(body: str, expected: list[str]) -> None:
+    program = HEAD + (
+        f"@torch.compile\ndef f(x, i):\n    try:\n        {body}\n    except IndexError:\n"
+        "        if i.min() < 0:\n            x = -x\n        return x\n"
+    )
+    assert places(program) == expected
+
+
 def test_random_random_cannot_be_traced() -> None:
     program = HEAD + "import random\n@torch.compile\ndef f(x):\n    return x if random.random() < 0.5 else -x\n"
     assert places(program) == ["TT125 train.py:6"]

@@ -67,6 +67,13 @@ def is_named(value: Value) -> bool:
     return is_text or isinstance(value, (FunctionValue, ClassValue))
 
 
+def _asks_whether_compiling(function: FunctionValue) -> bool:
+    """Whether a function of the project returns what torch.compiler.is_compiling() says."""
+    returned = [node.value for node in ast.walk(function.node) if isinstance(node, ast.Return)]
+    asked = [function.file.dotted(value.func) for value in returned if isinstance(value, ast.Call)]
+    return any(name.startswith("torch.") and name.rpartition(".")[2] in _COMPILING for name in asked)
+
+
 class ExpressionEvaluator(Machine):
     """Each method evaluates one kind of expression."""
 
@@ -389,6 +396,8 @@ class ExpressionEvaluator(Machine):
     def _truth_of_call(self, node: ast.Call, scope: NameScope) -> bool | None:
         called = self._quiet(node.func, scope)
         name = called.name if isinstance(called, LibraryName) else ""
+        if isinstance(called, FunctionValue) and _asks_whether_compiling(called):
+            return self.site is not None
         if name.rpartition(".")[2] in _COMPILING and name.startswith("torch."):
             return self.site is not None
         if name in _NEVER:

@@ -135,7 +135,9 @@ class StatementEvaluator(Machine):
         goes_on = self.run(node.body, scope)
         if goes_on:
             goes_on = self.run(node.orelse, scope)
-        for handler in node.handlers:
+        # In compiled code a handler is reached by a raise of the program; other errors do not come while it is traced.
+        raises = any(isinstance(part, ast.Raise) for statement in node.body for part in ast.walk(statement))
+        for handler in node.handlers if self.site is None or raises else ():
             after, scope.names = scope.names, _joined(before, scope.names)
             if self.run(handler.body, scope):
                 scope.names = _joined(after, scope.names) if goes_on else scope.names
