@@ -34,6 +34,10 @@ def remedy(code: str, scene: Scene) -> Fix:
     group = scene.group
     if scene.inside and code not in _OF_SIZES:
         return _separate(scene)
+    if group.source.startswith("self.state[") and "/torch/optim/" in group.frame.key[0] and not group.keeps_on:
+        return Fix(text=(
+            "nothing to do: the optimizer makes its state in the first step, so the second step is compiled again, once"
+        ))
     if not scene.inside and group.source.startswith("past_key_values"):
         return Fix(text=(
             "generate(..., cache_implementation='static') keeps the cache at one size; a cache that grows recompiles"
