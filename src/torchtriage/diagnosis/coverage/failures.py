@@ -189,9 +189,9 @@ _ON_DATA = re.compile(r"data-dependent expression|GuardOnDataDependentSymNode")
 
 def _without_guard(process: Process, end: CompileEnd, place: Place, at: str) -> str:
     """A number from a tensor was captured in the graph, and the code tests it there."""
-    line = place.location or (end.stack[-1] if end.stack else None)
-    statement = statement_at(process, line.path, line.line) if line is not None else None
-    where = short_place(line.path, line.line) if line is not None else ""
+    line = place.location
+    statement = statement_at(process, line.path, line.line or 0)
+    where = short_place(line.path, line.line)
     options = read_options(statement, where) or branch_options(statement, where)
     options = [option for option in options if option != SCALARS]       # the number is captured already
     if options:

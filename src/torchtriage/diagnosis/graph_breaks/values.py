@@ -194,7 +194,7 @@ def _compared(statement: Statement, number: ast.Call, tensor: str, where: str) -
         return []
     outer = _converted(statement.node, compared)
     kept = code(compared).replace(code(number), tensor)
-    if outer is not compared:
+    if isinstance(outer, ast.Call):
         kept = f"({kept}).{_CAST[called_name(outer)]}()"
     return [f"`{kept}` instead of `{code(outer)}` at {where}: it stays a tensor", *_setting(statement)]
 

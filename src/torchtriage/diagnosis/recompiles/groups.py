@@ -156,8 +156,9 @@ def _frame_groups(frame: Frame, history: CompileHistory, process: Process) -> li
 
 def _join_keys(members: dict[tuple[GroupKey, str, Policy], list[Member]]) -> None:
     """Other keys and another number of keys of one dict are one cause."""
-    for (kind, source), *rest in [key for key in members if key[0][0] == Kind.KEYS]:
-        of_keys, of_length = ((kind, source), *rest), ((str(Kind.LENGTH), source), *rest)
+    for of_keys in [key for key in members if key[0][0] == Kind.KEYS]:
+        (_, source), code_object, policy = of_keys
+        of_length = ((str(Kind.LENGTH), source), code_object, policy)
         if of_length in members:
             joined = members[of_keys] + members.pop(of_length)
             members[of_keys] = sorted(joined, key=lambda member: member[0].position)

@@ -34,6 +34,10 @@ def remedy(code: str, scene: Scene) -> Fix:
     group = scene.group
     if scene.inside and code not in _OF_SIZES:
         return _separate(scene)
+    if group.source.startswith("self.state[") and "/torch/optim/" in group.frame.key[0] and not group.keeps_on:
+        return Fix(text=(
+            "nothing to do: the optimizer makes its state in the first step, so the second step is compiled again, once"
+        ))
     if not scene.inside and group.source.startswith("past_key_values"):
         return Fix(text=(
             "generate(..., cache_implementation='static') keeps the cache at one size; a cache that grows recompiles"
@@ -192,10 +196,12 @@ def _selects_by_key(scene: Scene) -> bool:
         return False
     keys = set()
     for node in ast.walk(tree):
-        is_loop = isinstance(node, (ast.For, ast.comprehension))
-        if is_loop and any(code(part) == scene.group.source for part in ast.walk(node.iter)):
-            first = node.target.elts[0] if isinstance(node.target, ast.Tuple) and node.target.elts else node.target
-            keys |= {first.id} if isinstance(first, ast.Name) else set()
+        if not isinstance(node, (ast.For, ast.comprehension)):
+            continue
+        first = node.target.elts[0] if isinstance(node.target, ast.Tuple) else node.target
+        is_over_dict = any(code(part) == scene.group.source for part in ast.walk(node.iter))
+        if is_over_dict and isinstance(first, ast.Name):
+            keys.add(first.id)
     of_others = [node for node in ast.walk(tree) if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load)]
     return any(code(n.slice) in keys and code(n.value) != scene.group.source for n in of_others)
 

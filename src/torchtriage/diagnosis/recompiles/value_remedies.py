@@ -122,9 +122,9 @@ def global_remedy(scene: Scene) -> Fix:
 def float_remedy(scene: Scene) -> Fix:
     source = scene.group.source
     if "param_groups" in source:
-        value = scene.group.reasons[0].old or "1e-3"
+        rate = scene.group.reasons[0].old or "1e-3"
         return Fix(text=(
-            f"create the optimizer with a tensor: lr=torch.tensor({value}); schedulers then change it in place, and a "
+            f"create the optimizer with a tensor: lr=torch.tensor({rate}); schedulers then change it in place, and a "
             "loop of your own has to: group['lr'].fill_(value), as assigning a float puts a constant back"
         ))
     static = f"{scene.not_static}, or " if scene.is_static else ""

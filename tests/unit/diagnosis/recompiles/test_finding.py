@@ -460,6 +460,14 @@ def test_a_size_argument_is_not_to_become_a_tensor() -> None:
     assert finding.fix.text.startswith("nothing needs to change: k is dynamic")
 
 
+def test_the_state_that_an_optimizer_makes_in_its_first_step_needs_no_change() -> None:
+    place = {"path": "/v/site-packages/torch/optim/sgd.py", "function": "step"}
+    start = CompileStart(**{**PLACE, **place}, compile_id="0/0")
+    again = Recompile(**{**PLACE, **place}, compile_id="0/1", reasons=("0/0: len(self.state[p]) != 0",))
+    [finding] = findings_of([AUTOMATIC, start, again])
+    assert finding.fix.text.startswith("nothing to do: the optimizer makes its state in the first step")
+
+
 def test_a_learning_rate_keeps_its_value_as_a_tensor() -> None:
     [finding] = findings_of(events_of("self.param_groups[0]['lr'] == 0.05"))
     assert "lr=torch.tensor(0.05)" in finding.fix.text
