@@ -507,9 +507,9 @@ TEXTS: Mapping[str, ContractTexts] = {
         ),
         cause=lambda broken: (
             f"Of two optimizers, each with a loss of its own, one loss fell from {_start(broken, 0)} to "
-            f"{short(broken.value or 0.0)} while the other rose from {_start(broken, 1)} to {short(broken.share or 0.0)} "
-            f"(medians of the last {broken.count} losses): in a GAN one network has won, and the other "
-            "has little to learn from."
+            f"{short(broken.value or 0.0)} while the other rose from {_start(broken, 1)} to "
+            f"{short(broken.share or 0.0)} (medians of the last {broken.count} losses): in a GAN one network has won, "
+            "and the other has little to learn from."
         ),
         fix="in a GAN slow the winner down: a lower learning rate, fewer steps, label smoothing, noise on its inputs "
             "or a gradient penalty",
