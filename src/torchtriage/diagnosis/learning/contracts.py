@@ -12,6 +12,7 @@ from torchtriage.recording.recording import Process
 from torchtriage.text import and_more, counted, row
 
 MAX_NAMED = 3
+CALLED_STEPS = 4        # in which telemetry follows the output of a layer without a gradient
 
 
 # What follows from a broken contract, by code: it is folded into the finding of the contract.
@@ -125,7 +126,7 @@ def finding_of_contract(broken: BrokenContract, texts: ContractTexts, process: P
 
 
 def _milder(broken: BrokenContract, severity: Severity) -> Severity:
-    """A layer that is called in each step has something to do there, even if the loss does not depend on it."""
+    """A layer whose output another layer receives has something to do there, even if the loss does not depend on it."""
     return Severity.P3 if broken.code == "TT421" and broken.value else severity
 
 
@@ -191,8 +192,8 @@ def _cut_off(broken: BrokenContract) -> str:
     if not broken.value:
         return ""
     return (
-        f" {counted(int(broken.value), 'layer')} with some of them ran in each step with gradients enabled, but the "
-        "output does not reach the loss (detach(), .data, an integer, another tensor in its place)."
+        f" In each step of {CALLED_STEPS} another layer received the output of {counted(int(broken.value), 'layer')} "
+        "with some of them, but without its gradient, as after detach()."
     )
 
 
