@@ -21,7 +21,7 @@ from torchtriage.telemetry.contract_checks.loss_graph import (
     sign_of_error,
 )
 from torchtriage.telemetry.contract_checks.lost_gradients import LostGradients
-from torchtriage.telemetry.contract_checks.model_inputs import ModelInputs
+from torchtriage.telemetry.contract_checks.model_inputs import ModelInputs, received
 from torchtriage.telemetry.contract_checks.prediction_gain import START_FACTOR, PredictionGain
 from torchtriage.telemetry.contract_checks.rival_losses import RivalLosses
 from torchtriage.telemetry.contract_checks.step_order import StepOrder
@@ -160,11 +160,13 @@ class Contracts:
             end.num_backwards += 1
             end.is_cleared = end.is_cleared or _is_cleared(end)
         is_due, progress = self._is_graph_due, self._progress
-        if is_due or self._inputs.is_due(progress) or self._latents.is_due(progress):
+        if is_due or self._cut_off.is_open or self._inputs.is_due(progress) or self._latents.is_due(progress):
             operations = list(operations_behind(loss.grad_fn))
             nodes = [node for _, node in operations]
             self._inputs.look(loss, nodes, self._num_updates + 1)
             self._latents.look(nodes, progress, self._num_updates + 1)
+            if self._cut_off.is_open and self._inputs.may_read():
+                self._cut_off.backward(received(nodes))
         if is_due:
             trained = []
             for distance, leaf in leaves(operations):

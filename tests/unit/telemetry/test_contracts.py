@@ -177,6 +177,48 @@ def test_a_model_that_stays_in_eval_mode_is_reported() -> None:
     assert training.run(torch.optim.Adam(model.parameters(), lr=1e-3), 20).broken["TT424"]["names"] == ["Sequential"]
 
 
+@pytest.mark.parametrize(("is_trained", "is_found"), [(True, True), (False, False)])
+def test_batch_norm_that_never_saw_a_batch_is_found_in_eval_mode_if_it_is_trained(
+    is_trained: bool, is_found: bool,
+) -> None:
+    model = a_model(modes=True)
+    model[1].eval().requires_grad_(is_trained)
+    assert ("TT424" in Training(model).run(torch.optim.Adam(model.parameters(), lr=1e-3), 30).broken) == is_found
+
+
+def test_no_optimizer_that_makes_a_step_is_found() -> None:
+    model = a_model()
+    training, optimizer = Training(model), torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(130):
+        training.backward(model(torch.randn(8, 4)).square().mean())
+        optimizer.zero_grad()
+    assert training.broken["TT444"]["count"] == 4
+
+
+def test_a_program_that_changes_its_weights_itself_needs_no_step() -> None:
+    model = a_model()
+    training, optimizer = Training(model), torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(130):
+        training.backward(model(torch.randn(8, 4)).square().mean())
+        for p in model.parameters():
+            p.data -= 1e-3 * p.grad
+        optimizer.zero_grad()
+    assert training.broken == {}
+
+
+@pytest.mark.parametrize(("is_changed", "is_found"), [(False, True), (True, False)])
+def test_a_parameter_outside_of_modules_is_missing_if_it_never_changes(is_changed: bool, is_found: bool) -> None:
+    model, scale = a_model(), torch.nn.Parameter(torch.ones(()))
+    training, optimizer = Training(model), torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in range(14):
+        optimizer.zero_grad()
+        training.backward((model(torch.randn(8, 4)) * scale).square().mean())
+        if is_changed:
+            scale.data -= 1e-3
+        training.step_of(optimizer)
+    assert ("TT420" in training.broken) == is_found
+
+
 def test_eval_mode_is_no_problem_where_it_makes_no_difference_or_is_of_one_layer() -> None:
     plain, mixed = a_model().eval(), a_model(modes=True)
     mixed(torch.randn(8, 4))    # its statistics, before it is frozen

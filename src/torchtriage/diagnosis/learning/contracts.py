@@ -13,6 +13,7 @@ from torchtriage.recording.series import PPO_KL
 from torchtriage.text import and_more, counted, row
 
 MAX_NAMED = 3
+CALLED_STEPS = 4        # in which telemetry follows the output of a layer without a gradient
 
 
 # What follows from a broken contract, by code: it is folded into the finding of the contract.
@@ -127,7 +128,7 @@ def finding_of_contract(broken: BrokenContract, texts: ContractTexts, process: P
 
 
 def _milder(broken: BrokenContract, severity: Severity) -> Severity:
-    """A layer that is called in each step has something to do there, even if the loss does not depend on it."""
+    """A layer whose output another layer receives has something to do there, even if the loss does not depend on it."""
     return Severity.P3 if broken.code == "TT421" and broken.value else severity
 
 
@@ -193,8 +194,8 @@ def _cut_off(broken: BrokenContract) -> str:
     if not broken.value:
         return ""
     return (
-        f" {counted(int(broken.value), 'layer')} with some of them ran in each step with gradients enabled, but the "
-        "output does not reach the loss (detach(), .data, an integer, another tensor in its place)."
+        f" In each step of {CALLED_STEPS} another layer received the output of {counted(int(broken.value), 'layer')} "
+        "with some of them, but without its gradient, as after detach()."
     )
 
 
@@ -509,9 +510,9 @@ TEXTS: Mapping[str, ContractTexts] = {
         ),
         cause=lambda broken: (
             f"Of two optimizers, each with a loss of its own, one loss fell from {_start(broken, 0)} to "
-            f"{short(broken.value or 0.0)} while the other rose from {_start(broken, 1)} to {short(broken.share or 0.0)} "
-            f"(medians of the last {broken.count} losses): in a GAN one network has won, and the other "
-            "has little to learn from."
+            f"{short(broken.value or 0.0)} while the other rose from {_start(broken, 1)} to "
+            f"{short(broken.share or 0.0)} (medians of the last {broken.count} losses): in a GAN one network has won, "
+            "and the other has little to learn from."
         ),
         fix="in a GAN slow the winner down: a lower learning rate, fewer steps, label smoothing, noise on its inputs "
             "or a gradient penalty",

@@ -40,11 +40,15 @@ class BatchNormCounts:
                 self._layers.append((name, weakref.ref(layer)))
 
     def judge_mode(self, step: int) -> None:
-        """A layer in eval mode normalises with a mean of 0 and a variance of 1 until it has seen a batch."""
+        """A layer in eval mode normalises with a mean of 0 and a variance of 1 until it has seen a batch.
+
+        One that is not trained may be part of a backbone that is frozen on purpose.
+        """
         for place, (name, ref) in enumerate(self._layers):
             layer = ref()
-            if layer is not None:
-                is_empty = not layer.training and _total(layer) == 0.0 and not _has_statistics(layer)
+            if layer is not None and isinstance(layer.weight, torch.Tensor):
+                is_trained = layer.weight.requires_grad and layer.weight.grad is not None
+                is_empty = is_trained and not layer.training and _total(layer) == 0.0 and not _has_statistics(layer)
                 self._count("TT424", is_empty, LOOKS, step, key=f"TT424:empty:{place}", name=name, value=0.0)
 
     def step_ended(self, step: int) -> None:

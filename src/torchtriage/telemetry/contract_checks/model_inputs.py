@@ -64,7 +64,7 @@ class ModelInputs:
         return self._num_same > 0 and num_updates % LATE_INTERVAL == 0
 
     def look(self, loss: torch.Tensor, operations: Sequence[Any], step: int) -> None:
-        if len(operations) > MAX_NODES or not self._may_read():
+        if len(operations) > MAX_NODES or not self.may_read():
             return
         self._look_at_batch(operations, step)
         losses = list(losses_near(loss))
@@ -81,7 +81,7 @@ class ModelInputs:
         for kind in KINDS:
             self._count(kind, found.get(kind), step)
 
-    def _may_read(self) -> bool:
+    def may_read(self) -> bool:
         """Activation checkpointing computes a tensor again when it is read."""
         if not self._has_looked:
             self._has_looked = True
@@ -101,11 +101,9 @@ class ModelInputs:
     def _look_at_batch(self, operations: Sequence[Any], step: int) -> None:
         if self._num_same < 0:
             return
-        batch = [x for x in _received(operations) if 1 < len(x) <= MAX_BATCH and x.numel() <= MAX_ELEMENTS]
-        batch += [
-            one.indices for one in _tokens(operations)
-            if one.indices.ndim == 2 and 1 < len(one.indices) <= MAX_BATCH
-        ]
+        tokens = [one.indices for one in _tokens(operations) if one.indices.ndim == 2]
+        batch = [x for x in (*received(operations), *tokens) if 1 < len(x) <= MAX_BATCH]
+        batch = [x for x in batch if not bool((x == x[:1]).all())]      # positions, the same for each sample
         if self._batch is None:
             self._batch, self._num_same = batch, 1 if batch else -1
             return
@@ -143,7 +141,7 @@ def _telling_columns(operations: Sequence[Any], kind: str, target: torch.Tensor)
     if target_N.shape[1] != 1 or len(target) < MIN_SAMPLES:
         return {}
     find = _linear_columns if kind == "MseLoss" else _class_columns
-    for x_NF in _received(operations):
+    for x_NF in received(operations):
         if x_NF.ndim == 2 and len(x_NF) == len(target) and x_NF.is_floating_point():
             num = find(x_NF.double(), target_N[:, 0])
             return {"columns": {"value": float(num), "total": x_NF.shape[1]}} if num else {}
@@ -180,7 +178,7 @@ def _seen_tokens(
     return found
 
 
-def _received(operations: Sequence[Any]) -> Iterator[torch.Tensor]:
+def received(operations: Sequence[Any]) -> Iterator[torch.Tensor]:
     """What the first layers of the model receive: no gradient goes further back."""
     for node in operations:
         name, place = _RECEIVED.get(node_kind(node), ("", 0))

@@ -18,7 +18,8 @@ from torchtriage.telemetry.contract_checks.count import is_readable
 from torchtriage.telemetry.contract_checks.loss_graph import node_kind
 
 FIRST_UPDATE = 200
-INTERVAL = 8
+FEW_UPDATES = 512       # a look at every INTERVAL-th of them, later at every LATE_INTERVAL-th
+INTERVAL, LATE_INTERVAL = 8, 64
 LOOKS = 10
 MIN_SAMPLES = 16
 # Burda, Grosse and Salakhutdinov (2016): the mean of an active latent variable varies by more than this over the data.
@@ -47,7 +48,8 @@ class Latents:
         return [self._broken] if self._broken is not None else []
 
     def is_due(self, num_updates: int) -> bool:
-        return self._has_any and num_updates >= FIRST_UPDATE and num_updates % INTERVAL == 0
+        interval = INTERVAL if num_updates < FEW_UPDATES else LATE_INTERVAL
+        return self._has_any and num_updates >= FIRST_UPDATE and num_updates % interval == 0
 
     def look(self, operations: Sequence[Any], num_updates: int, step: int) -> None:
         variances = [variance_D for node in operations for variance_D in _variances(node)]
@@ -117,10 +119,14 @@ class EqualUnits:
 
 
 class CutOffLayers:
-    """Notes for some steps whether layers are called that get no gradient; torch.compile must not find the hooks."""
+    """Notes for some steps whether the output of layers without a gradient is what other layers receive.
+
+    The hooks are only there for these steps: torch.compile must not find them.
+    """
 
     def __init__(self) -> None:
         self._hooks: list[Any] = []
+        self._outputs: dict[int, torch.Tensor] = {}     # since the last backward pass
         self._called: set[int] = set()
         self._num_called: dict[int, int] = {}
         self._num_steps = -1        # the hooks are set during a step, after its forward pass
@@ -138,11 +144,17 @@ class CutOffLayers:
                 self._hooks.append(module.register_forward_hook(self._note))
 
     def _note(self, module: torch.nn.Module, arguments: Any, output: Any) -> None:
-        if torch.is_grad_enabled():
-            self._called.add(id(module))
+        if torch.is_grad_enabled() and isinstance(output, torch.Tensor):
+            self._outputs[id(module)] = output
+
+    def backward(self, received: Iterable[torch.Tensor]) -> None:
+        """`received`: what layers got without a gradient; detach() leaves a tensor in its place."""
+        places = {x.data_ptr() for x in received}
+        self._called |= {key for key, output in self._outputs.items() if output.data_ptr() in places}
+        self._outputs.clear()
 
     def step_ended(self) -> int | None:
-        """After the last step: the number of layers that were called in each of them."""
+        """After the last step: the number of layers whose output was received in each of them."""
         for key in self._called:
             self._num_called[key] = self._num_called.get(key, 0) + 1
         self._called.clear()
@@ -153,6 +165,7 @@ class CutOffLayers:
         return sum(num == NUM_CALLED for num in self._num_called.values())
 
     def stop(self) -> None:
+        self._outputs.clear()
         while self._hooks:
             self._hooks.pop().remove()
 

@@ -141,6 +141,12 @@ def test_a_batch_that_is_made_again_with_the_same_numbers_is_found(batch: Make, 
     assert ("TT449" in found) == is_found
 
 
+def test_positions_that_are_the_same_for_each_sample_are_no_batch() -> None:
+    positions = torch.nn.Embedding(12, 4)
+    make = lambda: positions(torch.arange(12).expand(8, 12).contiguous()).square().mean()  # noqa: E731
+    assert looked_at(make, LOOKS_AT_BATCH) == {}
+
+
 def test_a_batch_that_changes_is_not_looked_at_again() -> None:
     inputs, layer = ModelInputs(), torch.nn.Linear(8, 1)
     for is_due in (True, False):

@@ -60,15 +60,16 @@ def test_units_that_begin_equal_and_stay_equal_are_found(first: float | None, is
     assert [w is model[0].weight or len(w) == 8 for w in units.equal()] == [True] * is_found
 
 
-def test_a_layer_that_runs_in_each_step_is_counted_and_its_hook_is_removed() -> None:
-    used, unused = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)
+def test_a_layer_whose_output_is_received_without_its_gradient_is_counted_and_its_hook_is_removed() -> None:
+    used, unused = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)     # the output of the second one goes nowhere
     layers = CutOffLayers()
     layers.begin([used, unused], frozenset(map(id, [*used.parameters(), *unused.parameters()])))
     assert layers.step_ended() is None      # of the step in which they were set
     for number in range(1, NUM_CALLED + 1):
-        used(torch.randn(1, 2))
-        with torch.no_grad():
-            unused(torch.randn(1, 2))
+        received = used(torch.randn(1, 2)).detach().flatten()
+        other = unused(torch.randn(1, 2))
+        layers.backward([received])
+        assert other.requires_grad
         assert layers.step_ended() == (1 if number == NUM_CALLED else None)
     assert not used._forward_hooks
     assert not layers.is_open
