@@ -137,6 +137,34 @@ FAULTS = [
         ("ratio without exp", "TT616",
          (("ratio = torch.exp(torch.stack(news) - old[:, mb])", "ratio = torch.stack(news) - old[:, mb]"),)),
     ),
+    *_faults(
+        "in_turns",
+        ("ratio inverted, in turns", "TT616", (('torch.exp(logp - data["logp"])', 'torch.exp(data["logp"] - logp)'),)),
+        ("ratio of itself, in turns", "TT619",
+         (('torch.exp(logp - data["logp"])', "torch.exp(logp - logp.detach())"),)),
+        ("nothing clipped, in turns", "TT618 TT602",
+         (('torch.clamp(ratio, 1 - clip_ratio, 1 + clip_ratio) * data["adv"]', 'ratio * data["adv"]'),
+          ("if kl > 1.5 * target_kl:", "if False:"))),
+        ("critic's optimizer holds the policy", "TT420 TT427",
+         (("vf_opt = torch.optim.Adam(vf.", "vf_opt = torch.optim.Adam(pi."),)),
+        ("policy at a rate of 0, in turns", "TT425",
+         (("(pi.parameters(), lr=1e-3)", "(pi.parameters(), lr=0.0)"),)),
+    ),
+    *_faults(
+        "storage",
+        ("masks left out, storage", "TT624",
+         (("self.values[s + 1] * self.masks[s + 1]", "self.values[s + 1]"), ("tau * self.masks[s + 1]", "tau"))),
+        ("rewards not stored", "TT626", (("        self.rewards[self.step].copy_(rewards)\n", ""),)),
+        ("discount of 0", "TT625", (("next_value, 0.99, 0.95", "next_value, 0.0, 0.95"),)),
+        ("same batch in each epoch", "TT623",
+         (("for indices in sampler:", "for indices in [torch.randperm(T * P)[: T * P // num]] * num:"),)),
+        ("advantages without a column", "TT617",
+         (("advantages.view(-1, 1)[indices]", "advantages.view(-1)[indices]"),)),
+        ("range of 10", "TT618", (("torch.clamp(ratio, 0.8, 1.2)", "torch.clamp(ratio, -9.0, 11.0)"),)),
+        ("entropy times 3", "TT627", (("- entropy * 0.01", "- entropy * 3.0"),)),
+        ("observation of the next step, storage", "TT604",
+         (("self.obs[:-1].view(T * P, -1)[indices]", "self.obs[1:].reshape(T * P, -1)[indices]"),)),
+    ),
 ]
 HEALTHY = [
     *_healthy(
@@ -196,5 +224,16 @@ HEALTHY = [
         "own_cell",
         ("as it is, own cell", ()), ("longer episodes, own cell", (("integers(3, 7)", "integers(6, 12)"),)),
         ("slower, own cell", (("width, lr = 8, 32, 24, 2e-3", "width, lr = 8, 32, 24, 5e-4"),)),
+    ),
+    *_healthy(
+        "in_turns",
+        ("as it is, in turns", ()),
+        ("slower, in turns",
+         (("(pi.parameters(), lr=1e-3)", "(pi.parameters(), lr=3e-4)"),)),
+    ),
+    *_healthy(
+        "storage",
+        ("as it is, storage", ()), ("one epoch, storage", (("for e in range(4)", "for e in range(1)"),)),
+        ("critic at half the weight, no entropy", (("value_loss * 0.5", "value_loss * 0.25"), ("0.01).b", "0.0).b"))),
     ),
 ]

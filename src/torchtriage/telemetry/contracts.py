@@ -103,6 +103,7 @@ class Contracts:
         self._num_new = 0
         self._roots: list[weakref.ref[torch.nn.Module]] | None = None
         self._num_settings = 0
+        self._since_look: set[int] = set()      # optimizers that made a step
         self._largest_rates: dict[int, float] = {}
         self._order = StepOrder(self._count)
         self._batch_norm = BatchNormCounts(self._count)
@@ -217,8 +218,13 @@ class Contracts:
         self._judge_clearing(optimizer, step)       # the backward passes of a closure are inside the step
         if self._progress % GRAPH_INTERVAL <= NUM_CLEARED:
             self._remember_gradient(optimizer)
+        self._since_look.add(id(optimizer))
         if self._num_updates % LOOK_INTERVAL == 0:
-            self._judge_settings(optimizer, step)
+            for key in self._since_look:        # of two that take turns a single look would always be at the same one
+                stepped = self._optimizers[key]() if key in self._optimizers else None
+                if stepped is not None:
+                    self._judge_settings(stepped, step)
+            self._since_look.clear()
             self._judge_mode(step)
         self._order.step_ended()
         self._weight_change.step_ended(optimizer, step)

@@ -141,6 +141,18 @@ def test_the_generator_of_a_gan_may_leave_gradients_in_the_discriminator(set_to_
     assert training.broken == {}
 
 
+@pytest.mark.parametrize("which", [0, 1])
+def test_the_rate_of_each_optimizer_of_a_program_with_two_is_looked_at(which: int) -> None:
+    models = a_model(), a_model()
+    optimizers = [torch.optim.Adam(model.parameters(), lr=1e-3) for model in models]
+    optimizers[which].param_groups[0]["lr"] = 0.0
+    training = Training(models[0])
+    for _ in range(40):
+        for training.model, optimizer in zip(models, optimizers, strict=True):
+            training.run(optimizer, 1)
+    assert "TT425" in training.broken
+
+
 def test_an_update_that_stops_before_its_backward_pass_leaves_no_unused_parameters() -> None:
     """The policy of a PPO whose KL divergence is too large: its gradients are cleared, and its critic trains next."""
     policy, critic = a_model(), a_model()

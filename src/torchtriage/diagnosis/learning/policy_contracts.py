@@ -24,7 +24,7 @@ def broken_policy_contracts(process: Process) -> Iterator[Finding]:
 
 def _clipping_title(broken: BrokenContract) -> str:
     if broken.value is not None:
-        return f"the probability ratio is not clipped: a range of 1 +- {short(broken.value)} allows every ratio below 1"
+        return f"the probability ratio is not clipped: 1 +- {short(broken.value)} allows every ratio below 1"
     return f"the probability ratio is not clipped: {broken.names[0] if broken.names else 'nothing bounds it'}"
 
 
@@ -36,12 +36,22 @@ def _clipping_cause(broken: BrokenContract) -> str:
         )
     if broken.value is not None:
         return (
-            f"{IN_A_ROW} the ratio was clamped to {short(1.0 - broken.value)} to {short(1.0 + broken.value)}. A ratio is "
-            "never negative, so no probability can fall too far, and few can rise too far."
+            f"{IN_A_ROW} the ratio was clamped to {short(1.0 - broken.value)} to {short(1.0 + broken.value)}. A ratio "
+            "is never negative, so how far a probability falls has no limit, and how far it rises hardly one."
         )
     return (
         f"{IN_A_ROW} the ratio is multiplied by the advantages and neither clamped nor bounded by another term of the "
         f"loss; in the last of them {broken.share or 0.0:.0%} of the ratios are outside 0.8 to 1.2."
+    )
+
+
+def _broadcast_cause(broken: BrokenContract) -> str:
+    pairs, result = "each value was compared with the target", "The critic learns the mean of all targets"
+    if broken.names:
+        pairs, result = "each ratio was multiplied by the advantage", "The policy learns from their mean"
+    return (
+        f"{IN_A_ROW} {pairs} of every sample: shapes such as [{broken.count}, 1] and [{broken.count}] broadcast to "
+        f"[{broken.count}, {broken.count}]. {result}."
     )
 
 
@@ -82,13 +92,12 @@ TEXTS: Mapping[str, ContractTexts] = {
             "entropy + value coefficient * squared error",
     ),
     "TT617": ContractTexts(
-        title=lambda broken: f"the value loss has {broken.total} errors for {counted(broken.count, 'sample')}",
-        cause=lambda broken: (
-            f"{IN_A_ROW} each value was compared with the target of every sample: shapes such as "
-            f"[{broken.count}, 1] and [{broken.count}] broadcast to [{broken.count}, {broken.count}]. The critic "
-            "learns the mean of all targets."
+        title=lambda broken: (
+            f"the {'policy loss has ' if broken.names else 'value loss has '}{broken.total} "
+            f"{'products' if broken.names else 'errors'} for {counted(broken.count, 'sample')}"
         ),
-        fix="give both the same shape before they are subtracted: value.squeeze(-1), or target.unsqueeze(-1)",
+        cause=_broadcast_cause,
+        fix="give both the same shape before they are combined: x.squeeze(-1) of the one with the last dimension of 1",
     ),
     "TT618": ContractTexts(
         title=_clipping_title,
@@ -167,9 +176,9 @@ TEXTS: Mapping[str, ContractTexts] = {
     "TT627": ContractTexts(
         title=lambda _: "the entropy bonus outweighs the advantages",
         cause=lambda broken: (
-            f"{IN_A_ROW} the coefficient of the entropy was {short(broken.value or 0.0)} times that of the policy loss, "
-            f"whose advantages had a standard deviation of {short(broken.share or 0.0)}. A usual coefficient is 0 to "
-            "0.1 per unit of it: the policy is trained to be random."
+            f"{IN_A_ROW} the coefficient of the entropy was {short(broken.value or 0.0)} times that of the policy "
+            f"loss, whose advantages had a standard deviation of {short(broken.share or 0.0)}. A usual coefficient is "
+            "0 to 0.1 per unit of it: the policy is trained to be random."
         ),
         fix="use an entropy coefficient of 0 to 0.05 with normalised advantages",
     ),

@@ -32,6 +32,7 @@ class Surrogate:
 
     ratio_N: Any
     push_N: Any                     # the factor; positive where the step lowers the probability of the action
+    num_products: int = 0           # of a ratio with a factor; more than there are ratios if they were broadcast
     coefficient: float = 1.0        # of the mean over samples, in the loss
     is_inverted: bool = False       # the ratio is old over new
     lacks_exp: bool = False         # the difference of the log-probabilities was used as the ratio
@@ -252,6 +253,7 @@ def _product(node: Any, factor: float, mask: Any = None, lacks_exp: bool = False
         factor_N = _copy(_saved(node, "other" if place == 0 else "self"))
         if ratio_N is None or factor_N is None:
             return None
+        num_products = max((math.prod(one.shape) for one in getattr(node, "_input_metadata", ())), default=0)
         if factor_N.numel() != ratio_N.numel() and factor_N.dim() == ratio_N.dim():
             factor_N = factor_N.expand(torch.broadcast_shapes(factor_N.shape, ratio_N.shape))
         ratio_N, factor_N = _chosen(ratio_N, mask), _chosen(factor_N, mask)
@@ -260,8 +262,8 @@ def _product(node: Any, factor: float, mask: Any = None, lacks_exp: bool = False
             ("old log-probabilities", is_old_trained), ("advantages", edges[1 - place] is not None)) if is_trained]
         sign *= math.copysign(1.0, factor) * (-1.0 if is_inverted else 1.0)
         return Surrogate(
-            ratio_N=ratio_N, push_N=factor_N * sign, coefficient=abs(factor), is_inverted=is_inverted,
-            lacks_exp=lacks_exp,
+            ratio_N=ratio_N, push_N=factor_N * sign, num_products=num_products, coefficient=abs(factor),
+            is_inverted=is_inverted, lacks_exp=lacks_exp,
             trained_constants=tuple(constants), low=_bound(clamp, "min"), high=_bound(clamp, "max"),
             parameter=_parameter_below(new),
         )

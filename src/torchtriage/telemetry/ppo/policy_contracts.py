@@ -122,8 +122,12 @@ def _signs(first: FollowedMinibatch) -> Iterator[_Breach]:
 
 
 def _broadcast(first: FollowedMinibatch) -> Iterator[_Breach]:
-    """TT617: one error of the critic per sample."""
-    count = first.ratios.size
+    """TT617: one advantage per ratio, and one error of the critic per sample."""
+    count, surrogate = first.ratios.size, first.terms.surrogate
+    assert surrogate is not None
+    if count > 1 and surrogate.num_products == count * count and first.advantages.size == count:
+        yield _Breach(code="TT617", count=count, total=surrogate.num_products, names=("policy",))
+        return
     for error in first.terms.errors:
         if count > 1 and error.error_N.size == count * count:
             yield _Breach(code="TT617", count=count, total=error.error_N.size)

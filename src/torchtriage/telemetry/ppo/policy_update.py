@@ -68,7 +68,7 @@ class FollowedMinibatch:
         critic = self.critic
         if critic is None or critic.value_N is None or critic.value_N.size != critic.error_N.size:
             return None
-        return (critic.value_N - critic.error_N).reshape(-1)
+        return critic.value_N.reshape(-1) - critic.error_N.reshape(-1)
 
 
 def _array(tensor: Any) -> Any:

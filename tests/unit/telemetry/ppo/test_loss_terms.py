@@ -56,6 +56,7 @@ def test_the_clipped_surrogate_is_read_in_each_form(parts: Loss, form: Callable[
     assert not surrogate.is_optimistic
     assert surrogate.trained_constants == ()
     assert surrogate.parameter is parts.actor.bias
+    assert surrogate.num_products == N
 
 @pytest.mark.parametrize("form", [
     lambda p: 2 * -(p.ratio * p.advantages).mean() - 0.5 * p.entropy,
@@ -115,6 +116,12 @@ def test_the_error_and_the_values_of_the_critic_are_read(parts: Loss, form: Call
 def test_a_broadcast_error_keeps_its_shape(parts: Loss) -> None:
     (error,) = read_terms((parts.critic(parts.x) - parts.returns).square().mean()).errors
     assert error.error_N.shape == (N, N)
+
+
+def test_ratios_that_are_broadcast_against_the_advantages_are_counted(parts: Loss) -> None:
+    ratio = parts.ratio.unsqueeze(-1)
+    loss = -torch.min(ratio * parts.advantages, ratio.clamp(0.8, 1.2) * parts.advantages).mean()
+    assert surrogate_of(loss).num_products == N * N
 
 
 def test_a_maximised_error_and_a_trained_target_are_recognised(parts: Loss) -> None:

@@ -69,6 +69,14 @@ def test_the_loss_of_a_critic_that_is_trained_after_the_policy_has_the_scale_of_
     assert PPO_EXPLAINED_VARIANCE in values
 
 
+def test_the_targets_of_errors_in_one_column_are_one_per_sample() -> None:
+    row = minibatch()
+    plain = row.targets
+    (error,) = row.terms.errors
+    error.error_N = error.error_N[:, None]
+    assert np.array_equal(row.targets, plain)
+
+
 def test_the_loss_of_a_critic_without_known_targets_is_not_judged() -> None:
     assert PPO_VALUE_LOSS not in update_values(update(minibatch(value_N=None)))
     assert PPO_VALUE_LOSS in update_values(update(minibatch(value_N=None, error_N=np.full(N, np.nan))))
@@ -83,7 +91,8 @@ def test_a_contract_is_broken_in_several_updates_in_a_row() -> None:
 @pytest.mark.parametrize(("changes", "code"), [
     ({"trained_constants": ("advantages",)}, "TT615"), ({"is_target_trained": True}, "TT615"),
     ({"is_inverted": True}, "TT616"), ({"lacks_exp": True}, "TT616"), ({"sign": -1.0}, "TT616"),
-    ({"error_N": np.ones((N, N))}, "TT617"), ({"is_optimistic": True}, "TT618"),
+    ({"error_N": np.ones((N, N))}, "TT617"), ({"num_products": N * N}, "TT617"),
+    ({"is_optimistic": True}, "TT618"),
 ])
 def test_a_term_of_the_wrong_form_breaks_its_contract(changes: dict[str, Any], code: str) -> None:
     assert after(update(minibatch(**changes))) == [code]

@@ -18,8 +18,8 @@ from torchtriage.recording.series import (
 
 QUANTITIES = frozenset({LSTM_H_RMS, LSTM_C_RMS, LSTM_H_RMS_MAX, LSTM_C_RMS_MAX, LSTM_HAS_NAN, LSTM_HAS_INF})
 
-# The cell state of an LSTM may count the steps of an episode, which takes some units of a healthy one above the limit for
-# a while. It is less than severe below ten times the limit.
+# The cell state of an LSTM may count the steps of an episode, which takes some units of a healthy one above the limit
+# for a while. It is less than severe below ten times the limit.
 FAR = 10.0
 MIN_OBSERVATIONS = 3
 TANH_BOUND = 1.000001   # of a hidden state that tanh bounds, with rounding
