@@ -73,7 +73,8 @@ def _all(only: str, held_out: str) -> Iterator[tuple[Change, bool]]:
     for changes in (FAULTS, HEALTHY):
         for number, change in enumerate(changes):
             is_held_out = number % 3 == 2
-            if only in f"{change.program}: {change.name}" and held_out in ("with", "only" if is_held_out else "without"):
+            is_wanted = held_out in ("with", "only" if is_held_out else "without")
+            if is_wanted and only in f"{change.program}: {change.name}":
                 yield change, is_held_out
 
 

@@ -43,7 +43,8 @@ print(f"result {total:.4f}")
                     Edit(
                         old="class PowerIteration:\n",
                         new='@torch.compile(backend="eager")\ndef refined(matrix, vector):\n'
-                        "    product = matrix @ vector\n    return product / product.norm()\n\n\nclass PowerIteration:\n",
+                        "    product = matrix @ vector\n    return product / product.norm()\n\n\n"
+                        "class PowerIteration:\n",
                     ),
                     Edit(old='    @torch.compile(backend="eager")\n    def solve', new="    def solve"),
                     Edit(

@@ -597,7 +597,9 @@ class CallEvaluator(ObjectEvaluator, HookEvaluator):
         if function.bound is not None:
             given = (function.bound, *given)
         try:
-            key = (function.node, function.bound, given, tuple(keywords.items()), self.site, _closure_key(function))
+            key: tuple[object, ...] = (
+                function.node, function.bound, given, tuple(keywords.items()), self.site, _closure_key(function),
+            )
             if self.site is None and function.node.args.vararg is not None:
                 key = (*key, node)      # each call of a wrapper is one of what it wraps
             known = self.memo.get(key)

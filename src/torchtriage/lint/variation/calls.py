@@ -269,8 +269,8 @@ def _method(describer: "Describer", called: ast.Attribute, node: ast.Call, frame
     if name == "unsqueeze":
         return tuple(replace(k, sizes=None if k.sizes is None else (UNKNOWN_KIND, *k.sizes)) for k in owner)
     if name == "item":
-        dtypes = {kind.dtype for kind in owner}
-        return (ValueKind(type="int" if dtypes <= {"int64", "int32"} else "float", varies=True),)
+        is_int = all(kind.dtype in ("int64", "int32") for kind in owner)
+        return (ValueKind(type="int" if is_int else "float", varies=True),)
     if name in ("format", "join", "upper", "lower"):
         return (ValueKind(type="str", varies=any_varies([*owner, *_all(describer, node.args, frame)])),)
     if name in ("items", "values", "keys"):
