@@ -207,9 +207,9 @@ def test_two_interpreters_run_one_script(folder: Path) -> None:
     assert (wrong.returncode, "/bin/false cannot be observed" in wrong.stderr) == (2, True), wrong.stderr
 
 
-RANKS = PROGRAM.replace("import sys, torch\n", "import torch, torch.distributed as dist\n").replace(
+RANKS = PROGRAM.replace("import os, sys, torch\n", "import torch, torch.distributed as dist\n").replace(
     "torch.manual_seed(0)\n", 'dist.init_process_group("gloo")\ntorch.manual_seed(0)\n', 1).replace(
-    "for number in", "torch.manual_seed(dist.get_rank())\nfor number in").partition("open(")[0] + (
+    "for number in", "torch.manual_seed(dist.get_rank())\nfor number in").partition("os.mkdir(")[0] + (
     'print("loss", loss.item()) if dist.get_rank() == 0 else None\ndist.destroy_process_group()\n')
 
 
