@@ -20,6 +20,7 @@ from torchtriage.lint.types.values import (
     Value,
     element_of,
     is_none,
+    is_too_nested,
     join,
     options,
     tensor_in,
@@ -230,6 +231,8 @@ class ExpressionEvaluator(Machine):
         if any(isinstance(part, ast.Starred) for part in node.elts):
             pairs = zip(node.elts, values, strict=True)
             return ContainerValue(kind, join(element_of(v) if isinstance(p, ast.Starred) else v for p, v in pairs))
+        if is_too_nested(values):
+            return ContainerValue(kind, UNKNOWN)
         return ContainerValue(kind, join(values), tuple(values))
 
     _value_list = _value_tuple
@@ -238,6 +241,8 @@ class ExpressionEvaluator(Machine):
     def _value_dict(self, node: ast.Dict, scope: NameScope) -> Value:
         keys = self._all([key for key in node.keys if key is not None], scope)
         values = self._all(node.values, scope)
+        if is_too_nested(values):
+            return ContainerValue("dict", UNKNOWN, keys=join(keys))
         return ContainerValue("dict", join(values), keys=join(keys))
 
     def _comprehension(
