@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -144,3 +145,17 @@ def test_a_pipe_a_device_or_a_broken_link_among_the_source_is_left_out(tmp_path:
     assert list(read_contents([tmp_path])) == [str(tmp_path / "train.py")]
     with pytest.raises(CommandError, match="it is not a regular file"):
         read_contents([tmp_path / "pipe.py"])
+
+
+def test_hostile_source_is_read_in_time(tmp_path: Path) -> None:
+    """Each would take time that doubles with its lines, or is quadratic in them."""
+    doubling = "".join(f"a{n} = (a{n - 1}, a{n - 1})\nd{n} = {{'x': d{n - 1}, 'y': [d{n - 1}]}}\n"
+                       for n in range(1, 60))
+    (tmp_path / "nested.py").write_text(
+        f"import torch\na0 = d0 = (1, 2)\n{doubling}@torch.compile\ndef f(x, y):\n    return x\nf(a59, d59)\n")
+    branches = "".join(f"    elif x.sum() == {n}:\n        return x\n" for n in range(400))
+    (tmp_path / "branches.py").write_text(
+        f"import torch\n@torch.compile\ndef f(x):\n    if x is None:\n        pass\n{branches}")
+    began = time.process_time()
+    lint([tmp_path], [])
+    assert time.process_time() - began < 60.0       # about a second

@@ -22,6 +22,7 @@ from torchtriage.lint.types.values import (
     Value,
     element_of,
     is_none,
+    is_too_nested,
     join,
     options,
     tensor_in,
@@ -256,6 +257,8 @@ class ExpressionEvaluator(Machine):
         if any(isinstance(part, ast.Starred) for part in node.elts):
             pairs = zip(node.elts, values, strict=True)
             return ContainerValue(kind, join(element_of(v) if isinstance(p, ast.Starred) else v for p, v in pairs))
+        if is_too_nested(values):
+            return ContainerValue(kind, UNKNOWN)
         return ContainerValue(kind, join(values), tuple(values))
 
     _value_list = _value_tuple
@@ -264,6 +267,8 @@ class ExpressionEvaluator(Machine):
     def _value_dict(self, node: ast.Dict, scope: NameScope) -> Value:
         keys = self._all([key for key in node.keys if key is not None], scope)
         values = self._all(node.values, scope)
+        if is_too_nested(values):
+            return ContainerValue("dict", UNKNOWN, keys=join(keys))
         entries = None
         if None not in node.keys and all(isinstance(k, PythonValue) and k.constant is not ... for k in keys):
             entries = tuple((k.constant, v) for k, v in zip(keys, values, strict=True) if isinstance(k, PythonValue))

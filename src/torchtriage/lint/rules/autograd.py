@@ -60,10 +60,11 @@ def tensor_hooks(reached: Reached) -> Iterator[Hazard]:
     for call in calls(reached):
         tensor = _method_of_tensor(reached.value(call.func), "register_hook")
         receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if tensor is None or not isinstance(receiver, ast.Name):
+            continue
         hook = reached.value(call.args[0]) if call.args else None
         has_effect = isinstance(hook, FunctionValue) and _has_effect(hook)
-        is_made_inside = isinstance(receiver, ast.Name) and receiver.id not in _parameters(reached)
-        if tensor is None or not isinstance(receiver, ast.Name) or not (is_made_inside and has_effect):
+        if not has_effect or receiver.id in _parameters(reached):
             continue
         yield Hazard(
             code="TT116",

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from torchtriage.lint.source import SourceFile
 
 MAX_OPTIONS = 6  # of a union; more say nothing
+MAX_NESTING = 8         # containers in containers
+MAX_NESTED = 2000       # of them in one
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -208,6 +210,21 @@ def join(values: Iterable[Value]) -> Value:
         rest = [value for value in found if not isinstance(value, TensorValue)]
         return UnionValue((*rest, replace(tensors[0], sure=False))) if len(rest) < MAX_OPTIONS else UNKNOWN
     return UnionValue(tuple(found)) if len(found) <= MAX_OPTIONS else UNKNOWN
+
+
+def is_too_nested(values: Iterable[Value]) -> bool:
+    """Whether a container of these would be too deep: to compare two takes time that doubles with each level."""
+    waiting, number = [(value, 1) for value in values], 0
+    while waiting:
+        value, depth = waiting.pop()
+        for option in options(value):
+            if not isinstance(option, ContainerValue):
+                continue
+            number += 1
+            if depth >= MAX_NESTING or number > MAX_NESTED:
+                return True
+            waiting += [(inner, depth + 1) for inner in (option.element, option.keys, *(option.items or ()))]
+    return False
 
 
 def tensor_in(value: Value) -> TensorValue | None:

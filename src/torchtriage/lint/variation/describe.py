@@ -37,6 +37,7 @@ MAX_CALLERS = 6     # of one function
 MAX_CALLS = 5       # nested: callers of callers, or functions that a helper calls
 MAX_REPEATS = 24    # calls that are asked for a loop around them
 MAX_STEPS = 4_000   # in one description
+MAX_NESTING = 6     # lists in lists: to compare two takes time that doubles with each level
 UNKNOWN_KINDS = (UNKNOWN_KIND,)
 
 
@@ -63,6 +64,7 @@ class Describer:
         self.reach = reach
         self._num_steps = 0
         self._num_calls = 0
+        self._num_lists = 0     # around the expression
         self._active: set[tuple[int, int]] = set()
 
     def of(self, node: ast.expr, file: SourceFile) -> tuple[ValueKind, ...]:
@@ -243,7 +245,12 @@ class Describer:
         if any(isinstance(part, ast.Starred) for part in node.elts):
             found = [kind for part in node.elts for kind in self.describe(getattr(part, "value", part), frame)]
             return (ValueKind(type="list", length_varies=any(kind.length_varies for kind in found)),)
-        parts = tuple(self.describe(part, frame) for part in node.elts)
+        self._num_lists += 1
+        try:
+            parts = tuple(
+                self.describe(part, frame) if self._num_lists <= MAX_NESTING else UNKNOWN_KINDS for part in node.elts)
+        finally:
+            self._num_lists -= 1
         inside = merged(kind for part in parts for kind in part)
         varies = any(any_varies(part) for part in parts)
         return (ValueKind(type="list", values=(type(node).__name__,), parts=parts, item=inside, varies=varies),)
