@@ -47,7 +47,8 @@ def run_to_end(
 
 _OTHER_SHAPE = frozenset({
     "cat", "concat", "concatenate", "stack", "hstack", "vstack", "pad", "repeat", "narrow", "squeeze", "unsqueeze",
-    "flatten", "reshape", "view", "chunk", "split", "permute", "transpose", "masked_select", "nonzero", "unique", "topk",
+    "flatten", "reshape", "view", "chunk", "split", "permute", "transpose", "masked_select", "nonzero", "unique",
+    "topk",
 })
 
 
