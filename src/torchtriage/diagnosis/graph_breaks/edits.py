@@ -63,12 +63,11 @@ def break_edits(code_of_cause: str, site: BreakSite | None) -> tuple[Edit, ...]:
     if site is None:
         return ()
     edits = [edit for make in _BY_CODE.get(code_of_cause, ()) for edit in make(site)]
-    if not edits:
-        edits = [*model_instead(site), *loop_run_to_end(site)]
+    others = [] if edits else [*model_instead(site), *loop_run_to_end(site)]
     setting = site.remedy.setting
     if setting and _is_known(setting, site.process.program.torch) and _cures_alone(setting, site.statement):
         edits.append(setting_edit(setting, site.line))
-    return tuple(edits)
+    return (*edits, *others)
 
 
 def _cures_alone(setting: str, statement: Statement) -> bool:
