@@ -14,7 +14,7 @@ from torchtriage.diagnosis.graph_breaks.hoisting import (
     moved,
     timed_outside,
 )
-from torchtriage.diagnosis.graph_breaks.remedies import SHAPES, Remedy
+from torchtriage.diagnosis.graph_breaks.remedies import Remedy
 from torchtriage.diagnosis.graph_breaks.values import SCALARS, fill_code, read_code, reduction_code, size_code
 from torchtriage.diagnosis.rewrites.loops import run_to_end, timed_statements
 from torchtriage.diagnosis.statement import Statement, called_name, code, own_nodes
@@ -63,21 +63,16 @@ def break_edits(code_of_cause: str, site: BreakSite | None) -> tuple[Edit, ...]:
     if site is None:
         return ()
     edits = [edit for make in _BY_CODE.get(code_of_cause, ()) for edit in make(site)]
-    if not edits:
-        edits = [*model_instead(site), *loop_run_to_end(site)]
+    others = [] if edits else [*model_instead(site), *loop_run_to_end(site)]
     setting = site.remedy.setting
     if setting and _is_known(setting, site.process.program.torch) and _cures_alone(setting, site.statement):
         edits.append(setting_edit(setting, site.line))
-    return tuple(edits)
+    return (*edits, *others)
 
 
 def _cures_alone(setting: str, statement: Statement) -> bool:
     """Whether nothing else breaks at the statement once the setting is made."""
     node = statement.node
-    if setting == SHAPES:       # torch.cdist branches on the size, which is not known then
-        function = statement.function
-        return function is None or not any(
-            isinstance(part, ast.Call) and called_name(part) == "cdist" for part in ast.walk(function))
     if setting != SCALARS:
         return not (is_message(node) and "print" in setting and statement.calls("item", "tolist"))
     tests = [part.test for part in (node, *own_nodes(node)) if isinstance(part, _TESTS)]
