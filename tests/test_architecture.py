@@ -170,7 +170,7 @@ SUBPACKAGES: dict[str, dict[str, set[str]]] = {
     "recording": {"origins": {"."}},
     "integrations": {"mcp": set()},
     "lint": {
-        "types": {"."}, "reach": {".", "types"}, "variation": {".", "reach", "types"},
+        "types": {"."}, "reach": {".", "types", "index"}, "variation": {".", "reach", "types"},
         "rules": {".", "reach", "types", "variation"}, "index": {"."},
         "training": {".", "index"},
     },

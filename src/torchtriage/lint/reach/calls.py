@@ -4,7 +4,13 @@ import ast
 from collections.abc import Mapping, Sequence
 
 from torchtriage.lint.reach.hooks import REGISTERS, HookEvaluator, one_of_modules
-from torchtriage.lint.reach.machine import MAX_CONTEXTS, MAX_DEPTH, MAX_EAGER_CONTEXTS, MAX_EAGER_DEPTH
+from torchtriage.lint.reach.machine import (
+    MAX_CONTEXTS,
+    MAX_DEPTH,
+    MAX_EAGER_CONTEXTS,
+    MAX_EAGER_DEPTH,
+    MAX_TOLD_CONTEXTS,
+)
 from torchtriage.lint.reach.model import Hop, Reached, SiteCall, TargetSite
 from torchtriage.lint.reach.objects import (
     ObjectEvaluator,
@@ -597,11 +603,10 @@ class CallEvaluator(ObjectEvaluator, HookEvaluator):
         if function.bound is not None:
             given = (function.bound, *given)
         try:
-            key: tuple[object, ...] = (
-                function.node, function.bound, given, tuple(keywords.items()), self.site, _closure_key(function),
-            )
-            if self.site is None and function.node.args.vararg is not None:
-                key = (*key, node)      # each call of a wrapper is one of what it wraps
+            # Each call of a wrapper is one of what it wraps.
+            by_call = node if self.site is None and function.node.args.vararg is not None else None
+            around = _closure_key(function)
+            key = (function.node, function.bound, given, tuple(keywords.items()), self.site, around, by_call)
             known = self.memo.get(key)
         except TypeError:
             return UNKNOWN
@@ -621,12 +626,17 @@ class CallEvaluator(ObjectEvaluator, HookEvaluator):
         return result
 
     def _has_contexts_left(self, function: FunctionValue, given: Sequence[Value]) -> bool:
-        if self.site is None and any(isinstance(value, (FunctionValue, ClassValue)) for value in given):
-            return True     # a decorator, which has a context for each function that it is given
+        if self.site is None:
+            # A factory that is told what to make, or a decorator, has a context for each name and each function.
+            is_told = any(isinstance(v, (FunctionValue, ClassValue)) or _is_text(v) for v in given)
+            is_told = is_told or _closure_key(function) is not None
+            return self._count(function.node) <= (MAX_TOLD_CONTEXTS if is_told else MAX_EAGER_CONTEXTS)
         bound = function.bound.instance if isinstance(function.bound, ObjectValue) else None
-        key = (function.node, self.site, bound if self.site is not None else _closure_key(function))
+        return self._count((function.node, self.site, bound)) <= MAX_CONTEXTS
+
+    def _count(self, key: object) -> int:
         self.num_contexts[key] = self.num_contexts.get(key, 0) + 1
-        return self.num_contexts[key] <= (MAX_CONTEXTS if self.site is not None else MAX_EAGER_CONTEXTS)
+        return self.num_contexts[key]
 
     def _body(self, function: FunctionValue, inner: NameScope, node: ast.AST, scope: NameScope) -> Value:
         saved = self.current
@@ -727,6 +737,10 @@ def _kept_options(called: LibraryObject) -> Mapping[str, Value]:
     if not isinstance(held, ContainerValue) or names is None:
         return {}
     return {str(n.constant): v for n, v in zip(names, held.items or (), strict=True) if isinstance(n, PythonValue)}
+
+
+def _is_text(value: Value) -> bool:
+    return isinstance(value, PythonValue) and isinstance(value.constant, str)
 
 
 def _closure_key(function: FunctionValue) -> object:

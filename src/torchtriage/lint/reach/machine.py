@@ -15,7 +15,8 @@ MAX_DEPTH = 40  # nested calls
 MAX_EAGER_DEPTH = 8
 # A function is evaluated again for other arguments; what a further time would add is not worth it.
 MAX_CONTEXTS = 8
-MAX_EAGER_CONTEXTS = 8
+MAX_EAGER_CONTEXTS = 3
+MAX_TOLD_CONTEXTS = 24
 
 
 class Machine(Protocol):

@@ -256,8 +256,8 @@ def _method(describer: "Describer", called: ast.Attribute, node: ast.Call, frame
     owner = describer.describe(called.value, frame)
     if name in ("to", "astype", "type") and node.args:
         dtype = _dtype(node.args[0], frame.file, "")
-        dtypes = [dtype] if dtype else _named_dtypes(describer, node.args[0], frame)
-        return tuple(replace(k, type="tensor", dtype=each) for k in owner for each in dtypes) or owner
+        named = [dtype] if dtype else _named_dtypes(describer, node.args[0], frame)
+        return tuple(replace(k, type="tensor", dtype=each) for k in owner for each in named) or owner
     if name in _DTYPE_METHODS and not node.args:
         return tuple(replace(k, type="tensor", dtype=_DTYPE_METHODS[name]) for k in owner)
     if name in ("t", "transpose", "permute", "swapaxes", "movedim"):

@@ -8,6 +8,7 @@ from torchtriage.findings.model import Category
 from torchtriage.text import counted, listed, row, shortened
 from torchtriage.tickets.batches.sections import file_labels, files_of, severity_of, table
 from torchtriage.tickets.batches.source_facts import ModelAllocation, ReviewedFile, SourceFacts, UntestedName
+from torchtriage.tickets.checks.matching import same_file
 from torchtriage.tickets.files.render import CATEGORIES
 from torchtriage.tickets.model import Ticket
 
@@ -37,19 +38,25 @@ def source_parts(facts: SourceFacts, tickets: Sequence[Ticket]) -> dict[str, str
     """Every part that follows from the source, by its key."""
     labels = file_labels([*files_of(tickets), *(file.path for file in facts.files)])
     with_tickets = set(files_of(tickets))
-    known = {file.path: file for file in facts.files}
-    about = {about_key(path): _about(known.get(path)) for path in labels if path in with_tickets}
+    reviewed = {path: _reviewed(path, facts.files) for path in with_tickets}
+    about = {about_key(path): _about(reviewed[path]) for path in labels if path in with_tickets}
     return {
         FOCUS: _focus(facts),
         FILES: _files(facts.files),
         CONCERNS: _concerns(tickets, facts),
-        OTHERS: _others([each for each in facts.files if each.path not in with_tickets], labels),
+        OTHERS: _others([each for each in facts.files if each not in reviewed.values()], labels),
         **about,
         COMPILES: _compile_risks(tickets, facts, labels),
         UNTESTED: _untested(facts, labels),
         ALLOCATIONS: _allocations(facts),
         VERSIONS: _versions(facts, labels),
     }
+
+
+def _reviewed(path: str, files: Sequence[ReviewedFile]) -> ReviewedFile | None:
+    """The reviewed file that a ticket names, also by the path of another machine if no other file ends like it."""
+    same = [file for file in files if file.path == path] or [file for file in files if same_file(file.path, path)]
+    return same[0] if len(same) == 1 else None
 
 
 def _focus(facts: SourceFacts) -> str:

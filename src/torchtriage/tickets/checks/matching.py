@@ -88,3 +88,17 @@ def alike(one: str, other: str) -> bool:
 def base_name(path: str) -> str:
     """The file name at the end of a path in a ticket or report."""
     return file_name(path.strip())
+
+
+def same_file(one: str, other: str) -> bool:
+    """Whether one path is a suffix of the other: a ticket's path is relative, or comes from another machine."""
+    short, long = sorted((_path_parts(one), _path_parts(other)), key=len)
+    return bool(short) and long[-len(short):] == short
+
+
+def same_base(one: str, other: str) -> bool:
+    return _path_parts(one)[-1:] == _path_parts(other)[-1:]
+
+
+def _path_parts(path: str) -> list[str]:
+    return [part for part in path.replace("\\", "/").split("/") if part not in ("", ".")]

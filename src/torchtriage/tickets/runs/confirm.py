@@ -5,11 +5,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from torchtriage.findings.model import UNKNOWN_PLACE, Finding
-from torchtriage.tickets.checks.matching import line_ranges
+from torchtriage.tickets.checks.matching import line_ranges, same_base, same_file
 from torchtriage.tickets.files.read import TicketFile
 from torchtriage.tickets.model import Ticket
 from torchtriage.tickets.runs.from_finding import ticket_path
-from torchtriage.tickets.runs.observations import names_in, same_base, same_file
+from torchtriage.tickets.runs.observations import names_in
 
 _FENCE = re.compile(r"^(`{3,}|~{3,}).*?^\1", re.M | re.S)
 _CALLED = re.compile(r"`([\w.]+)\(\)`")

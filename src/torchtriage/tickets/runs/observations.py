@@ -12,6 +12,7 @@ from torchtriage.findings.model import Finding, Owner
 from torchtriage.recording.events import CompileEnd, GraphBreak, StackEntry
 from torchtriage.recording.recording import Process, Recording
 from torchtriage.text import original_function
+from torchtriage.tickets.checks.matching import same_file
 
 _ARGUMENTS = re.compile(r"\([^()]*\)")
 # A recording with one of these findings is incomplete: an event that is missing from it may still have happened.
@@ -87,20 +88,6 @@ def _frames(process: Process) -> Iterator[CompiledFrame]:
             qualname=qualified_name(process, StackEntry(path=path, line=line or 0, function=function)),
             frame=frame, owner=owner_of(path, process.program),
         )
-
-
-def same_file(one: str, other: str) -> bool:
-    """Whether one path is a suffix of the other: a ticket's path is relative, or comes from another machine."""
-    short, long = sorted((_parts(one), _parts(other)), key=len)
-    return bool(short) and long[-len(short):] == short
-
-
-def same_base(one: str, other: str) -> bool:
-    return _parts(one)[-1:] == _parts(other)[-1:]
-
-
-def _parts(path: str) -> list[str]:
-    return [part for part in path.replace("\\", "/").split("/") if part not in ("", ".")]
 
 
 def names_in(function: str) -> list[str]:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from torchtriage.tickets.checks.matching import base_name
+from torchtriage.tickets.checks.matching import base_name, same_file
 from torchtriage.tickets.model import Ticket
 from torchtriage.tickets.runs.call_graph import Function, Project, disabling_decorator
-from torchtriage.tickets.runs.observations import names_in, same_file
+from torchtriage.tickets.runs.observations import names_in
 
 _WARNS = re.compile(r"\bwarn|\bnot\b.{0,40}\b(?:compatible|supported|safe)|\b(?:do|must) not\b|\bnever\b", re.I)
 _CAUTIONS = ("warns", "assertWarns", "assertWarnsRegex", "recwarn")

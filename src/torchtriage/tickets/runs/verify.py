@@ -9,11 +9,11 @@ from pathlib import Path
 from torchtriage.findings.model import Check, CheckKind, Finding, OwnerKind
 from torchtriage.recording.events import GraphBreak
 from torchtriage.text import counted, original_function, row, times
-from torchtriage.tickets.checks.matching import base_name
+from torchtriage.tickets.checks.matching import base_name, same_base, same_file
 from torchtriage.tickets.model import Ticket
 from torchtriage.tickets.runs.call_graph import Project, disabling_decorator
 from torchtriage.tickets.runs.from_finding import MAX_LISTED
-from torchtriage.tickets.runs.observations import CompiledFrame, Observations, names_in, same_base, same_file
+from torchtriage.tickets.runs.observations import CompiledFrame, Observations, names_in
 from torchtriage.tickets.runs.seen_section import Sighting
 from torchtriage.tickets.runs.source_checks import fact_for
 

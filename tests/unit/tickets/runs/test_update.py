@@ -19,11 +19,12 @@ from torchtriage.recording.events import (
     Tap,
 )
 from torchtriage.recording.recording import Recording
+from torchtriage.tickets.checks.matching import same_file
 from torchtriage.tickets.files.read import TicketFile, parse
 from torchtriage.tickets.files.render import render
 from torchtriage.tickets.model import Box, Status, Ticket
 from torchtriage.tickets.runs.call_graph import Project
-from torchtriage.tickets.runs.observations import Observations, names_in, same_file
+from torchtriage.tickets.runs.observations import Observations, names_in
 from torchtriage.tickets.runs.seen_section import Run, Sighting, read_sighting, run_of, with_sighting
 from torchtriage.tickets.runs.update import NewRun, apply_proposal
 from torchtriage.tickets.runs.verify import Case, CheckProof, State, judge
