@@ -2,13 +2,11 @@
 
 import contextlib
 import inspect
-import logging
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from torchtriage.capture.taps.trace import LOGGER_NAME
 from torchtriage.diagnosis.compiles.frames import frame_key
 from torchtriage.diagnosis.compiles.resume_frames import breaks_of_resume_frames
 from torchtriage.diagnosis.recompiles.finding import recompile_findings
@@ -156,7 +154,7 @@ class Gate:
     def watching(self) -> Iterator[None]:
         """Watch the block, then check the limits, even if the block raises."""
         try:
-            with self._watch, _without_captured_trace():
+            with self._watch:
                 yield
         finally:
             if self._limits:
@@ -198,24 +196,6 @@ def _with_prefix(findings: list[Finding], prefix: str) -> list[Finding]:
 def _check_count(what: str, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise CommandError(f"{what} must be 0 or more, got {value!r}")
-
-
-@contextlib.contextmanager
-def _without_captured_trace() -> Iterator[None]:
-    """Remove pytest's log handlers from torch's trace logger.
-
-    Pytest 9.2 captures records even of loggers that do not propagate; hundreds of trace records without a text would
-    follow the finding.
-    """
-    logger = logging.getLogger(LOGGER_NAME)
-    captured = [handler for handler in logger.handlers if type(handler).__module__ == "_pytest.logging"]
-    for handler in captured:
-        logger.removeHandler(handler)
-    try:
-        yield
-    finally:
-        for handler in captured:
-            logger.addHandler(handler)
 
 
 def _reset_dynamo() -> None:

@@ -1,6 +1,7 @@
 """`with torchtriage.watch() as seen:` records what torch.compile does in a block, with its findings."""
 
 import functools
+import logging
 import os
 import threading
 import time
@@ -10,6 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from torchtriage.capture.observer import Observer
 from torchtriage.capture.process_facts import your_roots
+from torchtriage.capture.taps.trace import LOGGER_NAME
 from torchtriage.diagnosis.report import build_report
 from torchtriage.findings.model import Finding
 from torchtriage.findings.proof.verdict import Proof
@@ -106,6 +108,7 @@ class watch:  # noqa: N801 - used as a function, a context manager and a decorat
         self._roots = roots
         self.seen = Seen()
         self._observer: Observer | None = None
+        self._captured: list[logging.Handler] = []
         self._depth = 0     # a decorated function may call itself, or run on several threads
         self._lock = threading.Lock()
 
@@ -123,6 +126,8 @@ class watch:  # noqa: N801 - used as a function, a context manager and a decorat
             self._depth -= 1
             if self._depth == 0 and self._observer is not None:
                 self._observer.disarm()
+                for handler in self._captured:
+                    handler.removeFilter(_is_no_trace)
                 self.seen._facts.update(self._observer.facts())
 
     def _begin(self) -> None:
@@ -138,6 +143,7 @@ class watch:  # noqa: N801 - used as a function, a context manager and a decorat
         )
         self._observer = Observer(self.seen._events.append)
         self._observer.arm_for_block()
+        self._captured = _filter_captured_trace()
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """As a decorator: `function.seen` has the events and findings of all calls."""
@@ -149,3 +155,20 @@ class watch:  # noqa: N801 - used as a function, a context manager and a decorat
 
         watched.seen = self.seen  # type: ignore[attr-defined]
         return watched
+
+
+def _filter_captured_trace() -> list[logging.Handler]:
+    """Keep records of torch's trace logger out of pytest's log handlers, and return these handlers.
+
+    Pytest 9.2 captures records even of loggers that do not propagate; hundreds of trace records without a text would
+    follow the finding.
+    """
+    handlers = logging.getLogger(LOGGER_NAME).handlers
+    captured = [handler for handler in handlers if type(handler).__module__ == "_pytest.logging"]
+    for handler in captured:
+        handler.addFilter(_is_no_trace)
+    return captured
+
+
+def _is_no_trace(record: logging.LogRecord) -> bool:
+    return record.name != LOGGER_NAME
