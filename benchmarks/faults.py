@@ -41,6 +41,7 @@ from fault_cases import (
     generators,
     handwritten,
     images,
+    inputs,
     language,
     models,
     regressions,
@@ -73,6 +74,8 @@ PROGRAMS = (
     models.CONTRASTIVE,
     models.HINGE,
     silent.TRANSFER,
+    inputs.SIGNALS,
+    inputs.DECODER,
 )
 LEARNING = ("TT4", "TT5", "TT6")
 SEVERE = ("P0", "P1", "P2")

@@ -33,7 +33,7 @@ EFFECTS: Mapping[str, tuple[str, ...]] = {
     "TT440": ("TT410", "TT411", "TT415"),
     "TT442": ("TT410",),
     "TT443": ("TT415",),
-    "TT444": ("TT415",),
+    "TT444": ("TT415", "TT434", "TT452"),
     "TT446": ("TT404", "TT408", "TT410", "TT414", "TT415", "TT418", "TT434", "TT440"),
     "TT449": ("TT415",),
     "TT450": ("TT415", "TT414", "TT440"),
@@ -123,8 +123,13 @@ def finding_of_contract(broken: BrokenContract, texts: ContractTexts, process: P
         steps=(broken.step,),
         ranks=() if process.rank is None else (process.rank,),
         fingerprint=_fingerprint(broken, process),
-        **({"severity": _milder(broken, texts.milder)} if broken.is_deliberate and texts.milder is not None else {}),
+        **({"severity": _milder(broken, texts.milder)} if _is_often_meant(broken) and texts.milder is not None else {}),
     )
+
+
+def _is_often_meant(broken: BrokenContract) -> bool:
+    """BatchNorm in eval mode below a model that trains may be frozen."""
+    return broken.is_deliberate or (broken.code == "TT424" and broken.value == 0.0)
 
 
 def _milder(broken: BrokenContract, severity: Severity) -> Severity:
@@ -291,6 +296,7 @@ TEXTS: Mapping[str, ContractTexts] = {
         ),
         fix="call model.train() before the training loop, and again after each evaluation; from_pretrained() returns a "
             "model in eval mode",
+        milder=Severity.P3,
     ),
     "TT425": ContractTexts(
         title=lambda broken: f"the learning rate {_rate_words(broken)}",

@@ -23,6 +23,7 @@ class BatchNormCounts:
     def __init__(self, count: Count) -> None:
         self._count = count
         self._layers: list[tuple[str, weakref.ref[torch.nn.Module]]] = []
+        self._roots: list[weakref.ref[torch.nn.Module]] = []
         self._last: dict[int, float] = {}       # the count of a layer at the end of the last step, by its place
         self._usual: dict[int, float] = {}
         self._num_extra: dict[int, int] = {}
@@ -33,11 +34,12 @@ class BatchNormCounts:
 
     def follow(self, roots: Iterable[torch.nn.Module]) -> None:
         """Follow the first layer of each of these models."""
-        self._layers = []
+        self._layers, self._roots = [], []
         for root in roots:
             name, layer = next(((n, m) for n, m in root.named_modules() if _counts(m)), ("", None))
             if layer is not None and len(self._layers) < MAX_LAYERS:
                 self._layers.append((name, weakref.ref(layer)))
+                self._roots.append(weakref.ref(root))
 
     def judge_mode(self, step: int) -> None:
         """A layer in eval mode normalises with a mean of 0 and a variance of 1 until it has seen a batch.
@@ -45,10 +47,9 @@ class BatchNormCounts:
         One that is not trained may be part of a backbone that is frozen on purpose.
         """
         for place, (name, ref) in enumerate(self._layers):
-            layer = ref()
-            if layer is not None and isinstance(layer.weight, torch.Tensor):
-                is_trained = layer.weight.requires_grad and layer.weight.grad is not None
-                is_empty = is_trained and not layer.training and _total(layer) == 0.0 and not _has_statistics(layer)
+            layer, root = ref(), self._roots[place]()
+            if layer is not None and root is not None and not layer.training:
+                is_empty = all(_is_trained_and_empty(one) for one in root.modules() if _counts(one))
                 self._count("TT424", is_empty, LOOKS, step, key=f"TT424:empty:{place}", name=name, value=0.0)
 
     def step_ended(self, step: int) -> None:
@@ -91,6 +92,12 @@ class BatchNormCounts:
 
 def _counts(module: torch.nn.Module) -> bool:
     return isinstance(module, BATCH_NORM) and isinstance(getattr(module, "num_batches_tracked", None), torch.Tensor)
+
+
+def _is_trained_and_empty(layer: torch.nn.Module) -> bool:
+    weight = layer.weight
+    is_trained = isinstance(weight, torch.Tensor) and weight.requires_grad and weight.grad is not None
+    return is_trained and not layer.training and _total(layer) == 0.0 and not _has_statistics(layer)
 
 
 def _has_statistics(layer: torch.nn.Module) -> bool:
