@@ -239,7 +239,7 @@ def _has_same_samples_per_epoch(update: PolicyUpdate, size: int) -> bool:
     targets = [epoch[0].targets for epoch in epochs]
     unit = TARGET_RTOL * max(float(np.abs(target_N).max()) for target_N in targets) or 1.0
     drawn = [np.unique(np.round(target_N / unit)) for target_N in targets]
-    return np.unique(np.concatenate(drawn)).size < OTHER_SHARE * sum(one.size for one in drawn)
+    return bool(np.unique(np.concatenate(drawn)).size < OTHER_SHARE * sum(one.size for one in drawn))
 
 
 def _has_same_samples(first: FollowedMinibatch, other: FollowedMinibatch) -> bool:
