@@ -75,6 +75,8 @@ def read_source(source: str) -> Recording:
             f"nothing at {path}; give a .triage folder, a TORCH_TRACE file or folder, a TORCH_LOGS text log, a log of "
             "scalars (TensorBoard, CSV, JSON lines), or -"
         )
+    if path.is_char_device() or path.is_block_device():
+        raise CommandError(f"{path} is a device; give a file or a folder, or - for stdin")
     try:
         if is_recording(path):
             return read_recording(path)
@@ -89,8 +91,9 @@ def read_source(source: str) -> Recording:
             return read_scalar_logs([path])
         with path.open(encoding="utf-8", errors="replace") as text:
             return _log(text, str(path), time.gmtime(path.stat().st_mtime).tm_year)
-    except PermissionError as error:
-        raise CommandError(f"cannot read {error.filename}: permission denied") from error
+    except OSError as error:
+        problem = "permission denied" if isinstance(error, PermissionError) else error.strerror or error
+        raise CommandError(f"cannot read {error.filename or path}: {problem}") from error
 
 
 def _log(text: TextIO, name: str, year: int | None) -> Recording:

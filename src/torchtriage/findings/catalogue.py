@@ -66,13 +66,14 @@ def parse_page(text: str) -> Rule:
 
 _PAGES = Path(__file__).with_name("rules")     # importlib.resources imports zipfile and others, which takes long
 _cache: dict[str, Rule] = {}
+MAX_CODE = 16
 
 
 def rule(code: str) -> Rule:
     """The rule with this code; KeyError if there is none."""
     if code not in _cache:
         page = _PAGES / f"{code}.md"
-        if not page.is_file():
+        if not code.isalnum() or len(code) > MAX_CODE or not page.is_file():     # it may be any text that was typed
             raise KeyError(code)
         _cache[code] = parse_page(page.read_text(encoding="utf-8"))
     return _cache[code]

@@ -52,3 +52,8 @@ def test_links_and_pipes_in_a_folder_of_traces_are_left_out(tmp_path: Path) -> N
         read_source(str(folder))
     (folder / "own.log").write_bytes(trace.read_bytes())
     assert len(read_source(str(folder)).processes) == 1
+
+
+def test_a_device_is_refused() -> None:
+    with pytest.raises(CommandError, match="/dev/zero is a device"):
+        read_source("/dev/zero")

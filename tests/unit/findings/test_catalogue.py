@@ -98,3 +98,9 @@ def test_a_code_that_does_not_exist_is_a_key_error() -> None:
 def test_a_malformed_page_is_rejected(text: str) -> None:
     with pytest.raises(ValueError):
         catalogue.parse_page(text)
+
+
+@pytest.mark.parametrize("code", ["TT101" * 1000, "../../../README", "", "TT101\n"])
+def test_what_is_not_the_name_of_a_rule_reads_no_file(code: str) -> None:
+    with pytest.raises(KeyError):
+        catalogue.rule(code)
