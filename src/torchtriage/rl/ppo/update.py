@@ -203,7 +203,7 @@ def _gradient_by_func(loss_of: Loss, flat_P: Tensor, minibatch: Minibatch, clip:
 def _gradient_by_autograd(loss_of: Loss, flat_P: Tensor, minibatch: Minibatch, clip: Tensor) -> tuple[Tensor, Values]:
     with torch.enable_grad():
         loss, values = loss_of(flat_P, minibatch, clip)
-    return torch.autograd.grad(loss, flat_P)[0], values     # torchtriage: ignore[TT109] where it is not compiled
+    return torch.autograd.grad(loss, flat_P)[0], values
 
 
 def _clip_and_step(state: UpdateState, grad_P: Tensor, values: Values, lr: Tensor, settings: UpdateSettings) -> Tensor:
