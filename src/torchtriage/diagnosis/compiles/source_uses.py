@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from torchtriage.diagnosis.statement import called_name, code
 
 _OF_NUMBERS = frozenset({"min", "max", "abs", "int", "float", "round"})
-
-
 _DEFINITION = re.compile(r"\s*(?:@|def |async def )")
 
 

@@ -119,7 +119,6 @@ def _of_dimensions(function: str) -> Callable[[Draw], str]:
     return lambda draw: f"{function}({', '.join(map(code, draw.call.args)) or '()'})"
 
 
-
 _BY_NAME: dict[str, Callable[[Draw], str]] = {
     "normal": _normal, "gauss": _normal, "normalvariate": _normal, "uniform": _uniform,
     "randint": _integers, "randrange": _integers, "integers": _integers,
