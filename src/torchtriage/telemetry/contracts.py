@@ -165,9 +165,10 @@ class Contracts:
             operations = list(operations_behind(loss.grad_fn))
             nodes = [node for _, node in operations]
             self._inputs.look(loss, nodes, self._num_updates + 1)
-            self._latents.look(nodes, progress, self._num_updates + 1)
-            if self._cut_off.is_open and self._inputs.may_read():
-                self._cut_off.backward(received(nodes))
+            if self._inputs.may_read():
+                self._latents.look(nodes, progress, self._num_updates + 1)
+                if self._cut_off.is_open:
+                    self._cut_off.backward(received(nodes))
         if is_due:
             trained = []
             for distance, leaf in leaves(operations):
