@@ -23,6 +23,8 @@ RECORDINGS = Path(__file__).parent / "recordings"
 LOG = RECORDINGS / "logs" / "breaks-torch2.13.log"
 MODULES = {"pickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "yaml", "code", "codeop"}
 BUILTINS = {"eval", "exec", "compile", "__import__"}
+# Whether an edited file is valid Python; the compiled code is dropped.
+CHECKED = {"remedies/rewriting.py": ["compile"]}
 
 
 class Trap:
@@ -63,7 +65,8 @@ def test_the_search_finds_what_runs_code(source: str) -> None:
 
 @pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_nothing_in_the_package_runs_what_it_reads(path: Path) -> None:
-    assert list(forbidden(ast.parse(path.read_text()))) == []
+    found = list(forbidden(ast.parse(path.read_text())))
+    assert found == CHECKED.get(path.relative_to(PACKAGE).as_posix(), [])
 
 
 @pytest.fixture

@@ -207,7 +207,7 @@ print(f"result {sum(fast(mu, logvar, gen).sum().item() for _ in range(4)):.5f}")
         ),
     ),
     Case(
-        name="fullgraph_item",
+        name="fullgraph_comparison",
         family="uses",
         cause="fullgraph=True, and a captured number is compared",
         program="""
@@ -313,15 +313,7 @@ for i in range(9):
     total += loss.fn(torch.randn(4), torch.zeros(4), list(Phase)[i // 3])
 print(f"result {total.item():.4f}")
 """,
-        codes=("TT224",),
-        line="def objective(self, pred, y, phase):",
-        options=(
-            Option(
-                says=r"nothing to do",
-                edits=(),
-                leaves=("TT224",),
-            ),
-        ),
+        codes=(),
     ),
     Case(
         name="sensor_sets",
