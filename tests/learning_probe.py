@@ -90,6 +90,7 @@ def probed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Probe]:
 
     def noted_backward(self: Any, *args: Any, **kwargs: Any) -> Any:
         probe.put({"loss": self.detach().sum()})
+        probe.contracts.value(float(self.detach().sum()))
         probe.contracts.backward(self)
         steps = probe.log.take()
         probe.states.rollout(steps, probe.step)

@@ -168,16 +168,15 @@ print(f"result {total.item():.5f}")
         says=r"unique",
         options=(
             Option(
-                says=r"torch\.sort and compare neighbours",
+                says=r"before the compiled call",
+                leaves=("TT201",),
                 edits=(
+                    Edit(old="forward(self, utterances, speaker):", new="forward(self, utterances, speaker, present):"),
+                    Edit(old="        present = torch.unique(speaker)\n", new=""),
                     Edit(
-                        old="        present = torch.unique(speaker)\n",
-                        new="        ordered = torch.sort(speaker).values\n"
-                        "        first = torch.cat([ordered.new_ones(1), ordered[1:] != ordered[:-1]])\n",
-                    ),
-                    Edit(
-                        old="return centres[present].square().sum()",
-                        new="return (centres[ordered] * first[:, None]).square().sum()",
+                        old="    total = sum(loss(torch.randn(6, 4), torch.randint(0, 5, (6,))) for _ in range(5))\n",
+                        new="    draws = [(torch.randn(6, 4), torch.randint(0, 5, (6,))) for _ in range(5)]\n"
+                        "    total = sum(loss(u, speaker, torch.unique(speaker)) for u, speaker in draws)\n",
                     ),
                 ),
             ),

@@ -282,40 +282,6 @@ print(f"result {sum(ucb.score(torch.ones(3)).sum().item() for _ in range(12)):.4
         ),
     ),
     Case(
-        name="phase_enum",
-        family="uses",
-        cause="members of an enum, compared by ==",
-        program="""
-import torch
-import torch.nn.functional as F
-from enum import Enum, auto
-
-class Phase(Enum):
-    WARMUP = auto()
-    MAIN = auto()
-    ANNEAL = auto()
-
-class Loss:
-    def __init__(self):
-        self.fn = torch.compile(self.objective, backend="eager")
-
-    def objective(self, pred, y, phase):
-        mse = F.mse_loss(pred, y)
-        if phase == Phase.WARMUP:
-            return 0.1 * mse
-        if phase == Phase.ANNEAL:
-            return mse + pred.abs().mean()
-        return mse
-
-torch.manual_seed(0)
-loss, total = Loss(), torch.zeros(())
-for i in range(9):
-    total += loss.fn(torch.randn(4), torch.zeros(4), list(Phase)[i // 3])
-print(f"result {total.item():.4f}")
-""",
-        codes=(),
-    ),
-    Case(
         name="sensor_sets",
         family="uses",
         cause="a dict whose keys select something else",

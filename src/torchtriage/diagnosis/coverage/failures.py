@@ -177,7 +177,7 @@ def _fix(process: Process, end: CompileEnd, name: str, place: Place) -> str:
             f"{marked['dim']}, or no mark: the code needs this size to be {marked['size']}"
         )
     if _ON_DATA.search(end.fail_reason or ""):
-        return _without_guard(process, end, place, at)
+        return _without_guard(process, place, at)
     work = f"the work that fails{at}" if at else "the work that the end of the traceback shows"
     disabled = ", or decorate the function that does it with torch.compiler.disable"
     may_cut = not any(call.fullgraph for call in process.of(CompileCall))
@@ -187,7 +187,7 @@ def _fix(process: Process, end: CompileEnd, name: str, place: Place) -> str:
 _ON_DATA = re.compile(r"data-dependent expression|GuardOnDataDependentSymNode")
 
 
-def _without_guard(process: Process, end: CompileEnd, place: Place, at: str) -> str:
+def _without_guard(process: Process, place: Place, at: str) -> str:
     """A number from a tensor was captured in the graph, and the code tests it there."""
     line = place.location
     statement = statement_at(process, line.path, line.line or 0)

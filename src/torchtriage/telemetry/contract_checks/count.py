@@ -18,5 +18,9 @@ class Count(Protocol):
 
 
 def is_readable(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is an ordinary one on the CPU: reading another one would wait, or is not defined."""
-    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.is_cpu and tensor.layout is torch.strided
+    """Whether a tensor is an ordinary one on the CPU: reading another one would wait, or is not defined.
+
+    FSDP takes the memory from a parameter after its use: reading it then ends the process.
+    """
+    is_ordinary = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
+    return is_ordinary and tensor.is_cpu and (tensor.untyped_storage().nbytes() > 0 or tensor.numel() == 0)

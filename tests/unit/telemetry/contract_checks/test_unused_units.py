@@ -92,3 +92,11 @@ def test_a_layer_that_is_frozen_behind_trained_ones_is_found_at_its_first_values
     held = {id(p): p for p in model.parameters()}
     expected = {id(model[frozen].weight)} if is_found else set()
     assert frozen_at_random(list(model.modules()), held) == expected
+
+
+def test_weights_whose_memory_fsdp_took_are_not_read() -> None:
+    weight = torch.nn.Parameter(torch.ones(4, 4))
+    weight.untyped_storage().resize_(0)
+    units = EqualUnits()
+    units.begin([weight])
+    assert units.equal() == []
