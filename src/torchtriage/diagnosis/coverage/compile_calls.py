@@ -98,7 +98,7 @@ def _use_of(process: Process, call: CompileCall) -> CompileUse:
 
 
 def _name_in_use(statement: Statement, name: str) -> str:
-    """The name under which the function goes on to use an object: `self.net` after `self.net = net`; empty if none."""
+    """The name by which the function uses an object from then on: `self.net` after `self.net = net`; empty if none."""
     function, line = statement.function, statement.node.lineno
     if function is None or name not in {argument.arg for argument in function.args.args}:
         return name

@@ -84,7 +84,7 @@ def read_options(statement: Statement | None, where: str) -> list[str]:
 
 
 def _is_of_arguments(statement: Statement, value: ast.expr) -> bool:
-    """Whether the caller can compute a value: from arguments that the function does not assign anew."""
+    """Whether the caller can compute a value: from arguments that the function does not assign again."""
     function = statement.function
     if function is None:
         return True

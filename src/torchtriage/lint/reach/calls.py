@@ -627,7 +627,7 @@ class CallEvaluator(ObjectEvaluator, HookEvaluator):
 
     def _has_contexts_left(self, function: FunctionValue, given: Sequence[Value]) -> bool:
         if self.site is None:
-            # A factory that is told what to make, or a decorator, has a context for each name and each function.
+            # A factory with an argument for what to make, or a decorator, has a context for each name and function.
             is_told = any(isinstance(v, (FunctionValue, ClassValue)) or _is_text(v) for v in given)
             is_told = is_told or _closure_key(function) is not None
             return self._count(function.node) <= (MAX_TOLD_CONTEXTS if is_told else MAX_EAGER_CONTEXTS)

@@ -150,7 +150,7 @@ def eval_without_train(file: SourceFile, tree: SourceTree) -> Iterator[Finding]:
 
 
 def _is_made_in(loop: ast.AST, switch: ast.Call) -> bool:
-    """Whether each pass makes the module anew, in training mode."""
+    """Whether each pass makes a new module, in training mode."""
     return any(text(receiver(switch)) in target_names(node) for node in own_nodes(loop) if isinstance(node, ast.Assign))
 
 

@@ -13,8 +13,8 @@ WINDOW = 15             # update times whose median is the usual one: a compile 
 GRACE_SECONDS = 0.25
 PAYING_BACK = 0.5       # share of the budget to use while the total cost exceeds it, which makes up for the start
 WEIGHT = 0.3            # of the newest sample in the moving average of the cost
-# A sample may take a second where the machine stands still: it counts as at most so many usual ones, and the first ones
-# as the cheapest of them, or sampling would end there.
+# A sample may take a second while the machine is paused. It counts as at most this many usual ones, and each of the
+# first ones as the cheapest of them, or sampling would end there.
 MAX_TIMES_USUAL = 4
 NUM_FIRST = 3
 
